@@ -1,0 +1,61 @@
+# One command each; every target does its own set-up. `make help` lists them.
+PYTHON ?= python3
+N ?= 2000
+BIN := .venv/bin
+STAMP := .venv/.installed
+SHELL := /bin/sh
+
+.PHONY: help install jars test lint demo bench simulate crash lock wheel clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make install         create .venv with the command line in it (quick when up to date)"
+	@echo "make test            all tests"
+	@echo "make lint            ruff, mypy --strict, layers"
+	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
+	@echo "make bench           the figures of docs/benchmarks.md"
+	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
+	@echo "make crash           kill an upgrade at every step, on real Spark"
+	@echo "make lock            resolve requirements/dev.txt again"
+	@echo "make wheel           build the wheel into dist/"
+
+install: $(STAMP)
+
+$(STAMP): requirements/dev.txt pyproject.toml .ci/setup
+	@PYTHON="$(PYTHON)" .ci/setup
+	@touch $(STAMP)
+
+jars: install
+	@$(BIN)/python -m catalog_migrate.engine.spark.jars
+
+test: jars
+	$(BIN)/python -m pytest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+demo: jars
+	$(BIN)/catalog-migrate demo
+
+bench: jars
+	$(BIN)/python -m bench
+
+simulate: install
+	$(BIN)/python -m catalog_migrate.testing.simulate $(N)
+
+crash: jars
+	CRASH_ALL=1 $(BIN)/python -m pytest tests/crash
+
+# No index address goes into the lock: whoever installs uses the one that is configured there.
+lock: install
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
+	  --python-version 3.10 --universal --extra spark --group dev pyproject.toml \
+	  --output-file requirements/dev.txt
+
+wheel: install
+	$(BIN)/hatchling build -t wheel
+
+clean:
+	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,293 @@
+"""The programming interface to a catalog: open, plan, apply, look, repair.
+
+The command line calls exactly these functions, so that whatever it can do a program can too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.records import LeaseRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.model.names import parse_reference, quote_part
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.release.release import Release
+
+if TYPE_CHECKING:
+    from catalog_migrate.bootstrap import BootstrapReport, Policy
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.reconciler.actions import Drift
+    from catalog_migrate.reconciler.work import OnProgress
+
+Mode = Literal["read-only", "write"]
+
+
+class UnknownObject(CatalogMigrateError, KeyError):
+    """A name that nothing in the catalog has."""
+
+    code = "CM0204"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is in force and what is still to be done.
+
+    ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
+    the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
+    is the migration lease's row, None when nobody ever took it.
+    """
+
+    release: str | None
+    serial: int
+    lineage: str
+    pending: int
+    work: tuple[str, ...]
+    failure: dict[str, str] | None
+    lease: LeaseRecord | None
+    objects: int
+    unfilled: tuple[str, ...]
+    warehouse: str
+    history: tuple[tuple[str, int, bool], ...]
+
+
+class Catalog:
+    """One durable catalog; every call reads its newest state.
+
+    ``mode`` "read-only" (the default) makes every writing call an error; nothing is ever written
+    by opening.
+    """
+
+    def __init__(self, log: CatalogLog, mode: Mode = "read-only") -> None:
+        self.log = log
+        self.mode = mode
+
+    @classmethod
+    def open(cls, uri: str | os.PathLike[str], mode: Mode = "read-only") -> Catalog:
+        """Open the catalog at ``uri``; CatalogNotFound, NotACatalog or UnsupportedFormat if not."""
+        text = os.fspath(uri)
+        catalog = cls(open_log(text if "://" in text else os.path.abspath(text)), mode)
+        catalog.state()
+        return catalog
+
+    def state(self) -> State:
+        """The newest committed state."""
+        return read_state(self.log)
+
+    # -- planning ------------------------------------------------------------------------------
+
+    def plan(
+        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = ()
+    ) -> Plan:
+        """What applying ``release`` would do; writes nothing and needs no Spark."""
+        return self.migration(release, approve=approve).plan
+
+    def migration(
+        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = ()
+    ) -> Migration:
+        """:meth:`plan` with everything that applying (or binding) it needs."""
+        from catalog_migrate.planner.planning import plan_migration
+        from catalog_migrate.release.loader import load_release
+
+        state = self.state()
+        loaded = release if isinstance(release, Release) else load_release(release)
+        return plan_migration(
+            Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
+            approve=approve, sizes=lambda item_id: shard_size(state, item_id),
+        )
+
+    def bind(self, migration: Migration, engine: Engine) -> Plan:
+        """The plan with every view proven by ``engine``'s analyser; writes nothing."""
+        from catalog_migrate.catalog.clock import SystemClock
+        from catalog_migrate.planner.proofs import with_foreign
+        from catalog_migrate.reconciler.prepare import bind, blocked_by, foreign_names
+        from catalog_migrate.reconciler.work import Work
+
+        state = self.state()
+        work = Work(engine, self.log, SystemClock(), state.config["warehouse"].value)
+        migration = with_foreign(migration, foreign_names(work, state, migration))
+        return blocked_by(bind(work, migration), migration).plan
+
+    def apply(
+        self,
+        plan: Plan | None = None,
+        *,
+        spark: Any,
+        release: Release | str | os.PathLike[str],
+        approve: Collection[str] = (),
+        policy: Policy | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+        populate: Callable[[Any, str, str], None] | None = None,
+    ) -> BootstrapReport:
+        """Bring ``release`` in force, exactly as ``plan`` says when one is given."""
+        self._writing("apply")
+        from catalog_migrate.bootstrap import bootstrap
+
+        return bootstrap(
+            spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
+            policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
+        )
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """What is in force and what is pending; needs no Spark."""
+        from catalog_migrate.reconciler.commit import RECONCILE
+        from catalog_migrate.reconciler.reconcile import shared_pending
+        from catalog_migrate.reconciler.refill import unfilled
+
+        state = self.state()
+        in_force = state.release_in_force("release")
+        pending = tuple(shared_pending(state))
+        failed = state.operations.get(RECONCILE)
+        return Status(
+            release=in_force.name if in_force is not None else None,
+            serial=state.serial,
+            lineage=state.lineage,
+            pending=len(pending),
+            work=pending,
+            failure=dict(failed.detail) if failed is not None and failed.state == "failed" else None,
+            lease=state.leases.get("migration"),
+            objects=sum(m.owner != "system" for m in state.mappings.values()),
+            unfilled=unfilled(state),
+            warehouse=state.config["warehouse"].value,
+            history=tuple(
+                (row.name, row.serial, row.in_force)
+                for row in state.releases if row.owner == "release"
+            ),
+        )
+
+    def show(self, name: str) -> dict[str, Any]:
+        """One object: ids, fingerprint, columns, what it depends on, where its rows are.
+
+        ``name`` is ``schema.name`` or ``kind:schema.name``; UnknownObject with the nearest names.
+        """
+        state = self.state()
+        key = identity_text(parse_reference(name))
+        mapping = state.mappings.get(key)
+        if mapping is None:
+            raise self._unknown(state, name)
+        item = state.items[mapping.item_id]
+        by_item = {m.item_id: str(m.key) for m in state.mappings.values()}
+        used_by = sorted(
+            by_item[item_id] for item_id, other in state.items.items()
+            if mapping.item_id in other.uses and item_id in by_item
+        )
+        warehouse = state.config["warehouse"].value
+        definition = item.definition
+        return {
+            "name": str(mapping.key),
+            "kind": mapping.kind,
+            "owner": mapping.owner,
+            "item_id": mapping.item_id,
+            "id": mapping.global_id,
+            "fingerprint": mapping.fingerprint,
+            "definition_hash": mapping.definition_hash,
+            "columns": [
+                {"name": c.name, "type": c.type, "nullable": c.nullable, "comment": c.comment}
+                for c in definition.columns
+            ],
+            "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
+            "used_by": used_by,
+            "location": f"{warehouse}/{item.shard}" if item.shard is not None else None,
+            "contents": definition.contents if mapping.kind == "table" else None,
+            "comment": definition.comment,
+            "sql": definition.sql,
+        }
+
+    def graph(self) -> DependencyGraph:
+        """What uses what, in force now."""
+        from catalog_migrate.model.graph import DependencyGraph
+
+        state = self.state()
+        identity = {m.item_id: m.identity for m in state.mappings.values()}
+        uses = {
+            m.identity: tuple(
+                identity[use] for use in state.items[m.item_id].uses if use in identity
+            )
+            for m in state.mappings.values()
+        }
+        return DependencyGraph(uses, {m.identity: m.key for m in state.mappings.values()})
+
+    def drift(self, engine: Engine) -> tuple[Drift, ...]:
+        """Where the names in Spark's catalog are not what is committed."""
+        from catalog_migrate.reconciler.reconcile import compare
+
+        state = self.state()
+        return compare(self._work(state, engine), state).drift
+
+    def repair(
+        self, engine: Engine, *, timeout: float = 60.0, on_progress: OnProgress | None = None
+    ) -> int:
+        """Mend the drift; returns the number of steps. Names that are not ours are left alone."""
+        self._writing("drift --repair")
+        import socket
+
+        from catalog_migrate.catalog.lease import acquire
+        from catalog_migrate.reconciler.reconcile import reconcile_names
+
+        state = self.state()
+        work = self._work(state, engine)
+        if on_progress is not None:
+            work.on_progress = on_progress
+        if not engine.persistent_names:
+            return reconcile_names(work, state)
+        lease = acquire(
+            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", wait=timeout,
+            clock=work.clock,
+        )
+        work.lease = lease
+        try:
+            return reconcile_names(work, self.state())
+        finally:
+            lease.release()
+
+    def _work(self, state: State, engine: Engine) -> Any:
+        from catalog_migrate.catalog.clock import SystemClock
+        from catalog_migrate.reconciler.work import Work
+
+        return Work(engine, self.log, SystemClock(), state.config["warehouse"].value)
+
+    def _writing(self, verb: str) -> None:
+        if self.mode != "write":
+            raise UsageError(
+                f"the catalog was opened read-only, and {verb} writes",
+                remedy='open it with mode="write"',
+            )
+
+    def _unknown(self, state: State, name: str) -> UnknownObject:
+        from difflib import get_close_matches
+
+        names = [str(m.key) for m in state.mappings.values()]
+        near = get_close_matches(name, names, n=3)
+        return UnknownObject(
+            f"nothing in this catalog is called {name}",
+            remedy="did you mean " + " or ".join(near) + "?" if near
+            else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
+        )
+
+
+def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
+    """(rows, bytes) of a table's shard from its log's statistics, None when unknown."""
+    item = state.items.get(item_id)
+    if item is None or item.shard is None:
+        return None
+    from catalog_migrate.engine.spark import shards
+
+    path = f"{state.config['warehouse'].value}/{item.shard}"
+    if shards.shard_version(path) is None:
+        return None
+    rows, size = shards.shard_size(path)
+    return None if rows < 0 else (rows, size)

@@ -1,0 +1,485 @@
+"""The start-up hook: one call that leaves the world as the release says, or says why not.
+
+:func:`bootstrap` is the hook for a Spark session; :func:`migrate` is the same with engine, log and
+clock handed in, and is what the simulation drives.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.lease import Lease, acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, open_log, read_state
+from catalog_migrate.errors import (
+    CatalogNotFound,
+    CommitConflict,
+    MigrationBlocked,
+    NotReconciled,
+    StalePlan,
+    UsageError,
+)
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.commit import put_in_force, put_release
+from catalog_migrate.reconciler.prepare import Populate, prepare, prove
+from catalog_migrate.reconciler.reconcile import (
+    finish_shared,
+    names_complete,
+    reconcile_names,
+    shared_pending,
+)
+from catalog_migrate.reconciler.refill import refill, unfilled
+from catalog_migrate.reconciler.work import OnProgress, Progress, Work, new_token, silent
+from catalog_migrate.release.release import Release
+
+if TYPE_CHECKING:
+    from catalog_migrate.engine.port import Engine
+
+Outcome = Literal[
+    "initialized", "unchanged", "migrated", "resumed", "followed", "fenced_out", "planned"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapReport:
+    """What a start did.
+
+    ``outcome``: ``initialized`` (first release of a new catalog), ``unchanged``, ``migrated``,
+    ``resumed`` (finished what an earlier process left), ``followed`` (another process committed
+    this release while we waited), ``fenced_out`` (a later release is in force; nothing was done),
+    ``planned`` (read-only with changes pending; nothing was written). ``plan`` is the plan of the
+    release, ``rows_copied`` counts rows, ``names`` the registrations made or dropped in this
+    session's catalog, ``unfilled`` the derived tables that nobody has populated.
+    """
+
+    outcome: Outcome
+    plan: Plan | None
+    release: str
+    serial: int
+    rows_copied: int = 0
+    names: int = 0
+    unfilled: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a start may do without asking: ``allow_downgrade`` lets an older release be applied."""
+
+    allow_downgrade: bool = False
+
+
+def bootstrap(
+    spark: Any,
+    *,
+    release: str | os.PathLike[str] | Release,
+    catalog: str | os.PathLike[str],
+    warehouse: str | os.PathLike[str] | None = None,
+    policy: Policy | None = None,
+    approve: Collection[str] = (),
+    plan: Plan | str | os.PathLike[str] | None = None,
+    populate: Callable[[Any, str, str], None] | None = None,
+    read_only: bool = False,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    threads: int = 4,
+) -> BootstrapReport:
+    """Bring the catalog and this session's names to ``release``; the software's start-up hook.
+
+    ``spark`` is any session with Delta configured, ``release`` a directory of ``*.sql``, a manifest
+    file or a loaded Release, ``catalog`` the durable catalog's directory, ``warehouse`` the
+    directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog).
+    ``approve`` takes ``schema.table[.column]`` entries; ``plan`` an approved plan (or its file):
+    anything else is refused. ``populate(spark, table_name, target_path)`` fills derived tables;
+    ``timeout`` bounds in seconds how long another holder of the lease is waited for (default 600).
+
+    Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
+    InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
+    """
+    from catalog_migrate.engine.spark.engine import SparkEngine
+    from catalog_migrate.release.builtin import system_release
+    from catalog_migrate.release.loader import load_release
+
+    uri = os.path.abspath(os.fspath(catalog)) if "://" not in os.fspath(catalog) else str(catalog)
+    loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
+    fill: Populate | None = None
+    if populate is not None:
+        callback = populate
+
+        def fill(name: str, path: str) -> None:
+            callback(spark, name, path)
+
+    return migrate(
+        SparkEngine(spark, threads=threads),
+        open_log(uri),
+        loaded,
+        warehouse=None if warehouse is None else os.path.abspath(os.fspath(warehouse)),
+        clock=SystemClock(),
+        holder=f"{socket.gethostname()}/{os.getpid()}",
+        approve=approve,
+        populate=fill,
+        wait=600.0 if timeout is None else timeout,
+        threads=threads,
+        policy=policy or Policy(),
+        plan=_approved(plan),
+        read_only=read_only,
+        on_progress=on_progress or silent,
+        system=system_release(uri),
+    )
+
+
+def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
+    if plan is None or isinstance(plan, Plan):
+        return plan
+    from pathlib import Path
+
+    from catalog_migrate.planner.planfile import decode_plan
+
+    return decode_plan(Path(plan).read_bytes())
+
+
+def migrate(
+    engine: Engine,
+    log: CatalogLog,
+    release: Release,
+    *,
+    warehouse: str | None,
+    clock: Clock,
+    holder: str,
+    approve: Collection[str] = (),
+    populate: Populate | None = None,
+    wait: float | None = None,
+    threads: int = 1,
+    policy: Policy = Policy(),  # noqa: B008 - a frozen value
+    plan: Plan | None = None,
+    read_only: bool = False,
+    on_progress: OnProgress = silent,
+    system: Release | None = None,
+    token: Callable[[], str] = new_token,
+    ttl: float = 30.0,
+    margin: float = 10.0,
+) -> BootstrapReport:
+    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins."""
+    start = _Start(
+        engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
+        populate=populate, wait=wait, threads=threads, policy=policy, approved=plan,
+        on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
+    )
+    return start.read_only(warehouse) if read_only else start.run(warehouse)
+
+
+class _Start:
+    """One start of one process: plan, and only if something is to do take the lease and do it."""
+
+    def __init__(
+        self, engine: Engine, log: CatalogLog, release: Release, *, clock: Clock, holder: str,
+        approve: tuple[str, ...], populate: Populate | None, wait: float | None, threads: int,
+        policy: Policy, approved: Plan | None, on_progress: OnProgress, system: Release | None,
+        token: Callable[[], str], ttl: float, margin: float,
+    ) -> None:
+        self.engine = engine
+        self.log = log
+        self.release = release
+        self.clock = clock
+        self.holder = holder
+        self.approve = tuple(approved.approved) if approved is not None else approve
+        self.populate = populate
+        self.wait = wait
+        self.threads = threads
+        self.policy = policy
+        self.approved = approved
+        self.on_progress = on_progress
+        self.token = token
+        self.ttl = ttl
+        self.margin = margin
+        self.parts: list[tuple[Owner, Release]] = [("release", release)]
+        if system is not None:
+            self.parts.append(("system", system))
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read_only(self, warehouse: str | None) -> BootstrapReport:
+        """Plan and compare; not one byte is written."""
+        try:
+            state = read_state(self.log)
+        except CatalogNotFound:
+            migration = plan_migration(Baseline.empty(), self.release, approve=self.approve)
+            return self._report("planned", migration.plan, 0)
+        _check_warehouse(state, warehouse)
+        refusal = fenced_out(state, self.release, self.policy)
+        if refusal is not None:
+            return self._report("fenced_out", None, state.serial, reason=refusal)
+        migration = self._plan(state, "release", self.release)
+        changed = not migration.plan.is_empty
+        return self._report("planned" if changed else "unchanged", migration.plan, state.serial)
+
+    # -- doing ---------------------------------------------------------------------------------
+
+    def run(self, warehouse: str | None) -> BootstrapReport:
+        state, created = self._open(warehouse)
+        _check_warehouse(state, warehouse)
+        work = self._work(state, None)
+        refusal = fenced_out(state, self.release, self.policy)
+        if refusal is not None:
+            return self._report("fenced_out", None, state.serial, reason=refusal)
+        first = self._plan(state, "release", self.release)
+        self._check_approved(state, first)
+        if not self._shared_to_do(state, first):
+            if not self._names_to_do(work, state):
+                return self._done("unchanged", first.plan, state)
+            if not self.engine.persistent_names:
+                return self._done(
+                    "unchanged", first.plan, state, names=reconcile_names(work, state)
+                )
+        if not first.plan.applyable:
+            raise _blocked(first)
+        seen_hash = _manifest_in_force(state)
+        lease = acquire(
+            self.log, holder=self.holder, ttl=self.ttl, margin=self.margin, wait=self.wait,
+            clock=self.clock, on_wait=self._on_wait,
+        )
+        try:
+            report = self._under_lease(lease, created=created, seen=seen_hash)
+        finally:
+            lease.release()
+        if self.engine.persistent_names or report.outcome == "fenced_out":
+            return report
+        state = read_state(self.log)
+        names = reconcile_names(self._work(state, None), state)
+        return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
+
+    def _under_lease(self, lease: Lease, *, created: bool, seen: str | None) -> BootstrapReport:
+        state = read_state(self.log)
+        work = self._work(state, lease)
+        refusal = fenced_out(state, self.release, self.policy)
+        if refusal is not None:
+            return self._report("fenced_out", None, state.serial, reason=refusal)
+        resumed = bool(shared_pending(state, now=self.clock.wall(), retention=work.retention))
+        state = cleanup.clean_up(work, state)
+        state = finish_shared(work, state)
+        plan: Plan | None = None
+        rows = 0
+        committed = False
+        for owner, release in self.parts:
+            state, migration, copied, did = self._bring_in(work, state, owner, release)
+            rows += copied
+            if owner == "release":
+                plan, committed = migration.plan, did
+        state = self._refill(work, state)
+        if work.engine.persistent_names and not names_complete(work, state):
+            state = finish_shared(work, state)
+            reconcile_names(work, state)
+        outcome: Outcome
+        if committed:
+            outcome = "initialized" if created or seen is None else "migrated"
+        elif seen != _manifest_in_force(state):
+            outcome = "followed"
+        else:
+            outcome = "resumed" if resumed else "unchanged"
+        return self._done(outcome, plan, state, rows=rows)
+
+    def _bring_in(
+        self, work: Work, state: State, owner: Owner, release: Release
+    ) -> tuple[State, Migration, int, bool]:
+        """Plan, prove, prepare, commit and finish one release; (state, plan, rows, committed)."""
+        migration = self._plan(state, owner, release)
+        if owner == "release":
+            self._check_approved(state, migration)
+        if migration.plan.is_empty:
+            in_force = state.release_in_force(owner)
+            if in_force is None or (in_force.name, in_force.manifest_hash) != (
+                release.name, release.manifest_hash
+            ):
+                state = put_release(
+                    work, name=release.name, manifest_hash=release.manifest_hash, owner=owner
+                )
+            return state, migration, 0, False
+        if not migration.plan.applyable:
+            raise _blocked(migration)
+        migration = prove(work, state, migration)
+        try:
+            prepared = prepare(work, state, migration, populate=self.populate)
+            state = put_in_force(work, state, migration, prepared, owner=owner)
+        except (Exception, KeyboardInterrupt) as error:
+            if not isinstance(error, CommitConflict):
+                self._abandon(work)
+            raise
+        return finish_shared(work, state), migration, prepared.rows, True
+
+    def _abandon(self, work: Work) -> None:
+        """Undo a failed attempt now; when that fails too, the next start does it."""
+        from catalog_migrate.errors import CatalogMigrateError
+
+        try:
+            cleanup.abandon(work, read_state(self.log))
+        except CatalogMigrateError as error:
+            self.on_progress(Progress("clean up", 0, 1, f"left to the next start: {error.message}"))
+
+    def _refill(self, work: Work, state: State) -> State:
+        if self.populate is None or not unfilled(state):
+            return state
+        return refill(work, state, self.populate)
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _open(self, warehouse: str | None) -> tuple[State, bool]:
+        try:
+            return read_state(self.log), False
+        except CatalogNotFound:
+            first = plan_migration(Baseline.empty(), self.release, approve=self.approve)
+            if not first.plan.applyable:
+                raise _blocked(first) from None
+            place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
+            try:
+                return create_catalog(self.log, warehouse=place), True
+            except CommitConflict:  # another process created it in this very moment
+                return read_state(self.log), False
+
+    def _work(self, state: State, lease: Lease | None) -> Work:
+        return Work(
+            engine=self.engine, log=self.log, clock=self.clock,
+            warehouse=state.config["warehouse"].value, threads=self.threads,
+            on_progress=self.on_progress, token=self.token, lease=lease,
+        )
+
+    def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
+        return plan_migration(
+            Baseline.from_state(state, owner=owner, uri=self.log.uri), release,
+            approve=self.approve, sizes=lambda item_id: self._size(state, item_id),
+        )
+
+    def _size(self, state: State, item_id: str) -> tuple[int, int] | None:
+        item = state.items.get(item_id)
+        if item is None or item.shard is None:
+            return None
+        path = f"{state.config['warehouse'].value}/{item.shard}"
+        if self.engine.shard_version(path) is None:
+            return None
+        rows, size = self.engine.shard_size(path)
+        return None if rows < 0 else (rows, size)
+
+    def _shared_to_do(self, state: State, first: Migration) -> bool:
+        if not first.plan.is_empty:
+            return True
+        if shared_pending(state, now=self.clock.wall(), retention=7 * 86_400.0):
+            return True
+        if self.populate is not None and unfilled(state):
+            return True
+        for owner, release in self.parts:
+            in_force = state.release_in_force(owner)
+            if in_force is None or (in_force.name, in_force.manifest_hash) != (
+                release.name, release.manifest_hash
+            ):
+                return True
+        return False
+
+    def _names_to_do(self, work: Work, state: State) -> bool:
+        if self.engine.persistent_names:
+            return not names_complete(work, state)
+        return True
+
+    def _check_approved(self, state: State, migration: Migration) -> None:
+        """An approved plan was handed in: the plan made now must be that very plan."""
+        approved = self.approved
+        if approved is None or approved.plan_hash == migration.plan.plan_hash:
+            return
+        in_force = state.release_in_force("release")
+        if (
+            migration.plan.is_empty
+            and in_force is not None
+            and in_force.manifest_hash == self.release.manifest_hash
+            and approved.target.manifest_hash == in_force.manifest_hash
+        ):
+            return  # it was applied already: a second apply has nothing to do
+        from catalog_migrate.planner.staleness import explain_staleness
+
+        raise StalePlan(
+            "the plan does not describe this catalog and this release any more",
+            changes=explain_staleness(
+                approved, Baseline.from_state(state, owner="release", uri=self.log.uri)
+            ),
+            remedy="run `catalog-migrate plan` again and approve the new plan",
+        )
+
+    def _on_wait(self, *_: object) -> None:
+        self.on_progress(Progress("wait for the lease", 0, 1))
+
+    def _done(
+        self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0
+    ) -> BootstrapReport:
+        return self._report(
+            outcome, plan, state.serial, rows=rows, names=names, unfilled=unfilled(state)
+        )
+
+    def _report(
+        self, outcome: Outcome, plan: Plan | None, serial: int, *, rows: int = 0, names: int = 0,
+        unfilled: tuple[str, ...] = (), reason: str | None = None,
+    ) -> BootstrapReport:
+        return BootstrapReport(
+            outcome=outcome, plan=plan, release=self.release.name, serial=serial,
+            rows_copied=rows, names=names, unfilled=unfilled, reason=reason,
+        )
+
+
+def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
+    """Why this release must not be brought in force by a start, or None when it may.
+
+    A name that was in force once and is not any more is fenced out, so that processes of two
+    releases cannot undo each other; an unknown name whose version compares lower is refused too.
+    """
+    in_force = state.release_in_force("release")
+    if in_force is None or in_force.name == release.name or policy.allow_downgrade:
+        return None
+    if any(row.name == release.name and row.owner == "release" for row in state.releases):
+        return f"release {release.name} was replaced by {in_force.name} (serial {in_force.serial})"
+    mine, theirs = version_of(release.name), version_of(in_force.name)
+    if mine is not None and theirs is not None and mine < theirs:
+        return f"release {release.name} is older than {in_force.name}, which is in force"
+    return None
+
+
+def version_of(name: str) -> tuple[int, ...] | None:
+    """The dotted number that a release name starts with (``v16.2`` -> (16, 2)), else None."""
+    match = re.match(r"v?(\d+(?:\.\d+)*)", name)
+    return tuple(int(part) for part in match[1].split(".")) if match else None
+
+
+def _manifest_in_force(state: State) -> str | None:
+    record = state.release_in_force("release")
+    return None if record is None else record.manifest_hash
+
+
+def _check_warehouse(state: State, warehouse: str | None) -> None:
+    stored = state.config["warehouse"].value
+    if warehouse is not None and warehouse.rstrip("/") != stored.rstrip("/"):
+        raise UsageError(
+            f"this catalog's shards are below {stored}, not {warehouse}",
+            remedy="leave --warehouse out, or name the same directory",
+        )
+
+
+def _blocked(migration: Migration) -> MigrationBlocked:
+    plan = migration.plan
+    return MigrationBlocked(
+        f"{len(plan.blocked)} decision(s) are missing; nothing was touched",
+        plan=plan,
+        remedy="run `catalog-migrate plan` for each reason with the text to write",
+    )
+
+
+__all__ = [
+    "BootstrapReport", "Mapping", "NotReconciled", "Outcome", "Policy", "bootstrap", "fenced_out",
+    "migrate", "version_of",
+]

@@ -1,0 +1,4 @@
+"""The durable catalog: records, the log they are appended to, transactions, leases, intents.
+
+What is committed here is in force; nothing in this package touches Spark's catalog or a shard.
+"""

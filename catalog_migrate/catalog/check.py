@@ -1,0 +1,274 @@
+"""What must hold in every committed state; a commit that breaks it is refused whole.
+
+Rules come from DESIGN section 5 (check) and section 3 (ids). Work is proportional to what a
+commit touches: one that leaves mappings, items and shards alone decodes none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from catalog_migrate.catalog.records import (
+    ItemRecord,
+    LeaseRecord,
+    MappingRecord,
+    ShardRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CheckFailed
+from catalog_migrate.model.ids import number_of
+
+_SHOWN = 20
+"""How many problems an error lists; the rest is counted."""
+
+_ID_COLLECTIONS = ("mapping", "item", "allocator")
+_NOTHING: Mapping[str, str] = {}
+
+
+def check(state: State, before: State | None = None) -> None:
+    """Raise :class:`CheckFailed` with everything that is wrong with ``state``.
+
+    ``before`` is the committed state that it was made from, if any: then transitions are checked
+    too (an id keeps its columns and never comes back, counters and epochs never fall), and
+    collections that are the same in both are not looked at again.
+    """
+    problems = list(_problems(state, before))
+    if not problems:
+        return
+    shown = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
+    more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    raise CheckFailed(
+        f"the commit was refused, nothing was written: {len(problems)} problem(s){shown}{more}",
+        remedy="this is a fault of the program, not of your release: please report it",
+        problems=tuple(problems),
+    )
+
+
+def _problems(state: State, before: State | None) -> Iterator[str]:
+    def same(*collections: str) -> bool:
+        return before is not None and all(
+            state.raw.get(name, _NOTHING) is before.raw.get(name, _NOTHING)
+            for name in collections
+        )
+
+    if not same("config"):
+        yield from _config(state, before)
+    if not same("lease") and before is not None:
+        yield from _leases(state, before)
+    if not same("release"):
+        yield from _releases(state)
+    if not same(*_ID_COLLECTIONS):
+        yield from _allocators(state, before)
+        yield from _pairs(state)
+        yield from _edges(state.items)
+        if before is not None:
+            yield from _history(state, before)
+    if not same("item", "shard"):
+        if before is None or not same("item"):
+            yield from _shards_of_items(state)
+        else:
+            yield from _items_of_changed_shards(state, before)
+        if before is not None:
+            yield from _shards_kept(state, before)
+
+
+def _config(state: State, before: State | None) -> Iterator[str]:
+    if before is None:
+        return
+    for fixed in ("lineage", "ansi", "time_zone"):
+        old = before.config.get(fixed)
+        if old is not None and state.config.get(fixed) != old:
+            yield f"the setting {fixed!r} never changes"
+    if state.serial < before.serial:
+        yield f"the serial falls from {before.serial} to {state.serial}"
+
+
+def _leases(state: State, before: State) -> Iterator[str]:
+    for key, old in before.leases.items():
+        new: LeaseRecord | None = state.leases.get(key)
+        if new is None:
+            yield f"the lease {key!r} is deleted, its epoch with it"
+        elif new.epoch < old.epoch:
+            yield f"the epoch of the lease {key!r} falls from {old.epoch} to {new.epoch}"
+
+
+def _releases(state: State) -> Iterator[str]:
+    in_force: dict[str, str] = {}
+    for row in state.releases:
+        if row.in_force and row.owner in in_force:
+            yield f"releases {in_force[row.owner]!r} and {row.name!r} are both in force"
+        if row.in_force:
+            in_force[row.owner] = row.name
+
+
+def _allocators(state: State, before: State | None) -> Iterator[str]:
+    nexts = {prefix: record.next for prefix, record in state.allocators.items()}
+    if before is not None:
+        for prefix, record in before.allocators.items():
+            if nexts.get(prefix, 0) < record.next:
+                yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
+    owners: dict[str, str] = {}
+    for item_id, item in state.items.items():
+        yield from _below(item_id, "i", nexts)
+        yield from _below(item.global_id, "u" if item.global_id[:1] == "u" else "s", nexts)
+        other = owners.setdefault(item.global_id, item_id)
+        if other != item_id:
+            yield f"{item.global_id} belongs to both {other} and {item_id}"
+
+
+def _below(identifier: str, prefix: str, nexts: Mapping[str, int]) -> Iterator[str]:
+    number = identifier[1:]
+    if identifier[:1] != prefix or not number.isdecimal():
+        yield f"{identifier!r} is not an id of the form {prefix}<n>"
+    elif number_of(identifier) >= nexts.get(prefix, 1):
+        yield f"{identifier} was never handed out (next is {prefix}{nexts.get(prefix, 1)})"
+
+
+def _pairs(state: State) -> Iterator[str]:
+    """Each mapping has its item and each item its one mapping, and they agree."""
+    mapped: dict[str, str] = {}
+    for key, mapping in state.mappings.items():
+        if identity_text(mapping.identity) != key:
+            yield f"the mapping {key} is of {mapping.key}"
+        other = mapped.setdefault(mapping.item_id, key)
+        if other != key:
+            yield f"{mapping.item_id} has two names: {other} and {key}"
+        item = state.items.get(mapping.item_id)
+        if item is None:
+            yield f"the mapping {key} names {mapping.item_id}, which does not exist"
+        else:
+            yield from _disagreement(key, mapping, item)
+    for item_id, item in state.items.items():
+        if item_id not in mapped:
+            yield f"{item_id} ({item.definition.key}) has no mapping"
+
+
+def _disagreement(key: str, mapping: MappingRecord, item: ItemRecord) -> Iterator[str]:
+    if mapping.global_id != item.global_id:
+        yield f"{key} is {mapping.global_id} by its mapping, {item.global_id} by its item"
+    if mapping.identity != item.definition.identity:
+        yield f"the mapping {key} has the item of {item.definition.key}"
+    if mapping.owner != item.owner:
+        yield f"{key} is owned by {mapping.owner} by its mapping, {item.owner} by its item"
+
+
+def _edges(items: Mapping[str, ItemRecord]) -> Iterator[str]:
+    for item_id, item in items.items():
+        if item.quarantined is None:
+            for use in item.uses:
+                if use not in items:
+                    yield f"{item_id} ({item.definition.key}) uses {use}, which does not exist"
+    cycle = _find_cycle(items)
+    if cycle:
+        path = " -> ".join(f"{item_id} ({items[item_id].definition.key})" for item_id in cycle)
+        yield f"objects use each other in a circle: {path}"
+
+
+def _find_cycle(items: Mapping[str, ItemRecord]) -> list[str] | None:
+    """A circle of ``uses``, its first id also last; iterative, chains may be thousands long."""
+    done: set[str] = set()
+    for root in items:
+        if root in done:
+            continue
+        path = [root]
+        on_path = {root}
+        pending = [iter(items[root].uses)]
+        while pending:
+            use = next(pending[-1], None)
+            if use is None:
+                pending.pop()
+                finished = path.pop()
+                on_path.discard(finished)
+                done.add(finished)
+            elif use in on_path:
+                return [*path[path.index(use) :], use]
+            elif use not in done and use in items:
+                path.append(use)
+                on_path.add(use)
+                pending.append(iter(items[use].uses))
+    return None
+
+
+def _history(state: State, before: State) -> Iterator[str]:
+    """An id's columns never change, and an id that is gone never comes back."""
+    old_nexts = {prefix: record.next for prefix, record in before.allocators.items()}
+    old = {mapping.global_id: mapping for mapping in before.mappings.values()}
+    for key, mapping in state.mappings.items():
+        known = old.get(mapping.global_id)
+        if known is None:
+            yield from _fresh(mapping.global_id, key, old_nexts)
+        elif not _same_columns(state, before, mapping, known):
+            yield f"the columns of {mapping.global_id} ({key}) change under its id"
+    for item_id, item in state.items.items():
+        if item_id not in before.items:
+            yield from _fresh(item_id, str(item.definition.key), old_nexts)
+
+
+def _fresh(identifier: str, name: str, old_nexts: Mapping[str, int]) -> Iterator[str]:
+    number = identifier[1:]
+    if number.isdecimal() and int(number) < old_nexts.get(identifier[:1], 1):
+        yield f"{identifier} ({name}) was given to something else before"
+
+
+def _same_columns(
+    state: State, before: State, mapping: MappingRecord, known: MappingRecord
+) -> bool:
+    if mapping.fingerprint == known.fingerprint:
+        return True
+    if mapping.fingerprint.partition(":")[0] == known.fingerprint.partition(":")[0]:
+        return False
+    # another recipe for the same columns re-stamps the fingerprint; then the columns speak
+    return _columns(state, mapping) == _columns(before, known)
+
+
+def _columns(state: State, mapping: MappingRecord) -> list[tuple[str, str, bool]]:
+    item = state.items.get(mapping.item_id)
+    columns = item.definition.columns if item is not None else ()
+    return [(column.name.lower(), column.type, column.nullable) for column in columns]
+
+
+def _shards_of_items(state: State) -> Iterator[str]:
+    users: dict[str, str] = {}
+    for item_id, item in state.items.items():
+        if item.shard is None:
+            continue
+        other = users.setdefault(item.shard, item_id)
+        if other != item_id:
+            yield f"{other} and {item_id} both have the shard {item.shard}"
+        yield from _shard_serves(item_id, item.shard, state.shards.get(item.shard))
+
+
+def _shard_serves(item_id: str, path: str, shard: ShardRecord | None) -> Iterator[str]:
+    if shard is None:
+        yield f"{item_id} has the shard {path}, which was never handed out"
+    elif shard.state not in ("live", "building"):
+        yield f"{item_id} has the shard {path}, which is {shard.state}"
+    elif shard.item_id != item_id:
+        yield f"{item_id} has the shard {path}, which belongs to {shard.item_id}"
+
+
+def _items_of_changed_shards(state: State, before: State) -> Iterator[str]:
+    """The items stayed: only the owners of changed shards, old and new, are looked at."""
+    owners = _owners_of_changed(state, before)
+    for item_id in owners:
+        item = state.items.get(item_id)
+        if item is not None and item.shard is not None:
+            yield from _shard_serves(item_id, item.shard, state.shards.get(item.shard))
+
+
+def _owners_of_changed(state: State, before: State) -> Iterable[str]:
+    new, old = state.raw.get("shard", _NOTHING), before.raw.get("shard", _NOTHING)
+    changed = [path for path, text in new.items() if old.get(path) != text]
+    gone = [path for path in old if path not in new]
+    owners = {state.shards[path].item_id for path in changed}
+    owners |= {before.shards[path].item_id for path in (*changed, *gone) if path in old}
+    return sorted(owners)
+
+
+def _shards_kept(state: State, before: State) -> Iterator[str]:
+    """Rows of shards stay for ever: by them our own registrations are told from others'."""
+    new = state.raw.get("shard", _NOTHING)
+    for path in before.raw.get("shard", _NOTHING):
+        if path not in new:
+            yield f"the row of the shard {path} is deleted, it should end as gone"

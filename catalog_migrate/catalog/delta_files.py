@@ -1,0 +1,117 @@
+"""The commit files of a Delta table on a local path, read without delta-rs.
+
+A listing tells the newest version for a tenth of a millisecond, and a look into each new file finds
+what delta-rs would pass over in silence: a commit file cut off between two actions.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from catalog_migrate.errors import CatalogCorrupt
+
+COMMIT_KEY = "catalog_migrate.commit"
+"""Key of the commit id in a commit's own metadata."""
+
+_COMMIT = re.compile(r"(\d{20})\.json\Z")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
+_DECODER = msgspec.json.Decoder()
+
+
+class CommitFiles:
+    """The directory ``_delta_log`` of one table; remembers which versions it found whole."""
+
+    __slots__ = ("_verified", "directory")
+
+    def __init__(self, table: Path) -> None:
+        self.directory = table / "_delta_log"
+        self._verified = -1
+
+    def newest(self) -> int | None:
+        """The newest version, None when there is no commit.
+
+        Raises :class:`CatalogCorrupt` when a version before it is missing.
+        """
+        return self._scan()[1]
+
+    def verify(self) -> int | None:
+        """Like :meth:`newest`, after a look into every commit file not yet found whole."""
+        first, newest = self._scan()
+        if newest is None:
+            return None
+        for version in range(max(first, self._verified + 1), newest + 1):
+            self.actions(version)
+        self._verified = newest
+        return newest
+
+    def commit_id(self, version: int) -> str | None:
+        """The commit id that a version carries, None for a version or an id that is not there."""
+        if not self.path(version).exists():
+            return None
+        for action in self.actions(version):
+            info = action.get("commitInfo")
+            if info is not None:
+                found = info.get(COMMIT_KEY)
+                return found if isinstance(found, str) else None
+        return None
+
+    def path(self, version: int) -> Path:
+        """The file of one version."""
+        return self.directory / f"{version:020d}.json"
+
+    def actions(self, version: int) -> list[dict[str, Any]]:
+        """The actions of one commit; :class:`CatalogCorrupt` names its file if it is not whole."""
+        path = self.path(version)
+        try:
+            lines = path.read_bytes().splitlines()
+            actions: list[dict[str, Any]] = [_DECODER.decode(line) for line in lines if line]
+        except FileNotFoundError as error:
+            _corrupt(path, "is missing", error)
+        except OSError as error:
+            _corrupt(path, f"cannot be read: {error.strerror}", error)
+        except msgspec.DecodeError as error:
+            _corrupt(path, f"is truncated or damaged: {error}", error)
+        if not all(isinstance(action, dict) for action in actions):
+            _corrupt(path, "is damaged: it holds something else than actions")
+        info = next((a["commitInfo"] for a in actions if "commitInfo" in a), None)
+        if info is None:
+            _corrupt(path, "is truncated or damaged: it holds no commit")
+        promised = (info.get("operationMetrics") or {}).get("num_added_files")
+        added = sum("add" in action for action in actions)
+        if promised is not None and int(promised) != added:
+            _corrupt(path, f"is truncated: {added} of {promised} data files are named")
+        return actions
+
+    def _scan(self) -> tuple[int, int | None]:
+        """(first version whose commit file is needed, newest version)."""
+        try:
+            names = [entry.name for entry in self.directory.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return 0, None
+        except OSError as error:
+            _corrupt(self.directory, f"cannot be read: {error.strerror}", error)
+        versions = {int(match[1]) for name in names if (match := _COMMIT.match(name))}
+        checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.match(name))]
+        if not versions and not checkpoints:
+            return 0, None
+        first = max(checkpoints) + 1 if checkpoints else 0
+        newest = max([*versions, *checkpoints])
+        # the commit file of the checkpoint itself carries the commit id and is wanted too
+        needed = range(max(first - 1, 0), newest + 1)
+        for version in needed:
+            if version not in versions:
+                _corrupt(self.path(version), "is missing")
+        return first, newest
+
+
+def _corrupt(path: Path, what: str, cause: Exception | None = None) -> NoReturn:
+    raise CatalogCorrupt(
+        f"the file {path} of the catalog's log {what}",
+        remedy="restore this file from a backup, or the whole catalog directory; "
+        "nothing was written",
+        file=str(path),
+    ) from cause

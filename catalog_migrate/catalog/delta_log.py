@@ -1,0 +1,358 @@
+"""The durable log as a Delta table, written and read by delta-rs alone (no JVM, no pyarrow).
+
+The Delta version is the compare-and-set token: a commit names the version it follows and is made
+with ``max_commit_retries=0``, so it lands exactly there or not at all (Delta protocol, *Delta Log
+Entries*: a version is created at most once). ``DeltaTable.to_pyarrow_*`` must not be used here: it
+imports pandas and has aborted the interpreter at exit (STACK section 8).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote, urlparse
+
+from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles
+from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.renewals import Renewals
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogMigrateError,
+    CatalogNotFound,
+    CatalogWriteRefused,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    NotACatalog,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_CONFIGURATION = {
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+"""History stays: delta-rs would delete old commit files when it makes a checkpoint."""
+
+_COLUMNS = ("kind", "key", "value", "diff")
+_PARTS = frozenset({"log", "renewals"})
+_SUM = (
+    "SELECT kind, key, value, sum(diff) AS total FROM log "
+    "GROUP BY kind, key, value HAVING sum(diff) <> 0"
+)
+_REFUSALS = (
+    "permission denied", "read-only file system", "no space left", "disk quota exceeded",
+    "operation not permitted", "os error 13", "os error 30", "os error 28", "os error 122",
+)
+_FAILED_READ = "restore the catalog directory from a backup; nothing was written"
+
+
+class DeltaLog:
+    """The log of the catalog in the directory ``uri``; cheap to make, safe to share by threads."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._root = _local_path(uri)
+        self._path = self._root / "log"
+        self._files = CommitFiles(self._path)
+        self._renewals = Renewals(self._root / "renewals")
+        self._lock = threading.RLock()
+        self._table: DeltaTable | None = None
+        self._snapshot: LogSnapshot | None = None
+
+    @property
+    def uri(self) -> str:
+        """The address as it was given."""
+        return self._uri
+
+    def exists(self) -> bool:
+        """Whether a log is there; :class:`NotACatalog` when something else is."""
+        if not self._root.exists():
+            return False
+        if not self._root.is_dir():
+            raise self._not_ours("a file is there")
+        try:
+            names = {entry.name for entry in self._root.iterdir()}
+        except OSError as error:
+            raise CatalogCorrupt(
+                f"the catalog directory {self._root} cannot be read: {error.strerror}",
+                remedy="make it readable for this user", file=str(self._root),
+            ) from error
+        if self._files.newest() is not None:
+            return True
+        strange = sorted(names - _PARTS)
+        if strange:
+            raise self._not_ours(f"the directory holds {strange[0]!r} and no log")
+        return False
+
+    def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
+        """Create the log with its first rows as version 0."""
+        with self._lock:
+            if self.exists():
+                raise self._conflict(0)
+            return self._commit(
+                rows, follows=-1, commit_id=commit_id, metadata={"kind": "create"}, mode="error"
+            )
+
+    def version(self) -> int:
+        """The newest version, by a listing."""
+        newest = self._files.newest()
+        if newest is None:
+            raise self._absent()
+        return newest
+
+    def read(self) -> LogSnapshot:
+        """The newest state; kept, so that reading an unchanged log again costs a listing."""
+        with self._lock:
+            newest = self._files.verify()
+            if newest is None:
+                raise self._absent()
+            if self._snapshot is None or self._snapshot.version != newest:
+                self._snapshot = self._query(self._load(newest))
+            return self._snapshot
+
+    def append(
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+    ) -> int:
+        """Commit exactly version ``follows + 1``."""
+        with self._lock:
+            version = self._commit(
+                rows, follows=follows, commit_id=commit_id, metadata=metadata, mode="append"
+            )
+            kept = self._snapshot
+            if kept is not None and kept.version == follows and version == follows + 1:
+                self._snapshot = _advanced(kept, rows)
+            return version
+
+    def find_commit(self, commit_id: str, *, after: int) -> int | None:
+        """The version above ``after`` whose commit carries this id."""
+        newest = self._files.newest()
+        if newest is None:
+            return None
+        for version in range(newest, max(after, -1), -1):
+            if self._files.commit_id(version) == commit_id:
+                return version
+        return None
+
+    def live_files(self) -> int:
+        """How many data files a read opens."""
+        with self._lock:
+            return len(self._load(self.version()).file_uris())
+
+    def compact(self, *, follows: int, commit_id: str) -> int:
+        """Rewrite the state of version ``follows`` into one file as the next version.
+
+        A Delta checkpoint is made as a step of its own, so that opening stays cheap too.
+        """
+        from deltalake.exceptions import DeltaError
+
+        with self._lock:
+            snapshot = self.read()
+            if snapshot.version != follows:
+                raise self._conflict(follows + 1)
+            version = self._commit(
+                [LogRow(*row, 1) for row in snapshot.rows], follows=follows, commit_id=commit_id,
+                metadata={"kind": "compact"}, mode="overwrite",
+            )
+            if version == follows + 1:
+                self._snapshot = LogSnapshot(version, snapshot.rows)
+            try:
+                self._load(version).create_checkpoint()
+            except (DeltaError, OSError):
+                return version  # only slower to open; the next compaction makes another
+            return version
+
+    def renew(self, key: str, beat: str) -> None:
+        """Write the newest heartbeat of a lease."""
+        with self._lock:
+            self._renewals.renew(key, beat)
+
+    def heartbeat(self, key: str) -> str | None:
+        """The newest heartbeat of a lease."""
+        with self._lock:
+            return self._renewals.heartbeat(key)
+
+    def _commit(
+        self,
+        rows: Sequence[LogRow],
+        *,
+        follows: int,
+        commit_id: str,
+        metadata: Mapping[str, str],
+        mode: Any,
+    ) -> int:
+        from deltalake import CommitProperties, PostCommitHookProperties, write_deltalake
+
+        newest = self._files.newest()
+        if (-1 if newest is None else newest) != follows:
+            raise self._conflict(follows + 1)
+        custom = {f"catalog_migrate.{name}": text for name, text in metadata.items()}
+        custom[COMMIT_KEY] = commit_id
+        creating = mode == "error"
+        try:
+            write_deltalake(
+                str(self._path) if creating else self._load(follows),
+                _arrow(rows),
+                mode=mode,
+                configuration=_CONFIGURATION if creating else None,
+                commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=custom),
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )
+        except CatalogMigrateError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it says, the log itself is asked
+            return self._outcome(error, follows, commit_id)
+        if self._files.commit_id(follows + 1) != commit_id:
+            raise CommitOutcomeUnknown(
+                f"version {follows + 1} of {self._path} is not the commit that was made",
+                remedy="run again; if it recurs, the store has no put-if-absent (doctor)",
+                commit_id=commit_id,
+            )
+        return follows + 1
+
+    def _outcome(self, error: Exception, follows: int, commit_id: str) -> int:
+        """What became of a commit whose call failed: the log knows, the error does not."""
+        self._table = None
+        try:
+            found = self.find_commit(commit_id, after=follows)
+            newest = self._files.newest()
+        except CatalogMigrateError as unreadable:
+            raise CommitOutcomeUnknown(
+                f"a commit to {self._path} failed and the log cannot be read to find it: "
+                f"{unreadable.message}",
+                remedy="run again when the store answers", commit_id=commit_id,
+            ) from error
+        if found is not None:
+            return found
+        if newest is not None and newest > follows:
+            raise self._conflict(follows + 1) from error
+        text = str(error).lower()
+        if isinstance(error, OSError) or any(refusal in text for refusal in _REFUSALS):
+            raise CatalogWriteRefused(
+                f"the catalog {self._root} cannot be written: {error}",
+                remedy="make the directory writable for this user, or free space on its disk; "
+                "nothing was changed",
+            ) from error
+        raise CommitOutcomeUnknown(
+            f"a commit to {self._path} failed and is not in the log: {error}",
+            remedy="run again: what was meant is computed afresh", commit_id=commit_id,
+        ) from error
+
+    def _load(self, version: int) -> DeltaTable:
+        """The table at exactly ``version``, even when others have committed since."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if self._table is None:
+                self._table = DeltaTable(str(self._path))
+            elif self._table.version() < version:
+                self._table.update_incremental()
+            if self._table.version() != version:
+                self._table = DeltaTable(str(self._path), version=version)
+        except (DeltaError, OSError) as error:
+            self._table = None
+            self._files.verify()
+            raise CatalogCorrupt(
+                f"the log {self._path} cannot be read: {error}", remedy=_FAILED_READ,
+                file=str(self._path),
+            ) from error
+        return self._table
+
+    def _query(self, table: DeltaTable) -> LogSnapshot:
+        from deltalake import QueryBuilder
+
+        try:
+            found = QueryBuilder().register("log", table).execute(_SUM).read_all()
+            kinds, keys, values, totals = (found.column(i).to_pylist() for i in range(4))
+        except Exception as error:  # noqa: BLE001 - raised again with the file at fault
+            self._blame(table, error)
+        for kind, key, total in zip(kinds, keys, totals, strict=True):
+            if total != 1:
+                raise CatalogCorrupt(
+                    f"{kind} {key!r} is in the log {total} times", remedy=_FAILED_READ,
+                    collection=kind, key=key,
+                )
+        return LogSnapshot(table.version(), list(zip(kinds, keys, values, strict=True)))
+
+    def _blame(self, table: DeltaTable, error: Exception) -> NoReturn:
+        """Raise the most telling error for a table that was opened and cannot be read."""
+        columns = tuple(field.name for field in table.schema().fields)
+        if columns != _COLUMNS:
+            raise self._not_ours(f"a table with the columns {', '.join(columns)}") from error
+        actions = table.get_add_actions(flatten=True)
+        sizes = zip(
+            actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(),
+            strict=True,
+        )
+        for name, size in sizes:
+            path = self._path / unquote(str(name))
+            if not path.exists() or path.stat().st_size != size:
+                what = "is truncated" if path.exists() else "is missing"
+                raise CatalogCorrupt(
+                    f"the data file {path} of the catalog's log {what}",
+                    remedy=_FAILED_READ, file=str(path),
+                ) from error
+        raise CatalogCorrupt(
+            f"the log {self._path} cannot be read: {error}", remedy=_FAILED_READ,
+            file=str(self._path),
+        ) from error
+
+    def _conflict(self, version: int) -> CommitConflict:
+        return CommitConflict(
+            f"version {version} of {self._path} is another writer's",
+            remedy="read again and decide again", version=version,
+        )
+
+    def _absent(self) -> CatalogMigrateError:
+        if self.exists():  # raises NotACatalog for anything else
+            return CatalogCorrupt(f"the log {self._path} comes and goes", remedy=_FAILED_READ)
+        return CatalogNotFound(
+            f"there is no catalog at {self._root}",
+            remedy="create it (catalog-migrate init, or bootstrap), or give the right --catalog",
+        )
+
+    def _not_ours(self, what: str) -> NotACatalog:
+        return NotACatalog(
+            f"{self._root} is not a catalog: {what}",
+            remedy="give the directory of a catalog, or one that is empty or absent",
+        )
+
+
+def _local_path(uri: str) -> Path:
+    """The directory of an address; :class:`UsageError` for a store that is not a file system."""
+    if "://" not in uri and not uri.startswith("file:"):
+        return Path(uri)
+    parsed = urlparse(uri)
+    if parsed.scheme != "file" or parsed.netloc not in ("", "localhost"):
+        raise UsageError(
+            f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
+        )
+    return Path(unquote(parsed.path))
+
+
+def _advanced(snapshot: LogSnapshot, rows: Sequence[LogRow]) -> LogSnapshot:
+    """The snapshot after one more commit, without a query."""
+    replaced = {(row.kind, row.key) for row in rows}
+    after = [row for row in snapshot.rows if (row[0], row[1]) not in replaced]
+    after.extend((row.kind, row.key, row.value) for row in rows if row.diff > 0)
+    return LogSnapshot(snapshot.version + 1, after)
+
+
+def _arrow(rows: Sequence[LogRow]) -> Any:
+    from arro3.core import Array, DataType, Table
+
+    text = DataType.string()
+    return Table.from_pydict(
+        {
+            "kind": Array([row[0] for row in rows], text),
+            "key": Array([row[1] for row in rows], text),
+            "value": Array([row[2] for row in rows], text),
+            "diff": Array([row[3] for row in rows], DataType.int32()),
+        }
+    )

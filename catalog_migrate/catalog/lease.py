@@ -1,0 +1,242 @@
+"""Leases: who may work on the world, judged by the challenger's own monotonic clock.
+
+Taking a lease raises its epoch, so that commits of an earlier holder are refused. Acts outside the
+catalog are fenced by time (DESIGN section 5): a holder acts only while its last acknowledged
+renewal is younger than ``ttl - margin``, and a new holder acts only ``margin`` after it took over,
+unless the earlier process is proven dead or has given the lease back.
+
+The heartbeat of an epoch is written when its holder may act for the first time. So a lease
+without one was taken by a process that died while it still waited for *its* predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import proven_dead, this_process
+from catalog_migrate.catalog.records import LeaseRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
+from catalog_migrate.errors import LeaseHeld, LeaseLost, UsageError
+
+MIGRATION = "migration"
+"""Key of the one lease for work on the world; clusters have ``cluster/<name>``."""
+
+OnWait = Callable[[LeaseRecord, float], None]
+"""Told while waiting: who holds the lease, and for how many seconds we have waited."""
+
+_FREE = LeaseRecord(epoch=0)
+
+
+class Lease:
+    """A lease held by this process under ``epoch``; made by :func:`acquire`.
+
+    ``ttl`` and ``margin`` are seconds. Not thread-safe: callers serialise :meth:`ensure`.
+    """
+
+    __slots__ = ("_clock", "_log", "_renewed", "epoch", "holder", "key", "margin", "ttl")
+
+    def __init__(
+        self, log: CatalogLog, clock: Clock, *, key: str, holder: str, epoch: int, ttl: float,
+        margin: float,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self.key = key
+        self.holder = holder
+        self.epoch = epoch
+        self.ttl = ttl
+        self.margin = margin
+        self._renewed = clock.monotonic()
+
+    @property
+    def wants_heartbeat(self) -> bool:
+        """Whether a thread should call :meth:`ensure` during long acts: not in simulated time."""
+        return isinstance(self._clock, SystemClock)
+
+    def ensure(self) -> None:
+        """Prove that acts on the world are still allowed; renews when a third of the TTL is over.
+
+        Raises :class:`LeaseLost` when the lease was taken over, or when the last acknowledged
+        renewal is older than ``ttl - margin``: a challenger may then be about to take it.
+        """
+        started = self._clock.monotonic()
+        self._require_fresh(started)
+        if started - self._renewed < self.ttl / 3:
+            return
+        require_epoch(read_state(self._log), self.key, self.epoch)
+        self._renew(started)
+        self._require_fresh(self._clock.monotonic())
+
+    def release(self) -> None:
+        """Give the lease back; the epoch stays. Nothing happens when it was taken over."""
+        epoch = self.epoch
+
+        def decide(state: State) -> Changes | None:
+            row = state.leases.get(self.key)
+            if row is None or row.epoch != epoch or not row.holder:
+                return None
+            changes = Changes()
+            changes.put("lease", self.key, LeaseRecord(epoch=epoch))
+            return changes
+
+        commit(self._log, decide, kind="release lease")
+
+    def _renew(self, started: float) -> None:
+        """Write a heartbeat; it counts from when the write began, not from its reply."""
+        self._log.renew(self.key, _beat(self.epoch))
+        self._renewed = started
+
+    def _require_fresh(self, now: float) -> None:
+        age = now - self._renewed
+        if age >= self.ttl - self.margin:
+            raise LeaseLost(
+                f"the lease {self.key!r} of epoch {self.epoch} was last renewed {age:.1f} s ago; "
+                f"work needs a renewal younger than {self.ttl - self.margin:.1f} s",
+                remedy="run again; what is unfinished is taken up",
+                epoch=self.epoch, age=age,
+            )
+
+
+def acquire(
+    log: CatalogLog,
+    *,
+    holder: str,
+    ttl: float = 30,
+    margin: float = 10,
+    wait: float | None = None,
+    clock: Clock,
+    on_wait: OnWait | None = None,
+    key: str = MIGRATION,
+) -> Lease:
+    """Take the lease, waiting while another process holds it.
+
+    ``holder`` is the name that others are shown. ``wait`` (seconds) is how long a held lease is
+    waited for, 0 not at all; None waits until it is known whether the holder lives: it is taken
+    over when nothing was heard of it for a whole TTL, and the call fails at its next heartbeat.
+    A process that is proven dead is not waited for. ``on_wait`` is called at every look.
+
+    Raises :class:`LeaseHeld` with holder, host, process and since when.
+    """
+    if not 0 <= margin < ttl:
+        raise UsageError(
+            f"the margin of a lease ({margin} s) must be below its TTL ({ttl} s)",
+            remedy="use the defaults: TTL 30, margin 10",
+        )
+    started = clock.monotonic()
+    seen: tuple[LeaseRecord, str | None] | None = None
+    seen_at = started
+    state = read_state(log)
+    while True:
+        if log.version() != state.version:
+            state = read_state(log)
+        row = state.leases.get(key, _FREE)
+        beat = log.heartbeat(key)
+        now = clock.monotonic()
+        moved = seen is not None and seen[0].epoch == row.epoch and seen[1] != beat
+        if seen != (row, beat):
+            seen, seen_at = (row, beat), now
+        dead = bool(row.holder) and proven_dead(row)
+        if not row.holder or dead or now - seen_at >= ttl:
+            lease = _take(log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock)
+            if lease is not None:
+                _settle(lease, log, clock, 0.0 if _settled(row, beat, dead) else margin)
+                return lease
+            continue
+        waited = now - started
+        if moved if wait is None else waited >= wait:
+            raise _held(row, key, waited)
+        if on_wait is not None:
+            on_wait(row, waited)
+        pause = min(ttl / 20, 1.0)
+        clock.sleep(pause if wait is None else min(pause, max(wait - waited, 0.001)))
+
+
+def unlock(log: CatalogLog, if_holder: str, *, key: str = MIGRATION) -> State:
+    """Take the lease away from ``if_holder``, whether it lives or not.
+
+    The epoch is raised, so that its commits are refused from now on; the next holder waits the
+    margin. Raises :class:`LeaseHeld` when somebody else holds it; nothing happens when it is free.
+    """
+
+    def decide(state: State) -> Changes | None:
+        row = state.leases.get(key, _FREE)
+        if not row.holder:
+            return None
+        if row.holder != if_holder:
+            raise _held(row, key, 0.0)
+        changes = Changes()
+        # the process stays on record: while it is not proven dead, its successor waits the margin
+        changes.put("lease", key, msgspec.structs.replace(row, epoch=row.epoch + 1, holder=""))
+        return changes
+
+    return commit(log, decide, kind="unlock")
+
+
+def _take(
+    log: CatalogLog, row: LeaseRecord, *, key: str, holder: str, ttl: float, margin: float,
+    clock: Clock,
+) -> Lease | None:
+    """Raise the epoch; None when the lease is no more as it was looked at."""
+    process = this_process()
+    since = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")
+    taken = LeaseRecord(
+        epoch=row.epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
+        pid=process.pid, started=process.started, since=since,
+    )
+
+    def decide(state: State) -> Changes | None:
+        if state.leases.get(key, _FREE) != row:
+            return None
+        changes = Changes()
+        changes.put("lease", key, taken)
+        return changes
+
+    state = commit(log, decide, kind="take lease")
+    if state.leases.get(key) != taken:
+        return None
+    return Lease(
+        log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin
+    )
+
+
+def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
+    """Whether nobody can still be acting under an earlier epoch."""
+    if not row.holder and not row.host:
+        return True  # never held, or given back
+    acted = beat is not None and beat.partition(":")[0] == str(row.epoch)
+    if not row.holder:
+        # unlocked: the epoch on record is one above that of the process that lost it
+        acted = beat is not None and beat.partition(":")[0] == str(row.epoch - 1)
+        dead = proven_dead(row)
+    return dead and acted
+
+
+def _settle(lease: Lease, log: CatalogLog, clock: Clock, margin: float) -> None:
+    """Wait out acts of an earlier holder, then write the first heartbeat of this epoch."""
+    if margin:
+        clock.sleep(margin)
+    require_epoch(read_state(log), lease.key, lease.epoch)
+    lease._renew(clock.monotonic())
+
+
+def _beat(epoch: int) -> str:
+    return f"{epoch}:{uuid4().hex}"
+
+
+def _held(row: LeaseRecord, key: str, waited: float) -> LeaseHeld:
+    quoted = "'" + row.holder.replace("'", "'\\''") + "'"
+    return LeaseHeld(
+        f"the lease {key!r} is held by {row.holder!r} (host {row.host}, process {row.pid}) "
+        f"since {row.since}" + (f"; waited {waited:.0f} s" if waited else ""),
+        remedy="wait for it to end; if that process is gone for good: "
+        f"catalog-migrate unlock --if-holder {quoted}",
+        holder=row.holder, host=row.host, pid=row.pid, since=row.since, epoch=row.epoch, key=key,
+    )

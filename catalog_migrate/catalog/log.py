@@ -1,0 +1,82 @@
+"""The port that the durable log sits behind; a Delta table or, for simulations, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+
+class LogRow(NamedTuple):
+    """One row of the log: the state is the sum of ``diff`` over equal (kind, key, value)."""
+
+    kind: str
+    key: str
+    value: str
+    diff: int
+
+
+class LogSnapshot(NamedTuple):
+    """The log read at one version: the rows whose ``diff`` sums to one, in no order."""
+
+    version: int
+    rows: Sequence[tuple[str, str, str]]
+
+
+class CatalogLog(Protocol):
+    """An append-only table of :class:`LogRow` with compare-and-set by version.
+
+    Every method may raise :class:`~catalog_migrate.errors.CatalogCorrupt` (a file is missing or
+    truncated) or :class:`~catalog_migrate.errors.CatalogWriteRefused`.
+    """
+
+    @property
+    def uri(self) -> str:
+        """Where the log is, for messages."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether a log is there. Raises NotACatalog when something else is."""
+        ...
+
+    def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
+        """Create the log with its first rows as version 0; CommitConflict if it exists."""
+        ...
+
+    def version(self) -> int:
+        """The newest version; CatalogNotFound when there is no log."""
+        ...
+
+    def read(self) -> LogSnapshot:
+        """The newest state. Read-only: not one byte is written."""
+        ...
+
+    def append(
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+    ) -> int:
+        """Commit exactly version ``follows + 1`` and return it.
+
+        Raises CommitConflict when that version exists already with another commit id. After any
+        other error the log is searched for ``commit_id`` before anything is concluded: found means
+        success; CommitOutcomeUnknown when it cannot be told.
+        """
+        ...
+
+    def find_commit(self, commit_id: str, *, after: int) -> int | None:
+        """The version above ``after`` that carries this commit id, or None."""
+        ...
+
+    def live_files(self) -> int:
+        """How many data files a read opens now."""
+        ...
+
+    def compact(self, *, follows: int, commit_id: str) -> int:
+        """Rewrite the state into one file by one compare-and-set at ``follows + 1``."""
+        ...
+
+    def renew(self, key: str, beat: str) -> None:
+        """Put a lease's newest heartbeat into the side table (not a version of the log)."""
+        ...
+
+    def heartbeat(self, key: str) -> str | None:
+        """The newest heartbeat of a lease, opaque, compared for equality only."""
+        ...

@@ -1,0 +1,160 @@
+"""The log in memory: for simulations and tests, with every place where a process can die."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.state import sum_rows
+from catalog_migrate.errors import CatalogNotFound, CommitConflict
+
+
+class MemoryLog:
+    """A log that outlives its users but not this process.
+
+    ``on_call`` hears ``<method>`` before and ``<method>.done`` after every call that reads or
+    writes, and may raise there. An :class:`OSError` raised at ``append.done`` is a commit that
+    landed while its reply was lost: the log finds it by its id, as the contract wants. Anything
+    else that is raised goes to the caller, like the death of its process. Several users of one
+    log, each with its own hook, are made by :meth:`attach`.
+    """
+
+    def __init__(
+        self, uri: str = "memory", *, on_call: Callable[[str], None] | None = None
+    ) -> None:
+        self._uri = uri
+        self.on_call = on_call
+        self._store = _Store()
+
+    def attach(self, on_call: Callable[[str], None] | None = None) -> MemoryLog:
+        """Another user's view of the same log, with a hook of its own."""
+        other = MemoryLog(self._uri, on_call=on_call)
+        other._store = self._store
+        return other
+
+    @property
+    def uri(self) -> str:
+        """See :class:`~catalog_migrate.catalog.log.CatalogLog`, here and below."""
+        return self._uri
+
+    def exists(self) -> bool:
+        """Whether version 0 was written."""
+        return bool(self._store.commits)
+
+    def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
+        """Write version 0."""
+        return self._write("create", rows, -1, commit_id, {"kind": "create"})
+
+    def version(self) -> int:
+        """The newest version."""
+        with self._store.lock:
+            return self._newest()
+
+    def read(self) -> LogSnapshot:
+        """The newest state."""
+        self._announce("read")
+        with self._store.lock:
+            version = self._newest()
+            snapshot = LogSnapshot(version, self._store.state(version))
+        self._announce("read.done")
+        return snapshot
+
+    def append(
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+    ) -> int:
+        """Commit version ``follows + 1``."""
+        return self._write("append", rows, follows, commit_id, metadata)
+
+    def find_commit(self, commit_id: str, *, after: int) -> int | None:
+        """The version above ``after`` that carries this commit id."""
+        with self._store.lock:
+            ids = [entry[0] for entry in self._store.commits]
+        versions = range(max(after + 1, 0), len(ids))
+        return next((version for version in versions if ids[version] == commit_id), None)
+
+    def live_files(self) -> int:
+        """Commits since the last compaction, as a read of files would see them."""
+        with self._store.lock:
+            return len(self._store.commits) - self._store.compacted
+
+    def compact(self, *, follows: int, commit_id: str) -> int:
+        """A version that changes nothing."""
+        version = self._write("compact", (), follows, commit_id, {"kind": "compact"})
+        with self._store.lock:
+            self._store.compacted = version
+        return version
+
+    def renew(self, key: str, beat: str) -> None:
+        """Remember the newest heartbeat of a lease."""
+        self._announce("renew")
+        self._store.beats[key] = beat
+        self._announce("renew.done")
+
+    def heartbeat(self, key: str) -> str | None:
+        """The newest heartbeat of a lease."""
+        return self._store.beats.get(key)
+
+    def metadata(self, version: int) -> Mapping[str, str]:
+        """What was written with a commit."""
+        return self._store.commits[version][1]
+
+    def _announce(self, call: str) -> None:
+        if self.on_call is not None:
+            self.on_call(call)
+
+    def _newest(self) -> int:
+        if not self._store.commits:
+            raise CatalogNotFound(
+                f"there is no catalog at {self._uri}", remedy="create it: catalog-migrate init"
+            )
+        return len(self._store.commits) - 1
+
+    def _write(
+        self,
+        method: str,
+        rows: Sequence[LogRow],
+        follows: int,
+        commit_id: str,
+        metadata: Mapping[str, str],
+    ) -> int:
+        self._announce(method)
+        with self._store.lock:
+            if len(self._store.commits) != follows + 1:
+                raise CommitConflict(
+                    f"version {follows + 1} of {self._uri} exists already",
+                    remedy="read again and decide again", version=follows + 1,
+                )
+            self._store.add(rows, commit_id, metadata)
+        try:
+            self._announce(f"{method}.done")
+        except OSError:
+            found = self.find_commit(commit_id, after=follows)
+            if found is None:
+                raise
+        return follows + 1
+
+
+class _Store:
+    """What all users of one log share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.commits: list[tuple[str, dict[str, str]]] = []
+        self.beats: dict[str, str] = {}
+        self.compacted = 0
+        self._rows: list[LogRow] = []
+        self._state: tuple[int, list[tuple[str, str, str]]] = (-1, [])
+
+    def add(self, rows: Sequence[LogRow], commit_id: str, metadata: Mapping[str, str]) -> None:
+        """Append one commit."""
+        self.commits.append((commit_id, dict(metadata)))
+        self._rows.extend(LogRow(*row) for row in rows)
+
+    def state(self, version: int) -> list[tuple[str, str, str]]:
+        """The sum of all rows, kept until the next commit; older rows are folded into it."""
+        if self._state[0] != version:
+            summed = sum_rows(self._rows)
+            self._rows = [LogRow(*row, 1) for row in summed]
+            self._state = (version, summed)
+        return self._state[1]

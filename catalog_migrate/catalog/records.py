@@ -1,0 +1,203 @@
+"""The records of the durable log, one frozen struct a collection, and their JSON form.
+
+A record's JSON is a contract between releases of this tool: fields are only ever added, with a
+default. The format version in ``config`` is raised when an older tool could misread a record;
+``tests/catalog/golden`` freezes the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from catalog_migrate.model.names import Identity, ItemKey, namespace_of, quote_part
+from catalog_migrate.model.objects import ObjectDefinition
+
+FORMAT_VERSION = 1
+"""Newest record format this tool reads and writes."""
+
+Owner = Literal["release", "system", "user"]
+"""Whose an object is: the software's release, our own built-ins, or a user."""
+
+ShardState = Literal["building", "live", "retired", "gone"]
+
+
+def identity_text(identity: Identity) -> str:
+    """The durable key of a mapping: ``relation:s.t`` with odd parts in backticks, folded."""
+    namespace, schema, name = identity
+    return f"{namespace}:{quote_part(schema)}.{quote_part(name)}"
+
+
+class ConfigRecord(msgspec.Struct, frozen=True):
+    """One setting of the catalog; keys: ``format_version lineage serial warehouse ansi time_zone``."""
+
+    value: str
+
+
+class ReleaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A release that was once put in force at ``serial``; key ``<owner>/<n>``, n ascending."""
+
+    owner: Owner
+    name: str
+    manifest_hash: str
+    serial: int
+    in_force: bool = False
+
+
+class AllocatorRecord(msgspec.Struct, frozen=True):
+    """The next number of a counter; keys ``i``, ``s``, ``u``."""
+
+    next: int
+
+
+class MappingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """ItemKey -> ids and hashes (DESIGN section 3); key :func:`identity_text`."""
+
+    schema: str
+    kind: str
+    name: str
+    owner: Owner
+    item_id: str
+    global_id: str
+    fingerprint: str
+    definition_hash: str
+    storage_hash: str
+    text_hash: str = ""
+    comment_hash: str = ""
+    applied: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> ItemKey:
+        """(schema, kind, name) as written."""
+        return ItemKey(self.schema, self.kind, self.name)
+
+    @property
+    def identity(self) -> Identity:
+        """What the mapping is found by."""
+        return namespace_of(self.kind), self.schema.lower(), self.name.lower()
+
+
+class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An object in force: everything needed to build it again; key is its ItemId.
+
+    ``uses`` are the ItemIds that it reads or uses; ``shard`` is the path, relative to the
+    warehouse, of the Delta table directory that holds its rows (tables only). ``quarantined`` is
+    the reason why a user's object is left out of the world, else None.
+    """
+
+    owner: Owner
+    global_id: str
+    definition: ObjectDefinition
+    uses: tuple[str, ...] = ()
+    shard: str | None = None
+    quarantined: str | None = None
+
+
+class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One physical Delta table directory; key is its path relative to the warehouse, never reused.
+
+    ``source`` / ``source_version`` / ``version``: the shard the rows came from, the version of it
+    up to which they were copied (its seal), and the version of *this* shard that holds them.
+    ``evolve`` marks metadata changes that were committed and are still to be made.
+    ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
+    used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
+    """
+
+    item_id: str
+    global_id: str
+    state: ShardState
+    source: str | None = None
+    source_version: int | None = None
+    version: int | None = None
+    evolve: bool = False
+    sealed_version: int | None = None
+    retired_at: int | None = None
+    retired_serial: int | None = None
+    unfilled: bool = False
+
+
+class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A name still to be dropped, with exactly what stood there; key ``<serial>/<position>``.
+
+    Work goes by ascending serial, then position (drops order of the OLD graph). ``location`` is a
+    table's shard path (relative), ``definition_hash`` a view's or function's.
+    """
+
+    item_id: str
+    global_id: str
+    schema: str
+    kind: str
+    name: str
+    serial: int
+    position: int
+    location: str | None = None
+    definition_hash: str | None = None
+    users: tuple[str, ...] = ()
+
+
+class SealedShard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a seal changed: to put back when its attempt dies.
+
+    ``properties`` holds the earlier value of each table property (None: it was not set);
+    ``follows`` is the version that the sealing commit follows.
+    """
+
+    path: str
+    follows: int
+    properties: dict[str, str | None]
+
+
+class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a prepare under ``epoch`` may leave behind; key ``<epoch>``."""
+
+    epoch: int
+    plan_hash: str
+    release: str
+    paths: tuple[str, ...] = ()
+    seals: tuple[SealedShard, ...] = ()
+
+
+class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who may work on the world; key ``migration`` or ``cluster/<name>``.
+
+    ``epoch`` rises at every take-over and never falls. ``holder`` is empty when the lease is
+    free. ``host``, ``boot_id``, ``pid`` and ``started`` (the process' start time in clock ticks)
+    let a challenger on the same host prove the holder dead; ``since`` is for people.
+    """
+
+    epoch: int
+    holder: str = ""
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    started: str = ""
+    since: str = ""
+
+
+class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A long act on running queries (ALTER CONNECTION and its like); key is its id."""
+
+    kind: str
+    state: str
+    detail: dict[str, str] = {}
+
+
+Record = (
+    ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord
+    | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord
+)
+
+COLLECTIONS: dict[str, type[Record]] = {
+    "config": ConfigRecord,
+    "release": ReleaseRecord,
+    "allocator": AllocatorRecord,
+    "mapping": MappingRecord,
+    "item": ItemRecord,
+    "shard": ShardRecord,
+    "tombstone": TombstoneRecord,
+    "intent": IntentRecord,
+    "lease": LeaseRecord,
+    "operation": OperationRecord,
+}
+"""Collection name (the log's ``kind`` column) -> its record type. The set is open."""

@@ -1,0 +1,72 @@
+"""Opens, creates and reads a catalog."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.log import CatalogLog, LogRow
+from catalog_migrate.catalog.records import (
+    FORMAT_VERSION,
+    AllocatorRecord,
+    ConfigRecord,
+)
+from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.errors import CommitConflict
+
+
+def open_log(uri: str) -> CatalogLog:
+    """The log of the catalog at ``uri`` (a directory); nothing is read or written yet.
+
+    The log itself is the Delta table ``<uri>/log``, heartbeats are in ``<uri>/renewals``.
+    """
+    from catalog_migrate.catalog.delta_log import DeltaLog
+
+    return DeltaLog(uri)
+
+
+def create_catalog(
+    log: CatalogLog, *, warehouse: str, ansi: bool = True, time_zone: str = "UTC"
+) -> State:
+    """Create an empty catalog and return its state.
+
+    ``warehouse`` is the absolute directory or URI that shards lie under; ``ansi`` and
+    ``time_zone`` are set on every session, so that no hash depends on one. Raises
+    :class:`CommitConflict` when there is a catalog already,
+    :class:`~catalog_migrate.errors.NotACatalog` when something else is there.
+    """
+    if log.exists():
+        raise CommitConflict(
+            f"there is a catalog at {log.uri} already", remedy="use it, or choose another place"
+        )
+    settings = {
+        "format_version": str(FORMAT_VERSION),
+        "lineage": uuid4().hex,
+        "serial": "0",
+        "warehouse": warehouse,
+        "ansi": "true" if ansi else "false",
+        "time_zone": time_zone,
+    }
+    raw = {
+        "config": {
+            key: encode_record(ConfigRecord(value=value)) for key, value in settings.items()
+        },
+        "allocator": {key: encode_record(AllocatorRecord(next=1)) for key in ("i", "s", "u")},
+    }
+    state = State(0, raw)
+    check(state)
+    rows = [
+        LogRow(collection, key, value, 1)
+        for collection, records in raw.items()
+        for key, value in records.items()
+    ]
+    return state.at(log.create(rows, commit_id=uuid4().hex))
+
+
+def read_state(log: CatalogLog) -> State:
+    """The newest committed state; not one byte is written.
+
+    Raises CatalogNotFound, NotACatalog, CatalogCorrupt, and UnsupportedFormat for a catalog that
+    a newer tool wrote.
+    """
+    return State.from_snapshot(log.read())

@@ -1,0 +1,132 @@
+"""Commits: read, decide, check, append exactly the next version; again when somebody was faster."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.compaction import compact_when_due
+from catalog_migrate.catalog.log import CatalogLog, LogRow
+from catalog_migrate.catalog.records import ConfigRecord, Record
+from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.errors import CommitConflict, LeaseLost
+
+_LONGEST_PAUSE = 0.1
+"""Seconds: bound of the random pause between two attempts of a commit."""
+
+
+class Changes:
+    """What one commit puts and deletes; the last word on a key counts."""
+
+    __slots__ = ("_edits", "_raise_serial")
+
+    def __init__(self) -> None:
+        self._edits: dict[tuple[str, str], str | None] = {}
+        self._raise_serial = False
+
+    def put(self, collection: str, key: str, record: Record) -> None:
+        """Set the record of a key."""
+        self._edits[collection, key] = encode_record(record)
+
+    def delete(self, collection: str, key: str) -> None:
+        """Remove the record of a key; nothing happens when there is none."""
+        self._edits[collection, key] = None
+
+    def raise_serial(self) -> None:
+        """Count this commit: it changes mappings, items or committed shards.
+
+        Without any other effective change the serial stays too.
+        """
+        self._raise_serial = True
+
+    def effective(self, state: State) -> dict[tuple[str, str], str | None]:
+        """The edits that change ``state``, the raised serial among them."""
+        edits = {
+            (collection, key): text
+            for (collection, key), text in self._edits.items()
+            if state.raw.get(collection, {}).get(key) != text
+        }
+        if edits and self._raise_serial:
+            record = ConfigRecord(value=str(state.serial + 1))
+            edits["config", "serial"] = encode_record(record)
+        return edits
+
+
+def rows_of(state: State, edits: dict[tuple[str, str], str | None]) -> list[LogRow]:
+    """The rows that turn ``state`` into its edited form, retractions first."""
+    rows: list[LogRow] = []
+    for (collection, key), text in edits.items():
+        old = state.raw.get(collection, {}).get(key)
+        if old is not None:
+            rows.append(LogRow(collection, key, old, -1))
+        if text is not None:
+            rows.append(LogRow(collection, key, text, 1))
+    return rows
+
+
+def require_epoch(state: State, lease_key: str, epoch: int) -> None:
+    """Raise :class:`LeaseLost` unless the lease still has this epoch and a holder."""
+    lease = state.leases.get(lease_key)
+    if lease is not None and lease.epoch == epoch and lease.holder:
+        return
+    now = "is gone" if lease is None else (
+        f"is at epoch {lease.epoch}" + (f", held by {lease.holder!r}" if lease.holder else "")
+    )
+    raise LeaseLost(
+        f"the lease {lease_key!r} of epoch {epoch} was taken over: it {now}",
+        remedy="run again; the present holder's work is finished or taken up",
+        epoch=epoch, current=lease.epoch if lease else None,
+        holder=lease.holder if lease else None,
+    )
+
+
+def commit(
+    log: CatalogLog,
+    decide: Callable[[State], Changes | None],
+    *,
+    epoch: int | None = None,
+    kind: str,
+    lease_key: str = "migration",
+    attempts: int = 20,
+) -> State:
+    """Commit what ``decide`` makes of the newest state, and return the state after it.
+
+    ``decide`` is called again on a fresh state when another writer committed meanwhile; whatever
+    it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word for
+    the history.
+
+    Raises :class:`LeaseLost`, :class:`~catalog_migrate.errors.CheckFailed`,
+    :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
+    """
+    for attempt in range(attempts):
+        before = State.from_snapshot(log.read())
+        if epoch is not None:
+            require_epoch(before, lease_key, epoch)
+        changes = decide(before)
+        edits = {} if changes is None else changes.effective(before)
+        if not edits:
+            return before
+        after = before.changed(before.version + 1, edits)
+        check(after, before)
+        metadata = {"kind": kind, "serial": str(after.serial)}
+        if epoch is not None:
+            metadata["epoch"] = str(epoch)
+        try:
+            version = log.append(
+                rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,
+                metadata=metadata,
+            )
+        except CommitConflict:
+            if attempt + 1 < attempts:
+                longest = min(_LONGEST_PAUSE, 0.004 * 2**attempt)
+                time.sleep(random.uniform(0, longest))  # noqa: S311 - spreads writers, no secret
+            continue
+        compact_when_due(log)
+        return after.at(version)
+    raise CommitConflict(
+        f"another writer was faster {attempts} times in a row ({kind})",
+        remedy="run again when the other writers are done", kind=kind,
+    )

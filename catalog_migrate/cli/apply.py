@@ -1,0 +1,139 @@
+"""``apply``: carries out a saved plan, or a release after asking."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from catalog_migrate.cli.options import (
+    approve_option,
+    catalog_option,
+    format_option,
+    no_input_option,
+    release_option,
+    settings_of,
+    timeout_option,
+    warehouse_option,
+    yes_option,
+)
+from catalog_migrate.cli.output import confirm, note, render_plan
+from catalog_migrate.cli.plan import make_plan
+from catalog_migrate.cli.sources import open_catalog, read_release
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import (
+    CatalogNotFound,
+    EditedPlan,
+    MigrationBlocked,
+    StalePlan,
+)
+
+if TYPE_CHECKING:
+    from catalog_migrate.planner.plan import Plan
+
+
+@click.command("apply")
+@click.argument("plan_file", metavar="[PLAN]", required=False)
+@catalog_option
+@warehouse_option
+@release_option
+@approve_option
+@timeout_option
+@click.option("--allow-downgrade", is_flag=True, help="Apply a release that is older.")
+@format_option("text", "json")
+@yes_option
+@no_input_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    plan_file: str | None,
+    catalog: str | None,
+    warehouse: str | None,
+    release: str | None,
+    approve: tuple[str, ...],
+    timeout: float | None,
+    allow_downgrade: bool,
+    format_: str,
+    yes: bool,
+    no_input: bool,
+) -> int:
+    """Apply PLAN (a file of `plan --out`) exactly as it says, or the release after asking.
+
+    Exit 3 blocked, 4 the plan is stale, 5 lease held or fenced out, 6 run it again. Without a
+    terminal it needs --yes.
+
+    \b
+    Example:
+      catalog-migrate apply plan.json --catalog catalog --release release --yes
+      catalog-migrate apply --catalog catalog --release release
+    """
+    from catalog_migrate.cli.hook import run_hook
+
+    settings = settings_of(
+        ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
+    )
+    if plan_file is not None:
+        plan = read_plan(plan_file)
+        refuse_stale(plan, settings)
+    else:
+        plan = make_plan(settings, approve)
+    if not plan.applyable:
+        sys.stdout.write(render_plan(plan, format_, settings))
+        raise MigrationBlocked(
+            "the plan may not be applied; nothing was touched", plan=plan,
+            remedy="write what the report asks for into the release, or approve it",
+        )
+    if not plan.is_empty and not yes:
+        sys.stderr.write(render_plan(plan, "text", settings))
+        if not confirm("Apply this?", yes=yes, no_input=no_input):
+            note("nothing was touched")
+            return 1
+    run_hook(
+        settings, read_release(settings), format_=format_, approve=(*plan.approved, *approve),
+        plan=plan if plan_file is not None or plan.base.serial is not None else None,
+        allow_downgrade=allow_downgrade,
+    )
+    return 0
+
+
+def read_plan(path: str) -> Plan:
+    """A plan file; EditedPlan when it is unreadable or was changed by hand."""
+    from catalog_migrate.planner.planfile import decode_plan
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise EditedPlan(
+            f"{path} cannot be read: {error.strerror}", remedy="name a file of `plan --out FILE`"
+        ) from error
+    return decode_plan(data)
+
+
+def refuse_stale(plan: Plan, settings: Settings) -> None:
+    """StalePlan before Spark is started, when the catalog is not the one the plan was made for.
+
+    A plan whose release is in force by now passes: applying it again has nothing to do.
+    """
+    try:
+        opened = open_catalog(settings)
+    except CatalogNotFound:
+        if plan.base.serial is None:
+            return
+        raise
+    state = opened.state()
+    if (plan.base.lineage, plan.base.serial) == (state.lineage, state.serial):
+        return
+    in_force = state.release_in_force("release")
+    if in_force is not None and in_force.manifest_hash == plan.target.manifest_hash:
+        return
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.planner.staleness import explain_staleness
+
+    baseline = Baseline.from_state(state, owner="release", uri=opened.log.uri)
+    raise StalePlan(
+        "the catalog is not what this plan was made from",
+        changes=explain_staleness(plan, baseline),
+        remedy="run `catalog-migrate plan` again and approve the new plan",
+    )

@@ -1,0 +1,61 @@
+"""``config``: what the configuration is, and where each value came from."""
+
+from __future__ import annotations
+
+import click
+
+from catalog_migrate.cli.options import (
+    catalog_option,
+    format_option,
+    release_option,
+    settings_of,
+    timeout_option,
+    warehouse_option,
+)
+from catalog_migrate.cli.output import as_columns, as_json, emit
+
+
+@click.group("config")
+def command() -> None:
+    """Look at the configuration.
+
+    \b
+    Example:
+      catalog-migrate config show
+    """
+
+
+@command.command("show")
+@catalog_option
+@warehouse_option
+@release_option
+@timeout_option
+@format_option("text", "json")
+@click.pass_context
+def show(
+    ctx: click.Context,
+    catalog: str | None,
+    warehouse: str | None,
+    release: str | None,
+    timeout: float | None,
+    format_: str,
+) -> None:
+    """Print every key with its value and where that came from.
+
+    \b
+    Example:
+      catalog-migrate config show --format json
+    """
+    settings = settings_of(
+        ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
+    )
+    if format_ == "json":
+        emit(as_json({
+            path: {"value": setting.value, "origin": setting.origin}
+            for path, setting in settings.settings.items()
+        }))
+        return
+    emit(as_columns([
+        (path, "-" if setting.value is None else str(setting.value), setting.origin)
+        for path, setting in settings.settings.items()
+    ]))

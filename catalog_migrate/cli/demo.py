@@ -1,0 +1,25 @@
+"""``demo``: the demonstration on real data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("demo")
+@click.option(
+    "--directory", metavar="DIR", type=click.Path(file_okay=False),
+    help="Where to put the demonstration's catalog (default: a temporary directory).",
+)
+@click.option("--keep", is_flag=True, help="Leave catalog and tables there to look at.")
+def command(directory: str | None, keep: bool) -> None:
+    """Upgrade a real catalog of 208 objects twice, killed in the middle, every row checked.
+
+    \b
+    Example:
+      catalog-migrate demo
+    """
+    from catalog_migrate.demo import run
+
+    run(Path(directory) if directory else None, keep=keep)

@@ -1,0 +1,65 @@
+"""``diff``: what leads from one release to another, without a catalog."""
+
+from __future__ import annotations
+
+import click
+
+from catalog_migrate.cli.options import (
+    approve_option,
+    catalog_option,
+    detailed_option,
+    format_option,
+    out_option,
+    settings_of,
+)
+from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan
+from catalog_migrate.cli.sources import COMMITTED, committed, read_release
+from catalog_migrate.errors import MigrationBlocked
+
+
+@click.command("diff")
+@click.argument("old")
+@click.argument("new")
+@catalog_option
+@approve_option
+@format_option(*REPORT_FORMATS)
+@out_option
+@detailed_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    old: str,
+    new: str,
+    catalog: str | None,
+    approve: tuple[str, ...],
+    format_: str,
+    out: str | None,
+    detailed_exitcode: bool,
+) -> int:
+    """Compare the releases OLD and NEW: directories, manifests, or `catalog:` for the one in force.
+
+    Needs no catalog, Spark or network (but for `catalog:`). Unknown row counts are taken for rows.
+    Exit 3 when decisions are missing.
+
+    \b
+    Example:
+      catalog-migrate diff release-15.json release-16.json
+      catalog-migrate diff catalog: release --catalog catalog
+    """
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.planner.planning import plan_migration
+
+    settings = settings_of(ctx, catalog=catalog)
+    if old.startswith(COMMITTED):
+        baseline = committed(settings, old)[1]
+    else:
+        baseline = Baseline.from_release(read_release(settings, old))
+    if new.startswith(COMMITTED):
+        release = committed(settings, new)[0]
+    else:
+        release = read_release(settings, new)
+    plan = plan_migration(baseline, release, approve=approve).plan
+    emit_plan(plan, format_, settings, out)
+    if plan.blocked:
+        return MigrationBlocked.exit_code
+    return 2 if detailed_exitcode and not plan.is_empty else 0

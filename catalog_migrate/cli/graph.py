@@ -1,0 +1,140 @@
+"""``graph``: what depends on what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from catalog_migrate.cli.options import (
+    catalog_option,
+    format_option,
+    out_option,
+    release_option,
+    settings_of,
+)
+from catalog_migrate.cli.output import as_json, emit
+from catalog_migrate.cli.sources import open_catalog, read_release
+from catalog_migrate.errors import InvalidName
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.names import Identity
+
+Node = tuple[str, tuple[str, ...]]
+"""A name and the names that it uses."""
+
+
+@click.command("graph")
+@click.argument("name", required=False)
+@catalog_option
+@release_option
+@format_option("text", "dot", "mermaid", "json")
+@out_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: str | None,
+    catalog: str | None,
+    release: str | None,
+    format_: str,
+    out: str | None,
+) -> None:
+    """Print what depends on what: of the release given, else of the catalog.
+
+    With NAME only that object, everything it needs and everything that needs it.
+
+    \b
+    Example:
+      catalog-migrate graph --catalog catalog --format mermaid
+      catalog-migrate graph shop.orders --release release
+    """
+    settings = settings_of(ctx, catalog=catalog, release=release)
+    if release is not None:
+        loaded = read_release(settings)
+        keys = {definition.identity: str(definition.key) for definition in loaded.objects}
+        uses = {identity: tuple(loaded.uses.get(identity, ())) for identity in keys}
+    else:
+        state = open_catalog(settings).state()
+        by_item = {mapping.item_id: mapping.identity for mapping in state.mappings.values()}
+        keys = {mapping.identity: str(mapping.key) for mapping in state.mappings.values()}
+        uses = {
+            mapping.identity: tuple(
+                by_item[use] for use in state.items[mapping.item_id].uses if use in by_item
+            )
+            for mapping in state.mappings.values()
+        }
+    emit(_FORMS[format_](nodes(keys, uses, name)), out)
+
+
+def nodes(
+    keys: dict[Identity, str], uses: dict[Identity, tuple[Identity, ...]], name: str | None
+) -> list[Node]:
+    """All objects sorted by name with what they use; with ``name`` those connected with it."""
+    kept = set(keys) if name is None else _connected(keys, uses, name)
+    return sorted(
+        (keys[each], tuple(sorted(keys[use] for use in uses[each] if use in kept)))
+        for each in kept
+    )
+
+
+def _connected(
+    keys: dict[Identity, str], uses: dict[Identity, tuple[Identity, ...]], name: str
+) -> set[Identity]:
+    from catalog_migrate.model.names import parse_reference
+
+    root = parse_reference(name)
+    if root not in keys:
+        raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
+    used_by: dict[Identity, list[Identity]] = {}
+    for each, needed in uses.items():
+        for use in needed:
+            used_by.setdefault(use, []).append(each)
+    return _reached(root, uses) | _reached(root, used_by)
+
+
+def _reached(root: Identity, edges: dict[Identity, tuple[Identity, ...]] | dict[
+    Identity, list[Identity]
+]) -> set[Identity]:
+    found = {root}
+    todo = [root]
+    while todo:
+        for near in edges.get(todo.pop(), ()):
+            if near not in found:
+                found.add(near)
+                todo.append(near)
+    return found
+
+
+def as_text(found: list[Node]) -> str:
+    """``name <- used, used`` a line."""
+    return "".join(f"{name}{' <- ' + ', '.join(uses) if uses else ''}\n" for name, uses in found)
+
+
+def as_dot(found: list[Node]) -> str:
+    """Graphviz: an arrow points from what is used to what uses it."""
+    lines = ["digraph catalog {", "  rankdir=LR;"]
+    lines += [f"  {_dot(name)};" for name, _ in found]
+    lines += [f"  {_dot(use)} -> {_dot(name)};" for name, uses in found for use in uses]
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def as_mermaid(found: list[Node]) -> str:
+    """A mermaid flowchart, as GitHub draws it."""
+    number = {name: f"n{place}" for place, (name, _) in enumerate(found)}
+    lines = ["flowchart LR"]
+    lines += [
+        f'  {number[name]}["{name.replace(chr(34), "#quot;")}"]' for name, _ in found
+    ]
+    lines += [f"  {number[use]} --> {number[name]}" for name, uses in found for use in uses]
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(found: list[Node]) -> str:
+    return as_json({"objects": [{"name": name, "uses": uses} for name, uses in found]})
+
+
+def _dot(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_FORMS = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid, "json": _as_json}

@@ -1,0 +1,98 @@
+"""The command group: verbs are known by name and one line of help, and imported when used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from catalog_migrate.version import __version__
+
+VERBS: dict[str, tuple[str, str]] = {
+    "init": ("init", "Write a commented configuration and a sample release of three objects."),
+    "diff": ("diff", "Compare two releases; needs no catalog, Spark or network."),
+    "plan": ("plan", "Say what applying a release would do; writes nothing."),
+    "apply": ("apply", "Apply a saved plan, or a release after asking."),
+    "bootstrap": ("bootstrap", "Do what an application's start-up hook does, with local Spark."),
+    "status": ("status", "Say what is in force and what is pending."),
+    "show": ("show", "Show one object: ids, columns, dependencies, location."),
+    "graph": ("graph", "Print what depends on what."),
+    "check": ("check", "Check a release without a catalog, or against one."),
+    "drift": ("drift", "Compare Spark's catalog with what is committed; --repair mends it."),
+    "sql": ("sql", "Run one reading statement on the catalog's tables and views."),
+    "release": ("release", "Work on a release: compile writes its manifest."),
+    "config": ("config", "Look at the configuration: show says where each value came from."),
+    "doctor": ("doctor", "Try everything the product needs on this machine."),
+    "unlock": ("unlock", "Free a lease whose holder is surely dead."),
+    "demo": ("demo", "Watch a real catalog of 208 objects upgraded twice."),
+    "version": ("version", "Print the version."),
+}
+"""Verb -> (module in this package, line in the list of verbs)."""
+
+
+class LazyGroup(click.Group):
+    """Imports the module of a verb when the verb is run, none for the list of verbs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """All verbs in the order in which a newcomer meets them."""
+        return list(VERBS)
+
+    def get_command(
+        self, ctx: click.Context, cmd_name: str  # noqa: ARG002
+    ) -> click.Command | None:
+        """The command of a verb; None for an unknown one."""
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"catalog_migrate.cli.{VERBS[cmd_name][0]}")
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click, with the nearest verb in the message for an unknown one."""
+        from difflib import get_close_matches
+
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], VERBS, n=1)
+            if near and "Did you mean" not in error.message:
+                raise click.UsageError(
+                    f"{error.message} Did you mean {near[0]!r}?", ctx
+                ) from error
+            raise
+
+    def format_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter  # noqa: ARG002
+    ) -> None:
+        """The list of verbs, from the table alone."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 done, 1 error, 2 changes pending (--detailed-exitcode), 3 blocked,"
+    " 4 stale plan, 5 lease held or fenced out, 6 not reconciled, 64 usage, 78 configuration,"
+    " 130 interrupted.",
+)
+@click.version_option(__version__, message="catalog-migrate %(version)s")
+@click.option(
+    "--config", "config_file", metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Configuration file instead of the nearest catalog_migrate.toml or pyproject.toml.",
+)
+@click.pass_context
+def cli(ctx: click.Context, config_file: str | None) -> None:
+    """Upgrade the tables, views and functions of a Spark catalog, with every row kept.
+
+    \b
+    Example:
+      catalog-migrate init
+      catalog-migrate plan --release release --catalog catalog
+      catalog-migrate apply --release release --catalog catalog --yes
+    """
+    ctx.obj = config_file

@@ -1,0 +1,95 @@
+"""Running the start-up hook from the command line: progress, outcome, and a blocked plan told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from catalog_migrate.cli.options import need
+from catalog_migrate.cli.output import as_json, render_plan
+from catalog_migrate.cli.progress import shown
+from catalog_migrate.cli.sources import local_spark, threads_of
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import FencedOut, MigrationBlocked
+
+if TYPE_CHECKING:
+    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.release.release import Release
+
+
+def run_hook(
+    settings: Settings,
+    release: Release,
+    *,
+    format_: str,
+    approve: Collection[str] = (),
+    plan: Plan | None = None,
+    read_only: bool = False,
+    allow_downgrade: bool = False,
+) -> BootstrapReport:
+    """Call ``bootstrap`` on a local session and print what it did.
+
+    A blocked plan is printed before MigrationBlocked goes on; a later release in force is raised
+    as FencedOut, because a command that was told to apply did not.
+    """
+    from catalog_migrate.bootstrap import Policy, bootstrap
+
+    uri = need(settings, "catalog.uri", "--catalog URI")
+    try:
+        with local_spark(settings) as spark, shown() as on_progress:
+            report = bootstrap(
+                spark,
+                release=release,
+                catalog=uri,
+                warehouse=settings.text("catalog.warehouse"),
+                policy=Policy(allow_downgrade=allow_downgrade),
+                approve=approve,
+                plan=plan,
+                read_only=read_only,
+                timeout=settings.number("bootstrap.timeout"),
+                on_progress=on_progress,
+                threads=threads_of(settings),
+            )
+    except MigrationBlocked as error:
+        if error.plan is not None:
+            sys.stdout.write(render_plan(error.plan, format_, settings))
+        raise
+    if report.outcome == "fenced_out":
+        raise FencedOut(
+            report.reason or f"a later release than {release.name} is in force",
+            remedy="start the newer software, or apply with --allow-downgrade",
+        )
+    sys.stdout.write(as_json(summary(report)) if format_ == "json" else sentence(report))
+    return report
+
+
+def summary(report: BootstrapReport) -> dict[str, object]:
+    """What a start did, for programs."""
+    return {
+        "outcome": report.outcome,
+        "release": report.release,
+        "serial": report.serial,
+        "rows_copied": report.rows_copied,
+        "names": report.names,
+        "unfilled": list(report.unfilled),
+        "summary": dict(report.plan.summary) if report.plan is not None else {},
+    }
+
+
+def sentence(report: BootstrapReport) -> str:
+    """What a start did, for people."""
+    from catalog_migrate.report.verdict import change_counts, counted
+
+    lines = [f"{report.outcome}: release {report.release}, serial {report.serial}"]
+    if report.plan is not None and not report.plan.is_empty:
+        lines.append(f"  {change_counts(report.plan)}")
+    if report.rows_copied:
+        lines.append(f"  {counted(report.rows_copied, 'row')} copied")
+    if report.unfilled:
+        lines.append(
+            f"  {counted(len(report.unfilled), 'derived table')} still to be filled:"
+            f" {', '.join(report.unfilled)}"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,104 @@
+"""``init``: a commented configuration and a sample release to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from catalog_migrate.cli.output import save
+from catalog_migrate.config import FILE_NAME, KEYS, Key
+from catalog_migrate.errors import UsageError
+
+SAMPLE = {
+    "release/release.toml": 'name = "1.0"\ndefault_schema = "shop"\n',
+    "release/customers.sql": """\
+-- A table of the software. Rows are kept from release to release.
+CREATE TABLE customers (
+  id BIGINT NOT NULL COMMENT 'key',
+  name STRING
+) COMMENT 'who buys';
+""",
+    "release/orders.sql": """\
+-- To rename a column later, write the earlier name: note STRING RENAMED FROM (remark)
+-- To convert one, say how:                          qty BIGINT USING CAST(qty AS BIGINT)
+-- To give one up, say so after the list:            DROPPED (legacy_flag)
+CREATE TABLE orders (
+  id BIGINT NOT NULL,
+  customer_id BIGINT NOT NULL,
+  total DECIMAL(18,2),
+  CHECK (total >= 0)
+) COMMENT 'what they bought';
+""",
+    "release/big_orders.sql": """\
+-- The typed column list is the view's contract: nothing below it may change it unnoticed.
+CREATE VIEW big_orders (id BIGINT, customer STRING, total DECIMAL(18,2)) AS
+SELECT o.id, c.name AS customer, o.total
+FROM orders o JOIN customers c ON c.id = o.customer_id
+WHERE o.total > 1000;
+""",
+}
+"""The sample release: two tables and a view."""
+
+_SET = {
+    "catalog.uri": '"catalog"',
+    "catalog.warehouse": '"warehouse"',
+    "release.path": '"release"',
+}
+
+
+@click.command("init")
+@click.argument("directory", default=".", type=click.Path(file_okay=False))
+def command(directory: str) -> None:
+    """Write catalog_migrate.toml and a sample release of three objects into DIRECTORY.
+
+    Nothing that exists is overwritten.
+
+    \b
+    Example:
+      catalog-migrate init
+      catalog-migrate plan
+      catalog-migrate apply --yes
+    """
+    home = Path(directory)
+    files = {FILE_NAME: configuration(), **SAMPLE}
+    taken = [name for name in files if (home / name).exists()]
+    if taken:
+        raise UsageError(
+            f"{', '.join(str(home / name) for name in taken)} exists already; nothing was written",
+            remedy="name another directory, or move the files away",
+        )
+    for name, text in files.items():
+        path = home / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"{path.parent} cannot be created: {error.strerror}",
+                remedy="name a directory that may be written",
+            ) from error
+        save(str(path), text)
+        click.echo(f"wrote {path}")
+    click.echo("next: catalog-migrate plan, then catalog-migrate apply")
+
+
+def configuration() -> str:
+    """A catalog_migrate.toml with every key explained, those of the sample set."""
+    lines = ["# Configuration of catalog-migrate. Relative paths start at this file's directory."]
+    section = ""
+    for key in KEYS:
+        if key.section != section:
+            section = key.section
+            lines += ["", f"[{section}]"]
+        lines += _documented(key)
+    return "\n".join(lines) + "\n"
+
+
+def _documented(key: Key) -> list[str]:
+    about = [f"# {key.about.replace('`', '')}"]
+    if key.path in _SET:
+        return [*about, f"{key.name} = {_SET[key.path]}"]
+    if key.default is None:
+        return [*about, f'# {key.name} = "..."']
+    value = f'"{key.default}"' if isinstance(key.default, str) else key.default
+    return [*about, f"# {key.name} = {value}"]

@@ -1,0 +1,85 @@
+"""Options that several verbs share, and the settings that result from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from catalog_migrate.config import Settings, load
+from catalog_migrate.errors import UsageError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+catalog_option = click.option(
+    "--catalog", metavar="URI", help="The durable catalog (configuration: catalog.uri)."
+)
+warehouse_option = click.option(
+    "--warehouse", metavar="DIR",
+    help="Where a new catalog keeps its rows (configuration: catalog.warehouse).",
+)
+release_option = click.option(
+    "--release", metavar="PATH",
+    help="Directory of *.sql files or manifest .json (configuration: release.path).",
+)
+approve_option = click.option(
+    "--approve", multiple=True, metavar="NAME[.COLUMN]",
+    help="Approve one loss: a table that goes, or a column. May be given several times.",
+)
+detailed_option = click.option(
+    "--detailed-exitcode", is_flag=True, help="Exit with 2 instead of 0 when changes are pending."
+)
+bind_option = click.option(
+    "--bind", is_flag=True, help="Prove every view with Spark's analyser (starts Spark)."
+)
+out_option = click.option(
+    "--out", metavar="FILE", type=click.Path(dir_okay=False), help="Write the result to FILE."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+no_input_option = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")
+timeout_option = click.option(
+    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
+    help="How long to wait for another process (configuration: bootstrap.timeout).",
+)
+
+
+def format_option(*formats: str) -> Callable[[Function], Function]:
+    """``--format`` with the given choices; the first is the default."""
+    return click.option(
+        "--format", "format_", type=click.Choice(formats), default=formats[0], show_default=True,
+        help="Form of the result.",
+    )
+
+
+def settings_of(
+    ctx: click.Context,
+    *,
+    catalog: str | None = None,
+    warehouse: str | None = None,
+    release: str | None = None,
+    timeout: float | None = None,
+) -> Settings:
+    """The configuration with this call's flags on top."""
+    file = ctx.find_root().obj
+    return load(
+        file=Path(file) if file else None,
+        flags={
+            "catalog.uri": catalog,
+            "catalog.warehouse": warehouse,
+            "release.path": release,
+            "bootstrap.timeout": timeout,
+        },
+    )
+
+
+def need(settings: Settings, path: str, flag: str) -> str:
+    """A setting that this verb cannot do without; UsageError (exit 64) when nobody gave it."""
+    value = settings.text(path)
+    if value is None:
+        raise UsageError(
+            f"{path} is not set",
+            remedy=f"give {flag}, or set {path} in catalog_migrate.toml",
+        )
+    return value

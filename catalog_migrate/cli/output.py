@@ -1,0 +1,136 @@
+"""What goes to stdout: reports in every form, values as JSON, tables as columns."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+
+if TYPE_CHECKING:
+    from catalog_migrate.config import Settings
+    from catalog_migrate.planner.plan import Plan
+
+REPORT_FORMATS = ("text", "json", "markdown", "html")
+
+
+class OutputFailed(CatalogMigrateError, OSError):
+    """The result could not be written where ``--out`` says."""
+
+    code = "CM0602"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool = False) -> str:
+    """A report of ``plan``; text has colours on a terminal only, as configured."""
+    if format_ == "json":
+        from catalog_migrate.report.json import render as as_json
+
+        return as_json(plan)
+    if format_ == "markdown":
+        from catalog_migrate.report.markdown import render as as_markdown
+
+        return as_markdown(plan)
+    if format_ == "html":
+        from catalog_migrate.report.html import render as as_html
+
+        return as_html(plan)
+    from catalog_migrate.report.text import render as as_text
+
+    width = int(settings.number("output.width") or 100)
+    return as_text(plan, color=not to_file and use_color(settings), width=width)
+
+
+def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> None:
+    """Print ``plan``; with ``out`` save it there and print the text report.
+
+    The saved file is the plan itself unless another form than text was asked for.
+    """
+    if out is None:
+        sys.stdout.write(render_plan(plan, format_, settings))
+        return
+    save(out, render_plan(plan, "json" if format_ == "text" else format_, settings, to_file=True))
+    sys.stdout.write(render_plan(plan, "text", settings))
+    note(f"saved to {out}")
+
+
+def plan_exit(plan: Plan, *, detailed: bool) -> int:
+    """3 for a plan that may not be applied, 2 for pending changes when asked for, else 0."""
+    if not plan.applyable or plan.blocked:
+        return MigrationBlocked.exit_code
+    return 2 if detailed and not plan.is_empty else 0
+
+
+def use_color(settings: Settings) -> bool:
+    """``output.color``, where ``auto`` is a terminal and no ``NO_COLOR``."""
+    choice = settings.text("output.color")
+    if choice != "auto":
+        return choice == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def save(out: str, text: str) -> None:
+    """Write a result whole or not at all; OutputFailed with the reason."""
+    path = Path(out)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise OutputFailed(
+            f"{out} cannot be written: {error.strerror}",
+            remedy="give --out a file in a directory that exists and may be written",
+        ) from error
+
+
+def emit(text: str, out: str | None = None) -> None:
+    """Print a result, or save it."""
+    if out is None:
+        sys.stdout.write(text)
+    else:
+        save(out, text)
+        note(f"saved to {out}")
+
+
+def as_json(value: Any) -> str:
+    """Indented JSON with sorted keys left alone, ending in a newline."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def as_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text in aligned columns."""
+    if not rows:
+        return ""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines) + "\n"
+
+
+def note(text: str) -> None:
+    """A line for the person who watches, on stderr."""
+    print(text, file=sys.stderr)
+
+
+def confirm(question: str, *, yes: bool, no_input: bool) -> bool:
+    """Ask on stderr; without a terminal (or with ``--no-input``) UsageError names ``--yes``."""
+    if yes:
+        return True
+    if no_input or not sys.stdin.isatty():
+        raise UsageError(
+            "this would change the catalog, and there is nobody to ask",
+            remedy="look at the plan, then add --yes",
+        )
+    import click
+
+    return click.confirm(question, err=True)

@@ -1,0 +1,93 @@
+"""``plan``: what applying a release to the catalog would do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+import click
+
+from catalog_migrate.cli.options import (
+    approve_option,
+    bind_option,
+    catalog_option,
+    detailed_option,
+    format_option,
+    out_option,
+    release_option,
+    settings_of,
+    warehouse_option,
+)
+from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, note, plan_exit
+from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, read_release
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import CatalogNotFound
+
+if TYPE_CHECKING:
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Plan
+
+
+@click.command("plan")
+@catalog_option
+@warehouse_option
+@release_option
+@approve_option
+@bind_option
+@format_option(*REPORT_FORMATS)
+@out_option
+@detailed_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    catalog: str | None,
+    warehouse: str | None,
+    release: str | None,
+    approve: tuple[str, ...],
+    bind: bool,
+    format_: str,
+    out: str | None,
+    detailed_exitcode: bool,
+) -> int:
+    """Say what applying a release would do. Writes nothing; starts Spark only with --bind.
+
+    --out FILE saves the plan for `apply FILE`, blocked or not. Exit 3 when it may not be applied.
+
+    \b
+    Example:
+      catalog-migrate plan --catalog catalog --release release --out plan.json
+    """
+    settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
+    plan = make_plan(settings, approve, bind=bind)
+    emit_plan(plan, format_, settings, out)
+    return plan_exit(plan, detailed=detailed_exitcode)
+
+
+def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = False) -> Plan:
+    """The plan for the configured release on the configured catalog, which need not exist yet."""
+    loaded = read_release(settings)
+    try:
+        opened = open_catalog(settings)
+    except CatalogNotFound:
+        from catalog_migrate.planner.baseline import Baseline
+        from catalog_migrate.planner.planning import plan_migration
+
+        note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
+        migration = plan_migration(Baseline.empty(), loaded, approve=approve)
+        if not bind:
+            return migration.plan
+        with local_spark(settings) as spark:
+            return proven(migration, engine_on(spark, settings))
+    migration = opened.migration(loaded, approve=approve)
+    if not bind:
+        return migration.plan
+    with local_spark(settings) as spark:
+        return opened.bind(migration, engine_on(spark, settings))
+
+
+def proven(migration: Migration, engine: Engine) -> Plan:
+    """The plan with every view proven against stand-ins, where there is no catalog."""
+    from catalog_migrate.reconciler.prepare import bind_requests, blocked_by
+
+    return blocked_by(list(engine.bind(bind_requests(migration))), migration).plan

@@ -1,0 +1,72 @@
+"""Progress of long work on stderr: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from catalog_migrate.reconciler.work import Progress
+
+LINE_EVERY = 2.0
+"""Seconds between two lines of one phase where there is no terminal."""
+
+
+class Lines:
+    """Writes a line when a phase starts or ends and at most one every two seconds between."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._now = now
+        self._phase = ""
+        self._last = float("-inf")
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note of one step."""
+        moment = self._now()
+        ends = 0 < progress.total <= progress.done
+        if progress.phase == self._phase and not ends and moment - self._last < LINE_EVERY:
+            return
+        self._phase, self._last = progress.phase, moment
+        count = f" {progress.done}/{progress.total}" if progress.total else ""
+        name = f" {progress.name}" if progress.name else ""
+        self._write(f"{progress.phase}{count}{name}")
+
+
+@contextmanager
+def shown() -> Iterator[Callable[[Progress], None]]:
+    """A progress callback that suits where stderr goes; the bar is removed in the end."""
+    if not sys.stderr.isatty():
+        yield Lines(_say)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[item]}"),
+    )
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def step(progress: Progress) -> None:
+            if progress.phase not in tasks:
+                tasks[progress.phase] = bars.add_task(progress.phase, item="")
+            bars.update(
+                tasks[progress.phase], completed=progress.done,
+                total=progress.total or None, item=progress.name,
+            )
+
+        yield step
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

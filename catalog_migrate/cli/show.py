@@ -1,0 +1,53 @@
+"""``show``: one object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.cli.sources import open_catalog
+
+
+@click.command("show")
+@click.argument("name")
+@catalog_option
+@format_option("text", "json")
+@click.pass_context
+def command(ctx: click.Context, name: str, catalog: str | None, format_: str) -> None:
+    """Show the object NAME (schema.name, or kind:schema.name for a function or type).
+
+    \b
+    Example:
+      catalog-migrate show shop.orders --catalog catalog --format json
+    """
+    found = open_catalog(settings_of(ctx, catalog=catalog)).show(name)
+    emit(as_json(found) if format_ == "json" else text(found))
+
+
+def text(found: dict[str, Any]) -> str:
+    """One object for people: its facts, columns, neighbours and text."""
+    facts = [
+        (label, str(found[key]))
+        for label, key in (
+            ("kind", "kind"), ("item", "item_id"), ("id", "id"), ("fingerprint", "fingerprint"),
+            ("contents", "contents"), ("location", "location"), ("comment", "comment"),
+        )
+        if found.get(key) is not None
+    ]
+    lines = [str(found["name"]), *("  " + line for line in as_columns(facts).splitlines())]
+    columns = [
+        (column["name"], column["type"], "" if column["nullable"] else "NOT NULL",
+         column.get("comment") or "")
+        for column in found["columns"]
+    ]
+    if columns:
+        lines += ["columns", *("  " + line for line in as_columns(columns).splitlines())]
+    for title, key in (("depends on", "depends_on"), ("used by", "used_by")):
+        if found.get(key):
+            lines += [title, *(f"  {name}" for name in found[key])]
+    if found.get("sql"):
+        lines += ["sql", *(f"  {line}" for line in found["sql"].splitlines())]
+    return "\n".join(lines) + "\n"

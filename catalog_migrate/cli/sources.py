@@ -1,0 +1,93 @@
+"""Where verbs get a release, a baseline or a Spark session from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.cli.options import need
+from catalog_migrate.cli.output import note
+from catalog_migrate.config import Settings
+
+if TYPE_CHECKING:
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.release.release import Release
+
+COMMITTED = "catalog:"
+"""Prefix that stands for the release in force: ``catalog:`` or ``catalog:URI``."""
+
+
+def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
+    """The catalog of the configuration."""
+    from catalog_migrate.api import Catalog
+
+    return Catalog.open(
+        need(settings, "catalog.uri", "--catalog URI"), mode="write" if write else "read-only"
+    )
+
+
+def read_release(settings: Settings, path: str | None = None) -> Release:
+    """The release at ``path`` (default: release.path), named and defaulted as configured."""
+    from catalog_migrate.release.loader import load_release
+
+    place = path or need(settings, "release.path", "--release PATH")
+    is_manifest = Path(place).suffix == ".json"
+    return load_release(
+        place,
+        name=None if is_manifest else settings.text("release.name"),
+        default_schema=settings.text("release.default_schema"),
+    )
+
+
+def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
+    """The release in force as ``catalog:`` (configured) or ``catalog:URI`` names it."""
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.release.release import Release
+
+    uri = text[len(COMMITTED):] or need(settings, "catalog.uri", "--catalog URI")
+    catalog = Catalog.open(uri)
+    state = catalog.state()
+    baseline = Baseline.from_state(state, owner="release", uri=catalog.log.uri)
+    in_force = state.release_in_force("release")
+    release = Release(
+        name=in_force.name if in_force else "nothing",
+        objects=tuple(entry.definition for entry in baseline.objects.values()),
+        manifest_hash=in_force.manifest_hash if in_force else "",
+        uses={identity: entry.uses for identity, entry in baseline.objects.items()},
+        places={},
+    )
+    return release, baseline
+
+
+@contextmanager
+def local_spark(settings: Settings) -> Iterator[Any]:
+    """A local session as configured, stopped in the end."""
+    from catalog_migrate.engine.spark.session import local_session
+
+    note("starting Spark")
+    spark = local_session(
+        warehouse_dir=settings.text("spark.warehouse_dir"),
+        metastore=settings.text("spark.metastore"),
+        on_progress=note,
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def engine_on(spark: Any, settings: Settings) -> Engine:
+    """The engine of a session."""
+    from catalog_migrate.engine.spark.engine import SparkEngine
+
+    return SparkEngine(spark, threads=threads_of(settings))
+
+
+def threads_of(settings: Settings) -> int:
+    """Statements sent to Spark at once."""
+    return int(settings.number("spark.threads") or 4)

@@ -1,0 +1,111 @@
+"""``sql``: one reading statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
+from catalog_migrate.errors import EngineFailure, UsageError
+
+if TYPE_CHECKING:
+    from catalog_migrate.sql.tokens import Token
+
+READING = frozenset({"select", "with", "from", "values", "show", "describe", "desc", "explain"})
+_WRITING = ("insert", "merge", "update", "delete")
+
+
+@click.command("sql")
+@click.option("-c", "--command", "statement", required=True, metavar="SQL", help="The statement.")
+@catalog_option
+@click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
+              help="Rows to print at most.")
+@format_option("text", "json")
+@click.pass_context
+def command(
+    ctx: click.Context, statement: str, catalog: str | None, limit: int, format_: str
+) -> None:
+    """Run one SELECT, SHOW, DESCRIBE or EXPLAIN; anything that writes is refused (exit 64).
+
+    \b
+    Example:
+      catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
+    """
+    text = reading(statement)
+    settings = settings_of(ctx, catalog=catalog)
+    opened = open_catalog(settings, write=True)
+    with local_spark(settings) as spark:
+        engine = engine_on(spark, settings)
+        if not engine.persistent_names:
+            opened.repair(engine)
+        columns, rows = _run(spark, text, limit)
+    if format_ == "json":
+        emit(as_json([dict(zip(columns, map(_plain, row), strict=True)) for row in rows]))
+    else:
+        emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
+
+
+def reading(statement: str) -> str:
+    """``statement`` without its closing semicolon; UsageError unless it is one reading statement.
+
+    Decided on tokens: a keyword in a comment or a string neither opens nor closes the gate.
+    """
+    from catalog_migrate.sql.tokens import tokenise
+
+    remedy = "write one SELECT, SHOW, DESCRIBE, EXPLAIN or WITH statement"
+    tokens = tokenise(statement)
+    while tokens and tokens[-1].is_operator(";"):
+        tokens.pop()
+    if not tokens:
+        raise UsageError("there is no statement", remedy=remedy)
+    broken = next((token for token in tokens if token.kind == "error"), None)
+    if broken is not None:
+        raise UsageError(f"the statement cannot be read at {broken.text[:20]!r}", remedy=remedy)
+    if any(token.is_operator(";") for token in tokens):
+        raise UsageError("there is more than one statement", remedy=remedy)
+    opening = next((token for token in tokens if not token.is_operator("(")), tokens[0])
+    if not opening.is_word(*READING):
+        raise UsageError(f"sql only reads, and this is {opening.text.upper()}", remedy=remedy)
+    if opening.is_word("with", "from"):
+        _refuse_writing(tokens, remedy)
+    return statement[tokens[0].start:tokens[-1].end]
+
+
+def _refuse_writing(tokens: Sequence[Token], remedy: str) -> None:
+    """``WITH … INSERT`` and ``FROM … INSERT`` write: look at the words outside parentheses."""
+    depth = 0
+    for token in tokens:
+        if token.is_operator("("):
+            depth += 1
+        elif token.is_operator(")"):
+            depth -= 1
+        elif depth == 0 and token.is_word(*_WRITING):
+            raise UsageError(f"sql only reads, and this is {token.text.upper()}", remedy=remedy)
+
+
+def _run(spark: Any, statement: str, limit: int) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Column names and at most ``limit`` rows; EngineFailure with Spark's error class."""
+    from pyspark.errors import PySparkException
+
+    try:
+        frame = spark.sql(statement)
+        return list(frame.columns), [tuple(row) for row in frame.limit(limit).collect()]
+    except PySparkException as error:
+        condition = error.getCondition()
+        raise EngineFailure(
+            f"Spark refused the statement: {str(error).splitlines()[0]}", condition=condition,
+            remedy="mend the statement; catalog-migrate show NAME lists an object's columns",
+        ) from error
+
+
+def _cell(value: object) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it; what JSON has no form for, as text."""
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

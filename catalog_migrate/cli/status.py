@@ -1,0 +1,87 @@
+"""``status``: what is in force and what is pending."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from catalog_migrate.cli.options import catalog_option, detailed_option, format_option, settings_of
+from catalog_migrate.cli.output import as_json, emit
+from catalog_migrate.cli.sources import open_catalog
+
+if TYPE_CHECKING:
+    from catalog_migrate.api import Status
+
+_WORK_SHOWN = 20
+
+
+@click.command("status")
+@catalog_option
+@format_option("text", "json")
+@detailed_option
+@click.pass_context
+def command(
+    ctx: click.Context, catalog: str | None, format_: str, detailed_exitcode: bool
+) -> int:
+    """Say which release is in force, who holds the lease, what is pending and what failed.
+
+    \b
+    Example:
+      catalog-migrate status --catalog catalog --format json
+    """
+    found = open_catalog(settings_of(ctx, catalog=catalog)).status()
+    emit(as_json(document(found)) if format_ == "json" else text(found))
+    return 2 if detailed_exitcode and found.pending else 0
+
+
+def document(status: Status) -> dict[str, object]:
+    """The status for programs; ``pending`` is 0 when reconciled."""
+    lease = status.lease
+    return {
+        "release": status.release,
+        "serial": status.serial,
+        "lineage": status.lineage,
+        "pending": status.pending,
+        "work": list(status.work),
+        "failure": status.failure,
+        "lease": None if lease is None or not lease.holder else {
+            "holder": lease.holder, "host": lease.host, "pid": lease.pid, "since": lease.since,
+            "epoch": lease.epoch,
+        },
+        "objects": status.objects,
+        "unfilled": list(status.unfilled),
+        "warehouse": status.warehouse,
+        "history": [
+            {"release": name, "serial": serial, "in_force": in_force}
+            for name, serial, in_force in status.history
+        ],
+    }
+
+
+def text(status: Status) -> str:
+    """The status for people."""
+    lease = status.lease
+    held = "free"
+    if lease is not None and lease.holder:
+        held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
+    lines = [
+        f"release    {status.release or 'none'}",
+        f"serial     {status.serial}",
+        f"lineage    {status.lineage}",
+        f"objects    {status.objects:,}",
+        f"warehouse  {status.warehouse}",
+        f"lease      {held}",
+        f"pending    {status.pending or 'nothing: reconciled'}",
+    ]
+    lines += [f"  {entry}" for entry in status.work[:_WORK_SHOWN]]
+    if len(status.work) > _WORK_SHOWN:
+        lines.append(f"  … and {len(status.work) - _WORK_SHOWN:,} more")
+    if status.failure:
+        lines.append("failing step")
+        lines += [f"  {name}: {value}" for name, value in status.failure.items()]
+    if status.unfilled:
+        lines.append(f"unfilled   {', '.join(status.unfilled)}")
+    if status.pending:
+        lines.append("next       catalog-migrate bootstrap, or start the application")
+    return "\n".join(lines) + "\n"

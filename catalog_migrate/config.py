@@ -1,0 +1,282 @@
+"""Configuration: one table of keys, four layers (default, file, environment, flag), origins kept.
+
+The file is ``catalog_migrate.toml``, or ``[tool.catalog-migrate]`` of ``pyproject.toml``, of the
+nearest directory upwards that has one. Relative paths in a file are taken from its directory,
+those in the environment and on the command line from where the process stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from catalog_migrate.errors import InvalidConfiguration, Problem
+
+FILE_NAME = "catalog_migrate.toml"
+ENV_PREFIX = "CATALOG_MIGRATE__"
+_PYPROJECT_TABLE = "catalog-migrate"
+
+ValueType = Literal["text", "path", "uri", "integer", "seconds", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One documented key; ``default`` None means "not set"."""
+
+    section: str
+    name: str
+    type: ValueType
+    default: str | int | float | None
+    about: str
+    flag: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+
+    @property
+    def path(self) -> str:
+        """``section.name``, as errors and ``config show`` write it."""
+        return f"{self.section}.{self.name}"
+
+    @property
+    def env(self) -> str:
+        """The environment variable that sets it."""
+        return f"{ENV_PREFIX}{self.section.upper()}__{self.name.upper()}"
+
+
+KEYS: tuple[Key, ...] = (
+    Key("catalog", "uri", "uri", None,
+        "Directory of the durable catalog: its log is the Delta table `log` in it.", "--catalog"),
+    Key("catalog", "warehouse", "path", None,
+        "Directory the tables' rows are kept in. Written into the catalog when it is created;"
+        " needed only then.", "--warehouse"),
+    Key("release", "path", "path", None,
+        "The release to put in force: a directory of `*.sql` files or a manifest `.json`.",
+        "--release"),
+    Key("release", "name", "text", None,
+        "Name of a release that is a directory; a manifest carries its own."),
+    Key("release", "default_schema", "text", None,
+        "Schema of names that are written without one."),
+    Key("bootstrap", "timeout", "seconds", 600.0,
+        "Seconds to wait for another process that migrates.", "--timeout"),
+    Key("spark", "warehouse_dir", "path", None,
+        "`spark.sql.warehouse.dir` of the local session that the command line starts."),
+    Key("spark", "metastore", "path", None,
+        "Directory of an embedded Derby metastore that keeps names between sessions; not set:"
+        " names live in the session."),
+    Key("spark", "threads", "integer", 4,
+        "Statements that the command line sends to Spark at once.", minimum=1),
+    Key("output", "color", "choice", "auto",
+        "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
+        choices=("auto", "always", "never")),
+    Key("output", "width", "integer", 100,
+        "Columns of a text report.", minimum=40),
+)
+"""The one table that documents every key; ``docs/configuration.md`` is generated from it."""
+
+_BY_PATH = {key.path: key for key in KEYS}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value and where it came from: ``default``, ``flag --x``, a variable, or a file."""
+
+    value: str | int | float | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective configuration: every key of :data:`KEYS` has a :class:`Setting`."""
+
+    settings: Mapping[str, Setting]
+    file: Path | None = None
+
+    def text(self, path: str) -> str | None:
+        """The value of a text, path, uri or choice key; None when not set."""
+        value = self.settings[path].value
+        return None if value is None else str(value)
+
+    def number(self, path: str) -> float | None:
+        """The value of an integer or seconds key; None when not set."""
+        value = self.settings[path].value
+        return None if value is None else float(value)
+
+
+def load(
+    start: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, str | int | float | None] | None = None,
+    file: Path | None = None,
+) -> Settings:
+    """Read the configuration that holds in directory ``start`` (default: the current one).
+
+    ``flags`` maps key paths (``catalog.uri``) to what the command line gave (None: not given);
+    ``file`` names a configuration file instead of searching for one. Raises InvalidConfiguration
+    with every unknown key and unfit value at once.
+    """
+    directory = (start or Path.cwd()).absolute()
+    found = file.absolute() if file is not None else _find(directory)
+    problems: list[Problem] = []
+    settings = {key.path: Setting(key.default, "default") for key in KEYS}
+    if found is not None:
+        for path, raw in _read(found, problems):
+            _set(settings, path, raw, str(found), found.parent, problems, file=str(found))
+    for variable, raw_text in sorted((os.environ if env is None else env).items()):
+        if variable.startswith(ENV_PREFIX):
+            path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
+            _set(settings, path, raw_text, variable, directory, problems, variable=variable)
+    for path, given in (flags or {}).items():
+        if given is not None:
+            flag = _BY_PATH[path].flag if path in _BY_PATH else None
+            _set(settings, path, given, f"flag {flag or path}", directory, problems)
+    if problems:
+        raise InvalidConfiguration(
+            f"the configuration has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
+            problems=problems,
+            remedy="docs/configuration.md lists every key",
+        )
+    return Settings(settings, found)
+
+
+def markdown_table(keys: Iterable[Key] = KEYS) -> str:
+    """The documentation of ``keys`` as a markdown table."""
+    lines = [
+        "| Key | Type | Default | Environment | Flag | Meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key in keys:
+        kind = " or ".join(f"`{choice}`" for choice in key.choices) or key.type
+        default = "not set" if key.default is None else f"`{key.default}`"
+        flag = f"`{key.flag}`" if key.flag else ""
+        lines.append(f"| `{key.path}` | {kind} | {default} | `{key.env}` | {flag} | {key.about} |")
+    return "\n".join(lines) + "\n"
+
+
+def _find(directory: Path) -> Path | None:
+    """The nearest configuration file upwards; the toml file stands above pyproject.toml."""
+    for folder in (directory, *directory.parents):
+        own = folder / FILE_NAME
+        if own.is_file():
+            return own
+        project = folder / "pyproject.toml"
+        if project.is_file() and _mentions_us(project):
+            return project
+    return None
+
+
+def _mentions_us(project: Path) -> bool:
+    """Whether a pyproject.toml may hold our table: spares parsing everybody else's."""
+    try:
+        return _PYPROJECT_TABLE.encode() in project.read_bytes()
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"{project} cannot be read: {error.strerror}", remedy="give read permission"
+        ) from error
+
+
+def _read(file: Path, problems: list[Problem]) -> list[tuple[str, Any]]:
+    """The (path, raw value) pairs of a configuration file; what is not a section is a problem."""
+    document = _parse(file)
+    if file.name == "pyproject.toml":
+        tool = document.get("tool")
+        document = tool.get(_PYPROJECT_TABLE, {}) if isinstance(tool, dict) else {}
+    pairs: list[tuple[str, Any]] = []
+    for section, table in document.items():
+        if isinstance(table, dict):
+            pairs.extend((f"{section}.{name}", value) for name, value in table.items())
+        else:
+            problems.append(_unknown(section, file=str(file)))
+    return pairs
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    import importlib
+
+    try:
+        toml = importlib.import_module("tomllib")
+    except ModuleNotFoundError:  # Python 3.10 has the same parser under its earlier name
+        toml = importlib.import_module("tomli")
+    try:
+        document: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"{file} cannot be read: {error.strerror}", remedy="check the path and permissions"
+        ) from error
+    except ValueError as error:
+        raise InvalidConfiguration(
+            f"{file} is not TOML: {error}", remedy="correct the file at the place named"
+        ) from error
+    return document
+
+
+def _set(
+    settings: dict[str, Setting],
+    path: str,
+    raw: Any,
+    origin: str,
+    base: Path,
+    problems: list[Problem],
+    *,
+    file: str | None = None,
+    variable: str | None = None,
+) -> None:
+    """Put one value of one layer in, or note why it does not fit."""
+    key = _BY_PATH.get(path)
+    if key is None:
+        problems.append(_unknown(path, file=file, variable=variable))
+        return
+    value = _fit(key, raw, base)
+    if value is None:
+        problems.append(
+            Problem(
+                "CM0600",
+                f"{variable or path} is {raw!r}, which is not {_wanted(key)}",
+                file=file,
+                remedy=f"write {_wanted(key)}",
+            )
+        )
+        return
+    settings[path] = Setting(value, origin)
+
+
+def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
+    """``raw`` as a value of ``key``; None when it does not fit."""
+    if key.type in ("integer", "seconds"):
+        if isinstance(raw, bool) or not isinstance(raw, (int, float, str)):
+            return None
+        try:
+            number = int(raw) if key.type == "integer" else float(raw)
+        except ValueError:
+            return None
+        whole = key.type == "seconds" or not isinstance(raw, float)
+        return number if whole and number >= key.minimum else None
+    if not isinstance(raw, str) or not raw.strip():
+        return None
+    if key.type == "choice":
+        return raw if raw in key.choices else None
+    if key.type == "path" or (key.type == "uri" and "://" not in raw):
+        return os.path.normpath(base / os.path.expanduser(raw))
+    return raw
+
+
+def _wanted(key: Key) -> str:
+    if key.choices:
+        return "one of " + ", ".join(key.choices)
+    return {
+        "integer": f"a whole number of at least {key.minimum}",
+        "seconds": "a number of seconds, zero or more",
+    }.get(key.type, f"a {key.type} in quotes")
+
+
+def _unknown(path: str, *, file: str | None = None, variable: str | None = None) -> Problem:
+    """An unknown key with the nearest known one."""
+    import difflib
+
+    known = {key.env if variable else key.path: key for key in KEYS}
+    sections = {key.section: key for key in KEYS}
+    near = difflib.get_close_matches(variable or path, [*known, *sections], n=1, cutoff=0.5)
+    remedy = f"did you mean {near[0]}?" if near else "docs/configuration.md lists every key"
+    return Problem("CM0600", f"{variable or path} is not a key", file=file, remedy=remedy)

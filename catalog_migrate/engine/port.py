@@ -1,0 +1,239 @@
+"""The port to the actual world. Paths are absolute; names are :class:`ItemName`.
+
+Every method may raise :class:`~catalog_migrate.errors.EngineFailure` (with Spark's error class and
+whether a retry may help). Methods are safe to repeat: creating what is there in the very same form
+and dropping what is absent succeed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Argument, Check, Column
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A name in Spark's catalog as it stands now.
+
+    ``location`` is a table's directory (absolute, no scheme for local files), ``properties`` a
+    view's or function's (``catalog_migrate.id/.fingerprint/.lineage/.definition``), ``text`` a
+    view's SQL as stored.
+    """
+
+    name: ItemName
+    kind: Literal["table", "view", "function"]
+    location: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """What a shard is created with. ``columns`` have canonical types."""
+
+    path: str
+    columns: Sequence[Column]
+    comment: str | None = None
+    partitioned_by: Sequence[str] = ()
+    clustered_by: Sequence[str] = ()
+    checks: Sequence[Check] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSpec:
+    """A view with its contract: ``columns`` are names, canonical types, nullability, comments.
+
+    ``properties`` go into the registration; ``casts`` says for which columns the body's type
+    differs from the contract (an up-cast), filled by :meth:`Engine.bind`.
+    """
+
+    name: ItemName
+    columns: Sequence[Column]
+    sql: str
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """A SQL function; ``returns`` is a canonical type, or columns for a table function."""
+
+    name: ItemName
+    arguments: Sequence[Argument]
+    returns: str | Sequence[Column]
+    body: str
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """Prove one view (or SQL function) against stand-ins of its parents.
+
+    ``parents`` maps each relation that the body may read to its columns in the NEW state;
+    ``functions`` are those of the NEW state that the body may call.
+    """
+
+    view: ViewSpec
+    parents: Mapping[ItemName, Sequence[Column]]
+    functions: Sequence[FunctionSpec] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """``reason`` is None when the view binds and its types fit the contract.
+
+    ``columns`` are the analysed columns of the uncast body (None when it does not analyse).
+    """
+
+    name: ItemName
+    reason: str | None
+    columns: Sequence[Column] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """Rows written and the version of the target that holds them."""
+
+    rows: int
+    version: int
+
+
+class Engine(Protocol):
+    """Observe and change names and shards. Two implementations: Spark and the simulated one."""
+
+    @property
+    def persistent_names(self) -> bool:
+        """Whether names outlive the session (a metastore): then they are shared work."""
+        ...
+
+    # names ---------------------------------------------------------------------------------
+    def ensure_schema(self, schema: str) -> None:
+        """Create the schema (database) unless it exists."""
+        ...
+
+    def drop_schema_if_empty(self, schema: str) -> None:
+        """Drop a schema that holds nothing any more; leave any other alone."""
+        ...
+
+    def names(self, schema: str) -> frozenset[ItemName]:
+        """Names of relations only, by the cheapest means (no Spark job); absent schema: empty."""
+        ...
+
+    def observe(self, schema: str) -> Sequence[Registration]:
+        """All relations and user functions of a schema with what recognises them; no Spark job."""
+        ...
+
+    def register_table(self, name: ItemName, path: str) -> None:
+        """Make ``name`` a table at an existing shard (checks the log first, never creates one)."""
+        ...
+
+    def create_view(self, view: ViewSpec) -> None:
+        """Create or replace a view WITH SCHEMA BINDING, with its column list and casts."""
+        ...
+
+    def create_function(self, function: FunctionSpec) -> None:
+        """Create or replace a permanent SQL function."""
+        ...
+
+    def drop(self, registration: Registration) -> None:
+        """Drop exactly this name with the statement of its kind; the files of a table stay."""
+        ...
+
+    # shards --------------------------------------------------------------------------------
+    def create_shard(self, shard: ShardSpec) -> None:
+        """Create an empty Delta table at a fresh path."""
+        ...
+
+    def shard_version(self, path: str) -> int | None:
+        """Newest version of the Delta table at ``path``; None when there is none."""
+        ...
+
+    def shard_columns(self, path: str) -> Sequence[Column]:
+        """Columns with canonical types, nullability and comments, as the shard has them now."""
+        ...
+
+    def shard_size(self, path: str) -> tuple[int, int]:
+        """(rows, bytes) from the log's statistics; rows is -1 when unknown."""
+        ...
+
+    def count_rows(self, path: str, version: int) -> int:
+        """Rows of the shard at a version."""
+        ...
+
+    def copy_rows(
+        self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
+    ) -> CopyResult:
+        """``INSERT INTO target SELECT projection FROM source VERSION AS OF v`` (bulk).
+
+        EngineFailure names table, column and row when an expression fails on one.
+        """
+        ...
+
+    def copy_tail(
+        self,
+        source: str,
+        after: int,
+        upto: int,
+        target: str,
+        projection: Sequence[tuple[str, str]],
+    ) -> CopyResult | None:
+        """Copy what was appended in versions after+1…upto; None when those are not append-only."""
+        ...
+
+    def truncate_shard(self, path: str) -> None:
+        """Remove all rows of a private shard (before copying it again)."""
+        ...
+
+    def seal(self, path: str, *, follows: int) -> int:
+        """Seal at exactly version ``follows + 1`` so that appends from anywhere fail loudly.
+
+        EngineFailure with condition ``SEAL_CONFLICT`` when that version was taken by a writer.
+        Sealing a shard that is sealed already at a version above ``follows`` is a conflict too.
+        """
+        ...
+
+    def seal_properties(self, path: str) -> Mapping[str, str | None]:
+        """The present value of each property that :meth:`seal` changes (None: not set)."""
+        ...
+
+    def is_sealed(self, path: str) -> bool:
+        """Whether the shard carries the seal."""
+        ...
+
+    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+        """Take the seal off and put the earlier property values back; no-op when not sealed."""
+        ...
+
+    def fence(self, path: str, app_id: str, epoch: int) -> None:
+        """One empty commit carrying ``Transaction(app_id, epoch)``: a late seal then loses."""
+        ...
+
+    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
+        """Bring a shard to ``columns`` in place: add nullable ones, relax, comment; idempotent.
+
+        ``shard`` carries comment, checks and properties that are changed in place as well.
+        """
+        ...
+
+    def delete_shard(self, path: str) -> None:
+        """Remove a directory that nothing refers to (an aborted attempt's); absent is fine."""
+        ...
+
+    def delete_shard_data(self, path: str) -> None:
+        """Remove the data files of a retired shard; its sealed ``_delta_log`` stays."""
+        ...
+
+    def list_shards(self, warehouse: str) -> Iterable[str]:
+        """Absolute paths of all Delta table directories below the warehouse."""
+        ...
+
+    # binding -------------------------------------------------------------------------------
+    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
+        """Analyse each body against typed empty stand-ins of its parents; writes nothing."""
+        ...

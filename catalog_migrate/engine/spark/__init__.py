@@ -1,0 +1,1 @@
+"""The Spark implementation of the engine port. Importing this package imports no pyspark."""

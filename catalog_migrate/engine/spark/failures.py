@@ -1,0 +1,121 @@
+"""Spark's and delta-rs' errors as :class:`EngineFailure`: condition, whether a retry may help."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from catalog_migrate.errors import EngineFailure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
+_PLAN = re.compile(r"\n(?:'|\+-|== SQL|\s+at |JVM stacktrace)")
+_TRANSIENT_CONDITIONS = frozenset({
+    "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_CONCURRENT_APPEND",
+    "DELTA_CONCURRENT_WRITE", "DELTA_CONCURRENT_TRANSACTION", "DELTA_CONCURRENT_DELETE_READ",
+    "DELTA_CONCURRENT_DELETE_DELETE", "DELTA_COMMIT_FAILED", "DELTA_METADATA_CHANGED_SINCE_READ",
+    "CANNOT_ESTABLISH_CONNECTION", "OPERATION_CANCELED", "JOB_CANCELLED",
+})  # fmt: skip
+_TRANSIENT_CAUSES = re.compile(
+    r"ConcurrentAppendException|ConcurrentModificationException|MetadataChangedException"
+    r"|SocketTimeoutException|SocketException|ConnectException|UnknownHostException"
+    r"|TimeoutException|Connection reset|ERROR XSDB6|lock could not be obtained"
+    r"|SQLTransientConnectionException|SERVICE_UNAVAILABLE|Too many open files"
+)
+
+_working = threading.local()
+
+
+class _Mute(logging.Filter):
+    """Drops PySpark's copy of an error, on a thread where the engine reports it itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 (the base class names it)
+        return not getattr(_working, "depth", 0)
+
+
+def mute_query_errors() -> None:
+    """Keep PySpark from printing errors of our own statements as JSON on stderr; others stay."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    if not any(isinstance(known, _Mute) for known in logger.filters):
+        logger.addFilter(_Mute())
+
+
+def condition_of(error: BaseException) -> str | None:
+    """Spark's error class, innermost first where Spark wraps it; None where there is none."""
+    getter: Callable[[], str | None] | None = getattr(error, "getCondition", None)
+    found = getter() if getter is not None else None
+    if found:
+        return str(found)
+    named = [text for text in _CONDITION.findall(str(error)) if "_" in text]
+    return next((text for text in named if text != "TASK_WRITE_FAILED"), None)
+
+
+def is_transient(error: BaseException, condition: str | None) -> bool:
+    """Whether the same statement may succeed a moment later."""
+    if condition in _TRANSIENT_CONDITIONS:
+        return True
+    if type(error).__name__ == "CommitFailedError" or isinstance(error, ConnectionError):
+        return True
+    return bool(_TRANSIENT_CAUSES.search(str(error)))
+
+
+def short_message(error: BaseException) -> str:
+    """What Spark says, without query plans, search paths, stack traces."""
+    text = str(error)
+    start = _CONDITION.search(text)
+    if start is not None:
+        text = text[start.start() :]
+    cut = _PLAN.search(text)
+    if cut is not None:
+        text = text[: cut.start()]
+    place = re.search(r"line \d+,? pos(?:ition)? \d+", text)
+    lines = [
+        line.strip()
+        for line in text.splitlines()
+        if line.strip()
+        and not line.startswith(("Search path", "If you did not", "To tolerate the error"))
+    ]
+    short = re.sub(r"\s*SQLSTATE: \w+;?.*$", "", " ".join(lines[:6]))[:1000]
+    return f"{short} ({place[0]})" if place and place[0] not in short else short
+
+
+def is_foreign(error: BaseException) -> bool:
+    """Whether Spark, py4j, delta-rs or the file system raised it, rather than a mistake of ours.
+
+    Told by module (delta-rs calls its own ``_internal``), so that reading a shard imports no
+    pyspark.
+    """
+    home = type(error).__module__.partition(".")[0]
+    return home in ("pyspark", "py4j", "deltalake", "_internal") or isinstance(error, OSError | ValueError)
+
+
+@contextmanager
+def failing(doing: str) -> Iterator[None]:
+    """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
+
+    ``doing`` says what was attempted and on what: ``create the view s.v``.
+    """
+    _working.depth = getattr(_working, "depth", 0) + 1
+    try:
+        yield
+    except EngineFailure:
+        raise
+    except Exception as error:
+        if not is_foreign(error):
+            raise
+        condition = condition_of(error)
+        raise EngineFailure(
+            f"cannot {doing}: {short_message(error)}",
+            condition=condition or type(error).__name__,
+            transient=is_transient(error, condition),
+        ) from error
+    finally:
+        _working.depth -= 1

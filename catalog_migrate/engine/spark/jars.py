@@ -1,0 +1,336 @@
+"""The eleven jars that a Spark session needs for Delta and Kafka, by a committed lock.
+
+Fetched once into the user's cache by the Ivy inside PySpark, each jar by itself (its transitive
+dependencies would bring older copies of what Spark already has), and never used without a matching
+size and sha256. ``python -m catalog_migrate.engine.spark.jars`` fetches them and prints progress.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+
+SETTINGS_VARIABLE = "CATALOG_MIGRATE_IVY_SETTINGS"
+Progress = Callable[[str], None]
+
+_FETCH_TIMEOUT = 1800.0
+_DOWNLOADING = re.compile(r"^downloading\s+(\S+)")
+_CAUSE = re.compile(
+    r"refused|failed:|access error|\[FAILED|exception|unknown ?host|timed out", re.IGNORECASE
+)
+_CONSEQUENCE = re.compile(r"not found")
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJar:
+    """One jar of the lock: where it comes from and what it must look like."""
+
+    organisation: str
+    artifact: str
+    revision: str
+    size: int
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """``organisation:artifact:revision``."""
+        return f"{self.organisation}:{self.artifact}:{self.revision}"
+
+    @property
+    def filename(self) -> str:
+        """Name in the cache; the organisation keeps equal artifact names apart."""
+        return f"{self.organisation}_{self.artifact}-{self.revision}.jar"
+
+
+def locked_jars() -> tuple[LockedJar, ...]:
+    """The committed lock, in its order."""
+    text = resources.files(__package__).joinpath("jars.lock.json").read_text(encoding="utf-8")
+    return tuple(
+        LockedJar(
+            row["organisation"], row["artifact"], row["revision"], row["bytes"], row["sha256"]
+        )
+        for row in json.loads(text)["jars"]
+    )
+
+
+def cache_directory(env: Mapping[str, str] | None = None) -> Path:
+    """Where the jars lie: below ``XDG_CACHE_HOME`` when that is absolute, else ``~/.cache``."""
+    variables = os.environ if env is None else env
+    base = Path(variables.get("XDG_CACHE_HOME", ""))
+    if not base.is_absolute():
+        base = Path.home() / ".cache"
+    return base / "catalog-migrate" / "jars"
+
+
+def ensure_jars(
+    on_progress: Progress | None = None,
+    *,
+    jars: Sequence[LockedJar] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> list[str]:
+    """Return the paths of the verified jars, fetching those that are missing or damaged.
+
+    ``on_progress`` gets one line of text for each thing that happens (none when all is there).
+    ``jars`` is the lock to fulfil (default: the committed one), ``env`` the environment (default:
+    this process'): ``XDG_CACHE_HOME``, ``JAVA_HOME``, ``PATH`` and ``CATALOG_MIGRATE_IVY_SETTINGS``
+    are read from it. Safe when several processes do it at once: a jar appears by rename, whole.
+
+    Raises :class:`PrerequisiteMissing` when Java or PySpark is missing, a download is refused, or a
+    downloaded jar is not the locked one (it is then not kept).
+    """
+    variables = os.environ if env is None else env
+    wanted = locked_jars() if jars is None else tuple(jars)
+    say = on_progress or _silent
+    directory = cache_directory(variables)
+    missing = [jar for jar in wanted if not _is_verified(directory / jar.filename, jar)]
+    if missing:
+        megabytes = sum(jar.size for jar in missing) / 1e6
+        say(f"fetching {len(missing)} of {len(wanted)} jars ({megabytes:.1f} MB) into {directory}")
+        _fetch(missing, directory, variables, say)
+        say(f"all {len(wanted)} jars are there and verified")
+    return [str(directory / jar.filename) for jar in wanted]
+
+
+def locate_pyspark() -> Path:
+    """Directory of the installed pyspark package, without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise PrerequisiteMissing(
+            "PySpark is not installed in this Python environment",
+            remedy="pip install 'catalog_migrate[spark]'",
+        )
+    return Path(spec.origin).parent
+
+
+def ivy_module(jars: Sequence[LockedJar]) -> str:
+    """The ``ivy.xml`` that asks for exactly these jars, none of them with what it depends on."""
+    dependencies = "\n".join(
+        f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
+        f' rev={quoteattr(jar.revision)} transitive="false"/>'
+        for jar in jars
+    )
+    return (
+        '<ivy-module version="2.0">\n'
+        '  <info organisation="catalog-migrate" module="jars"/>\n'
+        '  <configurations><conf name="default"/></configurations>\n'
+        '  <dependencies defaultconf="default->master">\n'
+        f"{dependencies}\n"
+        "  </dependencies>\n"
+        "</ivy-module>\n"
+    )
+
+
+def _fetch(
+    jars: Sequence[LockedJar], directory: Path, env: Mapping[str, str], say: Progress
+) -> None:
+    """Download into a private directory, verify, and only then rename into the cache."""
+    java = check_java(env)
+    classpath = locate_pyspark() / "jars" / "*"
+    settings = _settings_arguments(env)
+    with _private_directory(directory) as work:
+        (work / "ivy.xml").write_text(ivy_module(jars), encoding="utf-8")
+        command = [
+            java,
+            f"-Divy.home={work / 'ivy'}",
+            "-cp",
+            str(classpath),
+            "org.apache.ivy.Main",
+            *settings,
+            "-ivy",
+            str(work / "ivy.xml"),
+            "-confs",
+            "default",
+            "-types",
+            "jar",
+            "-retrieve",
+            f"{work}/out/[organisation]_[artifact]-[revision].[ext]",
+        ]
+        complaints = _run_ivy(command, env, say)
+        arrived = work / "out"
+        absent = [jar for jar in jars if not (arrived / jar.filename).is_file()]
+        if absent:
+            names = ", ".join(jar.coordinates for jar in absent[:_NAMED])
+            if len(absent) > _NAMED:
+                names += f" and {len(absent) - _NAMED} more"
+            reason = complaints[0] if complaints else "Ivy gave no reason"
+            raise PrerequisiteMissing(
+                f"{len(absent)} of {len(jars)} jars could not be downloaded: {names} ({reason})",
+                remedy="check the network, or name an Ivy settings file of a mirror that you can"
+                f" reach in {SETTINGS_VARIABLE}, and run the command again",
+                jars=tuple(jar.coordinates for jar in absent),
+                complaints=tuple(complaints),
+            )
+        for jar in jars:
+            _check(arrived / jar.filename, jar)
+        for jar in jars:
+            target = directory / jar.filename
+            os.replace(arrived / jar.filename, target)
+            _write_stamp(target, jar, work)
+
+
+def _settings_arguments(env: Mapping[str, str]) -> list[str]:
+    settings = env.get(SETTINGS_VARIABLE, "")
+    if not settings:
+        return []
+    if not Path(settings).is_file():
+        raise PrerequisiteMissing(
+            f"{SETTINGS_VARIABLE} names {settings}, which is not a file",
+            remedy=f"name an existing Ivy settings file, or unset {SETTINGS_VARIABLE}",
+            settings=settings,
+        )
+    return ["-settings", settings]
+
+
+@contextmanager
+def _private_directory(directory: Path) -> Iterator[Path]:
+    """A fresh directory on the cache's own file system, so that a rename is atomic."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".fetch-", dir=directory))
+    except OSError as error:
+        raise PrerequisiteMissing(
+            f"the jar cache {directory} cannot be written: {error}",
+            remedy="make it writable, or set XDG_CACHE_HOME to a directory that is",
+            directory=str(directory),
+        ) from error
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _run_ivy(command: Sequence[str], env: Mapping[str, str], say: Progress) -> list[str]:
+    """Run Ivy to its end; return the lines in which it complains, causes before consequences."""
+    causes: list[str] = []
+    consequences: list[str] = []
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=dict(env),
+    ) as process:
+        watchdog = threading.Timer(_FETCH_TIMEOUT, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                download = _DOWNLOADING.match(line)
+                if download:
+                    say(f"downloading {download[1].rsplit('/', 1)[-1]}")
+                elif _CAUSE.search(line):
+                    causes.append(line.strip(" \t\r\n:"))
+                elif _CONSEQUENCE.search(line):
+                    consequences.append(line.strip(" \t\r\n:"))
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            watchdog.cancel()
+    return causes + consequences
+
+
+def _check(path: Path, jar: LockedJar) -> None:
+    """PrerequisiteMissing unless the downloaded file is the locked one."""
+    size = path.stat().st_size
+    digest = _digest(path)
+    if size != jar.size or digest != jar.sha256:
+        raise PrerequisiteMissing(
+            f"the download of {jar.coordinates} is not the locked jar: {size} bytes with sha256"
+            f" {digest}, where {jar.size} bytes with {jar.sha256} are locked; nothing was kept",
+            remedy="run the command again; if it stays so, the mirror serves another file: ask"
+            f" whoever runs it, or name another one by {SETTINGS_VARIABLE}",
+            jar=jar.coordinates,
+            sha256=digest,
+        )
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _is_verified(path: Path, jar: LockedJar) -> bool:
+    """Whether the cached file is the locked one; hashed again only when the file was touched."""
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    if status.st_size != jar.size:
+        return False
+    try:
+        if _stamp_path(path).read_text(encoding="utf-8") == _stamp(status, jar):
+            return True
+    except OSError:
+        pass
+    if _digest(path) != jar.sha256:
+        return False
+    _write_stamp(path, jar, path.parent)
+    return True
+
+
+def _stamp_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.verified")
+
+
+def _stamp(status: os.stat_result, jar: LockedJar) -> str:
+    return f"{status.st_mtime_ns} {status.st_size} {jar.sha256}\n"
+
+
+def _write_stamp(path: Path, jar: LockedJar, work: Path) -> None:
+    """Remember that this very file was hashed; on a read-only cache it is hashed each time."""
+    try:
+        text = _stamp(path.stat(), jar)
+        handle, temporary = tempfile.mkstemp(prefix=".stamp-", dir=work)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, _stamp_path(path))
+    except OSError:
+        return
+
+
+def _silent(_line: str) -> None:
+    """Progress that nobody asked for."""
+
+
+def main() -> int:
+    """Fetch what is missing, progress on stderr; exit code 1 with a sentence when refused."""
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        check_java()
+        ensure_jars(say)
+    except CatalogMigrateError as error:
+        say(str(error))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""Names in Spark's catalog: observing, registering, creating and dropping them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from catalog_migrate.engine.port import FunctionSpec, Registration
+from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName, quote_sql
+from catalog_migrate.sql.tokens import string_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NO_SCHEMA = "SCHEMA_NOT_FOUND"
+_TEXT = "\nView Text: "
+_ORIGINAL = "\nView Original Text: "
+_PROPERTIES = "\nTable Properties: ["
+_PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
+
+
+def read_information(name: ItemName, information: str) -> Registration:
+    """One row of SHOW TABLE EXTENDED as a registration."""
+    if "\nType: VIEW\n" in information:
+        text = None
+        start = information.find(_TEXT)
+        # The text stands there twice, so the last mark is the one between the two.
+        end = information.rfind(_ORIGINAL)
+        if start >= 0 and end > start:
+            text = information[start + len(_TEXT) : end]
+        return Registration(name, "view", properties=_read_properties(information), text=text)
+    location = None
+    found = re.search(r"^Location: (.*)$", information, re.MULTILINE)
+    if found is not None:
+        location = local_path(found[1].strip())
+    return Registration(name, "table", location=location)
+
+
+def _read_properties(information: str) -> Mapping[str, str]:
+    start = information.rfind(_PROPERTIES)
+    if start < 0:
+        return {}
+    line = information[start + len(_PROPERTIES) :].split("\n", 1)[0]
+    return dict(_PROPERTY.findall(line))
+
+
+def _like(name: ItemName) -> str:
+    """A pattern that finds the name, and maybe others: patterns are regular expressions."""
+    return string_literal(re.sub(r"[^A-Za-z0-9_]", ".", name.name))
+
+
+class Registrations:
+    """What :class:`~catalog_migrate.engine.port.Engine` says of names, on a Spark session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    @property
+    def persistent_names(self) -> bool:
+        """Whether a metastore keeps the names."""
+        return self._spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
+
+    def ensure_schema(self, schema: str) -> None:
+        """CREATE SCHEMA IF NOT EXISTS."""
+        with failing(f"create the schema {schema}"):
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}")
+
+    def drop_schema_if_empty(self, schema: str) -> None:
+        """DROP SCHEMA, which Spark refuses when it holds anything; never the default one."""
+        if schema.lower() == "default":
+            return
+        try:
+            with failing(f"drop the schema {schema}"):
+                self._spark.sql(f"DROP SCHEMA IF EXISTS {quote_sql(schema)} RESTRICT")
+        except EngineFailure as error:
+            if error.condition != "SCHEMA_NOT_EMPTY":
+                raise
+
+    def names(self, schema: str) -> frozenset[ItemName]:
+        """SHOW TABLES, temporary views left out; empty when there is no such schema."""
+        rows = self._show(f"SHOW TABLES IN {quote_sql(schema)}", schema)
+        return frozenset(ItemName(schema, row["tableName"]) for row in rows if row["namespace"])
+
+    def observe(self, schema: str) -> Sequence[Registration]:
+        """SHOW TABLE EXTENDED, and DESCRIBE FUNCTION for each function of the schema."""
+        rows = self._show(f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE '*'", schema)
+        found = [
+            read_information(ItemName(schema, row["tableName"]), row["information"])
+            for row in rows
+            if row["namespace"]
+        ]
+        prefix = f"spark_catalog.{schema}.".lower()
+        for row in self._show(f"SHOW USER FUNCTIONS IN {quote_sql(schema)}", schema):
+            full = row["function"].replace("`", "")
+            if full.lower().startswith(prefix):
+                found.append(self._function(ItemName(schema, full[len(prefix) :])))
+        return found
+
+    def _function(self, name: ItemName) -> Registration:
+        with failing(f"describe the function {name}"):
+            rows = self._spark.sql(f"DESCRIBE FUNCTION EXTENDED {name.sql}").collect()
+        lines = [row[0] for row in rows]
+        comment = next((line for line in lines if line.startswith("Comment:")), "")
+        text = comment[len("Comment:") :].strip()
+        return Registration(
+            name, "function", properties=statements.read_function_comment(text)
+        )
+
+    def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
+        try:
+            with failing(f"list the schema {schema}"):
+                return [row.asDict() for row in self._spark.sql(statement).collect()]
+        except EngineFailure as error:
+            if error.condition == _NO_SCHEMA:
+                return []
+            raise
+
+    def register_table(self, name: ItemName, path: str) -> None:
+        """CREATE TABLE ... LOCATION; nothing when the name stands there already."""
+        try:
+            with failing(f"register {name}"):
+                self._spark.sql(statements.register_table(name, path))
+        except EngineFailure as error:
+            if error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
+                raise
+            standing = self.find(name)
+            if standing is None or standing.location != local_path(path):
+                raise
+
+    def find(self, name: ItemName) -> Registration | None:
+        """The relation under one name, or None."""
+        statement = f"SHOW TABLE EXTENDED IN {quote_sql(name.schema)} LIKE {_like(name)}"
+        for row in self._show(statement, name.schema):
+            if row["namespace"] and row["tableName"].lower() == name.name.lower():
+                return read_information(name, row["information"])
+        return None
+
+    def create_function(self, function: FunctionSpec) -> None:
+        """CREATE OR REPLACE FUNCTION."""
+        with failing(f"create the function {function.name}"):
+            self._spark.sql(statements.create_function(function))
+
+    def drop(self, registration: Registration) -> None:
+        """DROP by kind. Spark's DROP TABLE drops views too, so the kind is looked up first."""
+        name = registration.name
+        if registration.kind == "table":
+            views = self._show(
+                f"SHOW VIEWS IN {quote_sql(name.schema)} LIKE {_like(name)}", name.schema
+            )
+            if any(
+                row["namespace"] and row["viewName"].lower() == name.name.lower() for row in views
+            ):
+                raise EngineFailure(
+                    f"cannot drop the table {name}: a view stands there",
+                    condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
+                )
+        try:
+            with failing(f"drop the {registration.kind} {name}"):
+                kind = registration.kind.upper()
+                self._spark.sql(f"DROP {kind} IF EXISTS {name.sql}")
+        except EngineFailure as error:
+            if error.condition != _NO_SCHEMA:
+                raise
+
+

@@ -1,0 +1,401 @@
+"""Shards: Delta table directories, created and changed through delta-rs, by Spark where it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import parse_type
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+SEAL_CONSTRAINT = "catalog_migrate_sealed"
+_CONSTRAINTS = "delta.constraints."
+SEAL = {
+    _CONSTRAINTS + SEAL_CONSTRAINT: "1 = 0",
+    "delta.appendOnly": "true",
+    # Without it delta-rs goes on appending and merging by path (tried).
+    "delta.minWriterVersion": "3",
+}
+"""What sealing sets, in one commit."""
+_UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
+"""What a property that was not set before the seal is put back to; delta-rs cannot unset one."""
+
+SPARK_ONLY = ("INTERVAL", "VOID")
+"""Types that delta-rs would write into a table that Spark then cannot read."""
+_FEATURE_TYPES = ("TIMESTAMP_NTZ", "VARIANT")
+
+
+def needs_spark(shard: ShardSpec) -> bool:
+    """Whether only Spark can create this shard."""
+    return bool(shard.clustered_by) or any(
+        datatypes.holds(parse_type(column.type), *SPARK_ONLY) for column in shard.columns
+    )
+
+
+def configuration(shard: ShardSpec) -> dict[str, str]:
+    """Table properties and CHECK constraints as a Delta table's configuration."""
+    checks = {f"{_CONSTRAINTS}{check.name.lower()}": check.expression for check in shard.checks}
+    return {**shard.properties, **checks}
+
+
+class Shards:
+    """What :class:`~catalog_migrate.engine.port.Engine` says of shards, copying apart."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def create_shard(self, shard: ShardSpec) -> None:
+        """Create through delta-rs (3 ms), or Spark for what delta-rs cannot do."""
+        path = local_path(shard.path)
+        if self.shard_version(path) is not None:
+            self._confirm(shard)
+            return
+        if needs_spark(shard):
+            self._create_by_spark(shard)
+            return
+        from deltalake import DeltaTable, Schema
+
+        with failing(f"create the shard {path}"):
+            table = DeltaTable.create(
+                path,
+                schema=Schema.from_json(
+                    json.dumps(datatypes.json_schema(shard.columns, stored=True))
+                ),
+                partition_by=list(shard.partitioned_by) or None,
+                description=shard.comment,
+                configuration=configuration(shard),
+                raise_if_key_not_exists=False,
+            )
+        self._add_missing_features(table, shard)
+
+    def _confirm(self, shard: ShardSpec) -> None:
+        """A shard that is there must be an empty one in the same form (a repeated call)."""
+        path = local_path(shard.path)
+        standing = [(c.name, c.type, c.nullable) for c in self.shard_columns(path)]
+        if standing != [(c.name, c.type, c.nullable) for c in shard.columns] or (
+            self.shard_size(path)[0] != 0
+        ):
+            raise EngineFailure(
+                f"cannot create the shard {path}: another table is there",
+                condition="DELTA_TABLE_ALREADY_EXISTS",
+            )
+        self._add_missing_features(_open(path), shard)
+
+    def _add_missing_features(self, table: DeltaTable, shard: ShardSpec) -> None:
+        """Name the features that Spark demands of a table whose protocol lists features.
+
+        delta-rs lists only those of the types: Spark then refuses a NOT NULL column with
+        ``DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH``.
+        """
+        from deltalake import TableFeatures
+
+        protocol = table.protocol()
+        listed = protocol.writer_features
+        if protocol.min_writer_version < 7 or listed is None:
+            return
+        wanted = {"appendOnly": TableFeatures.AppendOnly, "invariants": TableFeatures.Invariants}
+        if any(column.generated is not None for column in shard.columns):
+            wanted["generatedColumns"] = TableFeatures.GeneratedColumns
+        if shard.checks:
+            wanted["checkConstraints"] = TableFeatures.CheckConstraints
+        if shard.properties.get("delta.enableChangeDataFeed", "").lower() == "true":
+            wanted["changeDataFeed"] = TableFeatures.ChangeDataFeed
+        missing = [feature for name, feature in wanted.items() if name not in listed]
+        if missing:
+            with failing(f"create the shard {shard.path}"):
+                table.alter.add_feature(missing, allow_protocol_versions_increase=True)
+
+    def _create_by_spark(self, shard: ShardSpec) -> None:
+        with failing(f"create the shard {shard.path}"):
+            self._spark.sql(statements.create_shard(shard))
+            for check in shard.checks:
+                self._spark.sql(statements.add_check(shard.path, check.name, check.expression))
+
+    # reading -------------------------------------------------------------------------------
+    def shard_version(self, path: str) -> int | None:
+        """Newest version by the log."""
+        return shard_version(path)
+
+    def shard_columns(self, path: str) -> Sequence[Column]:
+        """Columns by the log's newest schema."""
+        return datatypes.columns_of(_schema(_open(path)))
+
+    def shard_size(self, path: str) -> tuple[int, int]:
+        """(rows, bytes) by the statistics in the log; rows -1 when a file has none."""
+        return shard_size(path)
+
+    def count_rows(self, path: str, version: int) -> int:
+        """Rows at a version: by statistics, else counted by Spark."""
+        rows, _ = _size(_open(path, version=version))
+        if rows >= 0:
+            return rows
+        with failing(f"count the rows of {path} at version {version}"):
+            source = statements.at_version(local_path(path), version)
+            return int(self._spark.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
+
+    # seal ----------------------------------------------------------------------------------
+    def seal_properties(self, path: str) -> Mapping[str, str | None]:
+        """What the seal's properties are now."""
+        standing = _open(path).metadata().configuration
+        return {name: standing.get(name) for name in SEAL}
+
+    def is_sealed(self, path: str) -> bool:
+        """Whether the constraint stands."""
+        return _CONSTRAINTS + SEAL_CONSTRAINT in _open(path).metadata().configuration
+
+    def seal(self, path: str, *, follows: int) -> int:
+        """One commit at ``follows + 1`` and nowhere else."""
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        if self.shard_version(path) != follows:
+            raise _seal_conflict(path, follows)
+        table = _open(path, version=follows)
+        with failing(f"seal {path}"):
+            try:
+                table.alter.set_table_properties(
+                    SEAL,
+                    raise_if_not_exists=False,
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )
+            except CommitFailedError as error:
+                raise _seal_conflict(path, follows) from error
+        version = _open(path).version() if table.version() != follows + 1 else follows + 1
+        if version != follows + 1:
+            raise _seal_conflict(path, follows)
+        return version
+
+    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+        """Put the earlier values back, then take the constraint off: its absence is the proof."""
+        if not self.is_sealed(path):
+            return
+        earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
+        with failing(f"unseal {path}"):
+            _open(path).alter.set_table_properties(earlier, raise_if_not_exists=False)
+            _open(path).alter.drop_constraint(SEAL_CONSTRAINT, raise_if_not_exists=False)
+
+    def fence(self, path: str, app_id: str, epoch: int) -> None:
+        """An empty commit with a transaction."""
+        from deltalake import CommitProperties, Transaction
+
+        table = _open(path)
+        with failing(f"fence {path}"):
+            table.create_write_transaction(
+                [],
+                "append",
+                table.schema(),
+                partition_by=list(table.metadata().partition_columns) or None,
+                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, epoch)]),
+            )
+
+    # changing in place ---------------------------------------------------------------------
+    def truncate_shard(self, path: str) -> None:
+        """Remove all rows; a sealed shard refuses."""
+        if self.is_sealed(path):
+            raise EngineFailure(
+                f"cannot empty {path}: it is sealed", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
+            )
+        if not _file_sizes(_open(path)):
+            return
+        with failing(f"empty {path}"):
+            _open(path).delete()
+
+    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
+        """Add, relax, comment, constrain; each only where the shard differs."""
+        path = local_path(path)
+        standing = {column.name.lower(): column for column in self.shard_columns(path)}
+        _refuse_unevolvable(path, standing, columns)
+        self._add_columns(path, standing, columns)
+        with failing(f"change {path} in place"):
+            for column in columns:
+                old = standing.get(column.name.lower())
+                if old is None:
+                    continue
+                if column.nullable and not old.nullable:
+                    self._spark.sql(statements.relax_column(path, old.name))
+                if (column.comment or None) != old.comment:
+                    _open(path).alter.set_column_metadata(
+                        old.name, {"comment": column.comment or ""}
+                    )
+        self._describe(path, shard)
+
+    def _add_columns(
+        self, path: str, standing: Mapping[str, Column], columns: Sequence[Column]
+    ) -> None:
+        new = [column for column in columns if column.name.lower() not in standing]
+        if not new:
+            return
+        at_the_end = [c.name.lower() for c in columns[len(standing) :]] == [
+            c.name.lower() for c in new
+        ]
+        plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
+        with failing(f"add columns to {path}"):
+            if at_the_end and plain:
+                from deltalake import Schema
+
+                schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
+                _open(path).alter.add_columns(list(schema.fields))
+                return
+            after: str | None = None
+            for column in columns:
+                if column.name.lower() not in standing:
+                    self._spark.sql(statements.add_column(path, column, after))
+                after = column.name
+
+    def _describe(self, path: str, shard: ShardSpec) -> None:
+        """Table comment, properties and checks."""
+        metadata = _open(path).metadata()
+        present = metadata.configuration
+        with failing(f"change {path} in place"):
+            if (shard.comment or "") != (metadata.description or ""):
+                _open(path).alter.set_table_description(shard.comment or "")
+            changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
+            if changed:
+                _open(path).alter.set_table_properties(changed, raise_if_not_exists=False)
+            wanted = {check.name.lower(): check.expression for check in shard.checks}
+            for key, expression in present.items():
+                name = key[len(_CONSTRAINTS) :].lower()
+                if not key.startswith(_CONSTRAINTS) or name == SEAL_CONSTRAINT:
+                    continue
+                if wanted.get(name) == expression:
+                    del wanted[name]
+                else:
+                    self._spark.sql(statements.drop_check(path, name))
+            for name, expression in wanted.items():
+                self._spark.sql(statements.add_check(path, name, expression))
+
+    # directories ---------------------------------------------------------------------------
+    def delete_shard(self, path: str) -> None:
+        """Remove the directory, log last: what is half removed is still found as a shard."""
+        self.delete_shard_data(path)
+        with failing(f"remove {path}"):
+            directory = Path(local_path(path))
+            if directory.exists():
+                shutil.rmtree(directory)
+
+    def delete_shard_data(self, path: str) -> None:
+        """Remove everything but ``_delta_log``."""
+        directory = Path(local_path(path))
+        with failing(f"remove the data of {path}"):
+            if not directory.is_dir():
+                return
+            for entry in directory.iterdir():
+                if entry.name == "_delta_log":
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink(missing_ok=True)
+
+    def list_shards(self, warehouse: str) -> Iterable[str]:
+        """Directories below the warehouse that hold a ``_delta_log``, sorted."""
+        return sorted(_walk(local_path(warehouse)))
+
+
+def shard_version(path: str) -> int | None:
+    """Newest version of the Delta table at ``path``, None when there is none; needs no Spark."""
+    from deltalake import DeltaTable
+
+    path = local_path(path)
+    with failing(f"read the shard {path}"):
+        if not DeltaTable.is_deltatable(path):
+            return None
+        return DeltaTable(path).version()
+
+
+def shard_size(path: str) -> tuple[int, int]:
+    """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
+    return _size(_open(path))
+
+
+def _walk(root: str) -> Iterator[str]:
+    for directory, below, _ in os.walk(root):
+        if "_delta_log" in below:
+            below.clear()
+            yield directory
+
+
+def _open(path: str, *, version: int | None = None) -> DeltaTable:
+    """The table at a path, newest version or the one asked for."""
+    from deltalake import DeltaTable
+
+    with failing(f"read the shard {path}"):
+        return DeltaTable(local_path(path), version=version)
+
+
+def _schema(table: DeltaTable) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
+    return schema
+
+
+def _file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:
+    """Data file -> (rows or -1, bytes)."""
+    with failing(f"list the files of {table.table_uri}"):
+        actions = table.get_add_actions(flatten=True)
+        names = actions.schema.names
+        columns: dict[str, list[Any]] = {
+            name: list(actions.column(name).to_pylist())
+            for name in ("path", "size_bytes", "num_records")
+            if name in names
+        }
+    paths = columns.get("path", [])
+    counts = columns.get("num_records") or [None] * len(paths)
+    return {
+        path: (-1 if count is None else count, size)
+        for path, count, size in zip(paths, counts, columns.get("size_bytes", []), strict=True)
+    }
+
+
+def _size(table: DeltaTable) -> tuple[int, int]:
+    files = _file_sizes(table).values()
+    rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
+    return rows, sum(size for _, size in files)
+
+
+def data_files(path: str, version: int) -> frozenset[str]:
+    """Paths of a version's data files, as the log has them."""
+    return frozenset(_file_sizes(_open(path, version=version)))
+
+
+def _seal_conflict(path: str, follows: int) -> EngineFailure:
+    return EngineFailure(
+        f"cannot seal {path}: another writer took version {follows + 1}",
+        condition="SEAL_CONFLICT",
+        transient=True,
+    )
+
+
+def _refuse_unevolvable(
+    path: str, standing: Mapping[str, Column], columns: Sequence[Column]
+) -> None:
+    """EngineFailure for a change that metadata alone cannot make."""
+    reason = None
+    lost = standing.keys() - {column.name.lower() for column in columns}
+    if lost:
+        reason = f"dropping {', '.join(sorted(lost))}"
+    for column in columns:
+        old = standing.get(column.name.lower())
+        if old is None and not column.nullable:
+            reason = f"adding {column.name} NOT NULL"
+        elif old is not None and old.type != column.type:
+            reason = f"changing {column.name} from {old.type} to {column.type}"
+        elif old is not None and old.nullable and not column.nullable:
+            reason = f"making {column.name} NOT NULL"
+    if reason is not None:
+        raise EngineFailure(
+            f"{reason} needs a copy, it cannot be done in place on {path}",
+            condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+        )

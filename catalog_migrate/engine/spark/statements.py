@@ -1,0 +1,192 @@
+"""The text of every SQL statement that the Spark engine issues; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
+from catalog_migrate.model.names import ItemName, quote_sql
+from catalog_migrate.model.objects import Argument, Column
+from catalog_migrate.sql.tokens import string_literal
+
+_MARK = "/*catalog_migrate "
+_MARK_END = "*/"
+
+
+def local_path(location: str) -> str:
+    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
+    if location.startswith("file:"):
+        location = location[len("file:") :]
+        if location.startswith("//"):
+            location = "/" + location.lstrip("/")
+    return location.rstrip("/") or "/"
+
+
+def by_path(path: str) -> str:
+    """A Delta table named by its directory."""
+    return f"delta.{quote_sql(path)}"
+
+
+def at_version(path: str, version: int) -> str:
+    """A Delta table as it was at a version, for a FROM clause."""
+    return f"{by_path(path)} VERSION AS OF {version}"
+
+
+def _properties(properties: Mapping[str, str]) -> str:
+    if not properties:
+        return ""
+    pairs = ", ".join(
+        f"{string_literal(key)} = {string_literal(value)}"
+        for key, value in sorted(properties.items())
+    )
+    return f" TBLPROPERTIES ({pairs})"
+
+
+def _comment(comment: str | None) -> str:
+    return f" COMMENT {string_literal(comment)}" if comment else ""
+
+
+def column_definition(column: Column) -> str:
+    """One column of CREATE TABLE or ADD COLUMNS."""
+    generated = f" GENERATED ALWAYS AS ({column.generated})" if column.generated else ""
+    null = "" if column.nullable else " NOT NULL"
+    return f"{quote_sql(column.name)} {column.type}{null}{generated}{_comment(column.comment)}"
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(map(quote_sql, columns))
+
+
+def create_shard(shard: ShardSpec) -> str:
+    """CREATE TABLE at a path, for what delta-rs cannot create. Without checks: added after it."""
+    columns = ", ".join(map(column_definition, shard.columns))
+    partitioned = clustered = ""
+    if shard.partitioned_by:
+        partitioned = f" PARTITIONED BY ({_names(shard.partitioned_by)})"
+    if shard.clustered_by:
+        clustered = f" CLUSTER BY ({_names(shard.clustered_by)})"
+    return (
+        f"CREATE TABLE {by_path(shard.path)} ({columns}) USING delta{_comment(shard.comment)}"
+        f"{partitioned}{clustered}{_properties(shard.properties)}"
+    )
+
+
+def add_check(path: str, name: str, expression: str) -> str:
+    """A new CHECK constraint; Spark proves it on the rows that are there."""
+    return f"ALTER TABLE {by_path(path)} ADD CONSTRAINT {quote_sql(name)} CHECK ({expression})"
+
+
+def drop_check(path: str, name: str) -> str:
+    """Take a CHECK constraint off."""
+    return f"ALTER TABLE {by_path(path)} DROP CONSTRAINT IF EXISTS {quote_sql(name)}"
+
+
+def add_column(path: str, column: Column, after: str | None) -> str:
+    """A new column behind ``after`` (None: the first one)."""
+    place = "FIRST" if after is None else f"AFTER {quote_sql(after)}"
+    return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
+
+
+def relax_column(path: str, name: str) -> str:
+    """Let a column be NULL."""
+    return f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(name)} DROP NOT NULL"
+
+
+def register_table(name: ItemName, path: str) -> str:
+    """Give a shard that exists a name."""
+    return f"CREATE TABLE {name.sql} USING delta LOCATION {string_literal(path)}"
+
+
+def create_view(view: ViewSpec, body_types: Sequence[str]) -> str:
+    """CREATE OR REPLACE VIEW with the contract; ``body_types`` are those of the body's columns.
+
+    Where the body's type is the contract's, the body stays as it is written: a cast that changes
+    nothing would hide a later change of the base from SCHEMA BINDING.
+    """
+    columns = ", ".join(quote_sql(c.name) + _comment(c.comment) for c in view.columns)
+    return (
+        f"CREATE OR REPLACE VIEW {view.name.sql} ({columns}){_comment(view.comment)}"
+        f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_cast_body(view, body_types)}"
+    )
+
+
+def _cast_body(view: ViewSpec, body_types: Sequence[str]) -> str:
+    body = view.sql.rstrip().rstrip(";")
+    if all(column.type == found for column, found in zip(view.columns, body_types, strict=True)):
+        return body
+    positions = ", ".join(f"c{number}" for number in range(len(view.columns)))
+    items = ", ".join(
+        f"c{number} AS {quote_sql(column.name)}"
+        if column.type == found
+        else f"CAST(c{number} AS {column.type}) AS {quote_sql(column.name)}"
+        for number, (column, found) in enumerate(zip(view.columns, body_types, strict=True))
+    )
+    # The line break ends a comment that the body may end with.
+    return f"SELECT {items} FROM ({body}\n) AS body ({positions})"
+
+
+def _argument(argument: Argument) -> str:
+    default = f" DEFAULT {argument.default}" if argument.default is not None else ""
+    return f"{quote_sql(argument.name)} {argument.type}{default}"
+
+
+def create_function(function: FunctionSpec, *, temporary_as: str | None = None) -> str:
+    """CREATE OR REPLACE FUNCTION; ``temporary_as`` makes it a temporary one of that name.
+
+    Spark keeps no properties of a function: they travel in its comment.
+    """
+    arguments = ", ".join(map(_argument, function.arguments))
+    if isinstance(function.returns, str):
+        returns = function.returns
+    else:
+        columns = ", ".join(
+            f"{quote_sql(c.name)} {c.type}{_comment(c.comment)}" for c in function.returns
+        )
+        returns = f"TABLE ({columns})"
+    comment = write_function_comment(function.comment, function.properties)
+    head = (
+        f"CREATE OR REPLACE FUNCTION {function.name.sql}"
+        if temporary_as is None
+        else f"CREATE OR REPLACE TEMPORARY FUNCTION {quote_sql(temporary_as)}"
+    )
+    body = function.body.rstrip().rstrip(";")
+    return f"{head} ({arguments}) RETURNS {returns}{_comment(comment)} RETURN {body}"
+
+
+def write_function_comment(comment: str | None, properties: Mapping[str, str]) -> str | None:
+    """A function's comment with its properties behind it."""
+    if not properties:
+        return comment
+    text = json.dumps(dict(sorted(properties.items())), separators=(",", ":"))
+    return f"{comment or ''}{_MARK}{text.replace('*/', '*' + chr(92) + '/')}{_MARK_END}"
+
+
+def read_function_comment(comment: str) -> Mapping[str, str]:
+    """The properties inside a function's comment; empty when it is not one of ours."""
+    _, mark, rest = comment.rpartition(_MARK)
+    if not mark or not rest.endswith(_MARK_END):
+        return {}
+    try:
+        found = json.loads(rest[: -len(_MARK_END)])
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def insert(target: str, projection: Sequence[tuple[str, str]], source: str) -> str:
+    """INSERT INTO target (columns) SELECT expressions FROM ``source`` (a FROM clause)."""
+    columns = _names([column for column, _ in projection])
+    return f"INSERT INTO {by_path(target)} ({columns}) {select(projection, source)}"
+
+
+def select(projection: Sequence[tuple[str, str]], source: str) -> str:
+    """SELECT of a projection."""
+    items = ", ".join(f"{expression} AS {quote_sql(column)}" for column, expression in projection)
+    return f"SELECT {items} FROM {source}"
+
+
+def in_files(source: str, files: Sequence[str]) -> str:
+    """The rows of a FROM clause that lie in data files of these names."""
+    listed = ", ".join(map(string_literal, files))
+    return f"{source} WHERE _metadata.file_name IN ({listed})"

@@ -1,0 +1,289 @@
+"""Every error the product raises, with a stable code, data attributes and a remedy.
+
+One root, :class:`CatalogMigrateError`; each error also derives from the nearest builtin, so that
+``except ValueError`` keeps working for callers who do not know this package. The code (``CM0123``)
+never changes its meaning; the exit code is the one of the command line (DESIGN: frozen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+class CatalogMigrateError(Exception):
+    """Root of all errors: what happened, where, and what to do next.
+
+    ``message`` says what happened and where, ``remedy`` what to do next; ``data`` holds whatever a
+    program would want to read back (names, serials, holders).
+    """
+
+    code: ClassVar[str] = "CM0000"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, remedy: str | None = None, **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.data = data
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.message}"
+        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), self.message, self.remedy, self.data))
+
+
+def _rebuild(
+    kind: type[CatalogMigrateError], message: str, remedy: str | None, data: dict[str, Any]
+) -> CatalogMigrateError:
+    """Unpickle an error whose data are keyword arguments."""
+    error = kind.__new__(kind)
+    CatalogMigrateError.__init__(error, message, remedy=remedy, **data)
+    for name, value in data.items():
+        if not hasattr(error, name):
+            setattr(error, name, value)
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input: place, stable code, what, and what to write instead."""
+
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
+    remedy: str | None = None
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if self.line is not None:
+            place += f":{self.line}"
+            if self.column is not None:
+                place += f":{self.column}"
+        head = f"{place}: {self.code} {self.message}" if place else f"{self.code} {self.message}"
+        if self.text:
+            head += f"\n    {self.text}"
+        if self.remedy:
+            head += f"\n    remedy: {self.remedy}"
+        return head
+
+
+class InvalidRelease(CatalogMigrateError, ValueError):
+    """A release that cannot be used; ``problems`` lists everything wrong with it, not the first."""
+
+    code = "CM0100"
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        lines = [super().__str__(), *(str(problem) for problem in self.problems)]
+        return "\n".join(lines)
+
+
+class UnsupportedFormat(CatalogMigrateError, ValueError):
+    """A file or catalog of a format version newer than this tool knows."""
+
+    code = "CM0110"
+
+
+class UnknownType(CatalogMigrateError, ValueError):
+    """A column type that is neither a Spark type nor a type of the release."""
+
+    code = "CM0120"
+
+
+class InvalidName(CatalogMigrateError, ValueError):
+    """A text that is not a name, or not a name of the kind wanted."""
+
+    code = "CM0121"
+
+
+class DependencyCycle(CatalogMigrateError, ValueError):
+    """Objects that use each other in a circle; ``path`` starts and ends with the same name."""
+
+    code = "CM0130"
+
+    def __init__(
+        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, path=tuple(path))
+        self.path = tuple(path)
+
+
+class CatalogNotFound(CatalogMigrateError, FileNotFoundError):
+    """No catalog at the address given."""
+
+    code = "CM0200"
+
+
+class NotACatalog(CatalogMigrateError, ValueError):
+    """Something else lies at the catalog's address."""
+
+    code = "CM0201"
+
+
+class CatalogCorrupt(CatalogMigrateError, RuntimeError):
+    """The durable log cannot be read whole, or its records contradict each other."""
+
+    code = "CM0202"
+
+
+class CatalogWriteRefused(CatalogMigrateError, PermissionError):
+    """The store refused a write (permissions, read-only mode, full disk)."""
+
+    code = "CM0203"
+
+
+class CommitConflict(CatalogMigrateError, RuntimeError):
+    """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
+
+    code = "CM0210"
+    sqlstate: ClassVar[str] = "40001"
+
+
+class CommitOutcomeUnknown(CatalogMigrateError, RuntimeError):
+    """A commit neither found in the log nor surely refused."""
+
+    code = "CM0211"
+
+
+class CheckFailed(CatalogMigrateError, RuntimeError):
+    """A commit would break an invariant of the catalog; nothing was written."""
+
+    code = "CM0212"
+
+
+class LeaseHeld(CatalogMigrateError, RuntimeError):
+    """A living process holds the lease; holder, host, process and since when are in ``data``."""
+
+    code = "CM0220"
+    exit_code = 5
+
+
+class LeaseLost(CatalogMigrateError, RuntimeError):
+    """The lease was taken over: this process' epoch is older than the catalog's."""
+
+    code = "CM0221"
+    exit_code = 5
+
+
+class FencedOut(CatalogMigrateError, RuntimeError):
+    """The release asked for was replaced by a later one."""
+
+    code = "CM0222"
+    exit_code = 5
+
+
+class MigrationBlocked(CatalogMigrateError, RuntimeError):
+    """The plan needs decisions; ``plan`` carries all of them. Nothing was touched."""
+
+    code = "CM0300"
+    exit_code = 3
+
+    def __init__(self, message: str, *, plan: Any = None, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy, plan=plan)
+        self.plan = plan
+
+
+class StalePlan(CatalogMigrateError, RuntimeError):
+    """The catalog moved on since the plan was made; ``changes`` says so object by object."""
+
+    code = "CM0310"
+    exit_code = 4
+
+    def __init__(
+        self, message: str, *, changes: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, changes=tuple(changes))
+        self.changes = tuple(changes)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.changes)])
+
+
+class EditedPlan(CatalogMigrateError, ValueError):
+    """A plan file whose contents do not match its hash."""
+
+    code = "CM0311"
+
+
+class PrepareFailed(CatalogMigrateError, RuntimeError):
+    """Building the new state failed; the old release stays in force."""
+
+    code = "CM0320"
+
+
+class EngineFailure(CatalogMigrateError, RuntimeError):
+    """The engine refused a statement; ``condition`` is Spark's error class where there is one."""
+
+    code = "CM0400"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: str | None = None,
+        transient: bool = False,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy, condition=condition, transient=transient)
+        self.condition = condition
+        self.transient = transient
+
+
+class UnsuitableSession(CatalogMigrateError, ValueError):
+    """A Spark session that lacks what the product needs (Delta, its catalog)."""
+
+    code = "CM0401"
+
+
+class NotReconciled(CatalogMigrateError, RuntimeError):
+    """Committed, but the world does not match yet; run again. ``failures`` names each step."""
+
+    code = "CM0410"
+    exit_code = 6
+
+    def __init__(
+        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, failures=tuple(failures))
+        self.failures = tuple(failures)
+
+
+class PrerequisiteMissing(CatalogMigrateError, RuntimeError):
+    """Java, a jar or a package that the product needs is absent, wrong or could not be fetched."""
+
+    code = "CM0500"
+
+
+class InvalidConfiguration(CatalogMigrateError, ValueError):
+    """Configuration with unknown keys or values; ``problems`` lists all of them."""
+
+    code = "CM0600"
+    exit_code = 78
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
+
+
+class UsageError(CatalogMigrateError, ValueError):
+    """A call with arguments that do not go together."""
+
+    code = "CM0601"
+    exit_code = 64

@@ -1,0 +1,119 @@
+"""Names of items: schema and name, as written, compared without case, quoted where they must be."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from catalog_migrate.errors import InvalidName
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_PARTS = re.compile(r"`((?:[^`]|``)+)`|([^`.\s:]+)")
+
+RELATION_KINDS = frozenset({"table", "view", "materialized_view", "source", "log"})
+"""Kinds that share the one namespace of relations of a schema."""
+
+Identity = tuple[str, str, str]
+"""What two names are compared by: (namespace, folded schema, folded name)."""
+
+
+def quote_part(part: str) -> str:
+    """One part of a name for lists and SQL: in backticks unless it is a plain identifier."""
+    return part if _PLAIN.match(part) else "`" + part.replace("`", "``") + "`"
+
+
+def quote_sql(part: str) -> str:
+    """One part of a name for generated Spark SQL: always in backticks, so keywords are safe too."""
+    return "`" + part.replace("`", "``") + "`"
+
+
+def namespace_of(kind: str) -> str:
+    """The namespace a kind's names live in: ``relation`` for tables, views, sources and logs."""
+    return "relation" if kind in RELATION_KINDS else kind
+
+
+def fold(part: str) -> str:
+    """The form in which names are compared (case sensitivity is off: DESIGN section 4)."""
+    return part.lower()
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """Split ``s.t`` or ``t`` (parts may stand in backticks) into (schema or None, name).
+
+    Raises :class:`InvalidName` for anything else.
+    """
+    parts: list[str] = []
+    position = 0
+    while True:
+        match = _PARTS.match(text, position)
+        if match is None:
+            break
+        parts.append(match[1].replace("``", "`") if match[1] is not None else match[2])
+        position = match.end()
+        if position == len(text):
+            if len(parts) == 1:
+                return None, parts[0]
+            if len(parts) == 2:
+                return parts[0], parts[1]
+            break
+        if text[position] != ".":
+            break
+        position += 1
+    raise InvalidName(f"{text!r} is not a name", remedy="write schema.name, odd parts in backticks")
+
+
+class ItemName(NamedTuple):
+    """(schema, name) as written."""
+
+    schema: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{quote_part(self.schema)}.{quote_part(self.name)}"
+
+    @property
+    def sql(self) -> str:
+        """For generated Spark SQL: both parts in backticks."""
+        return f"{quote_sql(self.schema)}.{quote_sql(self.name)}"
+
+    @property
+    def folded(self) -> tuple[str, str]:
+        """What this name is compared by within one namespace."""
+        return self.schema.lower(), self.name.lower()
+
+
+class ItemKey(NamedTuple):
+    """(schema, kind, name) as written; ``identity`` is what keys are compared by."""
+
+    schema: str
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        text = f"{quote_part(self.schema)}.{quote_part(self.name)}"
+        return text if self.kind in RELATION_KINDS else f"{self.kind}:{text}"
+
+    @property
+    def item_name(self) -> ItemName:
+        """The name without its kind."""
+        return ItemName(self.schema, self.name)
+
+    @property
+    def identity(self) -> Identity:
+        """(namespace, folded schema, folded name): equal for two keys that cannot coexist."""
+        return namespace_of(self.kind), self.schema.lower(), self.name.lower()
+
+
+def parse_reference(text: str, default_schema: str | None = None) -> Identity:
+    """The identity that an entry of ``depends_on`` names: ``s.t`` (a relation) or ``kind:s.x``.
+
+    Raises :class:`InvalidName` when it has no schema and there is no default one.
+    """
+    kind, colon, rest = text.partition(":")
+    if not colon or "`" in kind or "." in kind:
+        kind, rest = "table", text
+    schema, name = split_name(rest)
+    schema = schema or default_schema
+    if schema is None:
+        raise InvalidName(f"{text!r} has no schema", remedy="write schema.name")
+    return namespace_of(kind), schema.lower(), name.lower()

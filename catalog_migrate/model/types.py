@@ -1,0 +1,514 @@
+"""Spark's types: one canonical spelling for each, and which casts between them are safe.
+
+A *canonical* text is the one spelling that fingerprints, plans and contracts use: upper case,
+aliases replaced (``INTEGER`` is ``INT``, ``DECIMAL`` is ``DECIMAL(10,0)``), struct fields in order
+with their nullability, comments dropped, user types expanded. Spark's parser reads it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from catalog_migrate.errors import UnknownType
+from catalog_migrate.model.names import quote_part
+
+UserTypes = Mapping[tuple[str, str], str]
+"""Types of a release: (folded schema, folded name) -> the text of the type."""
+
+MAX_PRECISION = 38
+MAX_DEPTH = 100
+"""Deepest nesting that is accepted: far above real types, far below Python's recursion limit."""
+
+_ATOMIC = {
+    "TINYINT": "TINYINT", "BYTE": "TINYINT", "SMALLINT": "SMALLINT", "SHORT": "SMALLINT",
+    "INT": "INT", "INTEGER": "INT", "BIGINT": "BIGINT", "LONG": "BIGINT",
+    "FLOAT": "FLOAT", "REAL": "FLOAT", "DOUBLE": "DOUBLE",
+    "STRING": "STRING", "BINARY": "BINARY", "BOOLEAN": "BOOLEAN", "DATE": "DATE",
+    "TIMESTAMP": "TIMESTAMP", "TIMESTAMP_LTZ": "TIMESTAMP", "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+    "VARIANT": "VARIANT", "VOID": "VOID",
+}  # fmt: skip
+_DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_SIZED = {"CHAR": "CHAR", "CHARACTER": "CHAR", "VARCHAR": "VARCHAR"}
+_YEAR_MONTH = ("YEAR", "MONTH")
+_DAY_TIME = ("DAY", "HOUR", "MINUTE", "SECOND")
+_INSTEAD = {
+    "TEXT": "STRING", "CLOB": "STRING", "UUID": "STRING", "NVARCHAR": "VARCHAR(n)",
+    "BOOL": "BOOLEAN", "BIT": "BOOLEAN", "INT2": "SMALLINT", "INT4": "INT", "INT8": "BIGINT",
+    "SERIAL": "INT", "BIGSERIAL": "BIGINT", "DATETIME": "TIMESTAMP_NTZ",
+    "TIMESTAMPTZ": "TIMESTAMP", "BYTEA": "BINARY", "BLOB": "BINARY", "VARBINARY": "BINARY",
+    "JSON": "VARIANT", "JSONB": "VARIANT", "NUMBER": "DECIMAL(p,s)", "MONEY": "DECIMAL(19,2)",
+    "FLOAT4": "FLOAT", "FLOAT8": "DOUBLE", "CHAR": "CHAR(n)", "CHARACTER": "CHAR(n)",
+    "VARCHAR": "VARCHAR(n)", "NULL": "VOID",
+}  # fmt: skip
+_TOKEN = re.compile(
+    r"\s*(?:(?P<word>\w+)|`(?P<quoted>(?:[^`]|``)+)`|(?P<mark>[<>(),:.])"
+    r"|(?P<string>'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """A type without parameters; ``name`` is canonical."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Decimal:
+    """``DECIMAL(precision,scale)``: ``precision`` digits, ``scale`` of them behind the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"DECIMAL({self.precision},{self.scale})"
+
+    @property
+    def whole(self) -> int:
+        """Digits before the point."""
+        return self.precision - self.scale
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """``CHAR(length)`` or ``VARCHAR(length)``, length in characters."""
+
+    name: str
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.length})"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``INTERVAL first TO last`` within one family; ``fields`` is empty for a calendar interval."""
+
+    fields: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.fields:
+            return "INTERVAL"
+        first, last = self.fields[0], self.fields[-1]
+        return f"INTERVAL {first}" if first == last else f"INTERVAL {first} TO {last}"
+
+    @property
+    def family(self) -> tuple[str, ...]:
+        """All units that this interval's family has, coarsest first; () for calendar intervals."""
+        if not self.fields:
+            return ()
+        return _YEAR_MONTH if self.fields[0] in _YEAR_MONTH else _DAY_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """``ARRAY<element>``; DDL cannot say that elements are not null."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"ARRAY<{self.element}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """``MAP<key, value>``; keys are never null, values may be."""
+
+    key: Type
+    value: Type
+
+    def __str__(self) -> str:
+        return f"MAP<{self.key}, {self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct; ``name`` as written."""
+
+    name: str
+    type: Type
+    nullable: bool = True
+
+    def __str__(self) -> str:
+        return f"{quote_part(self.name)}: {self.type}{'' if self.nullable else ' NOT NULL'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """``STRUCT<a: INT NOT NULL, ...>``, fields in order."""
+
+    fields: tuple[Field, ...]
+
+    def __str__(self) -> str:
+        return f"STRUCT<{', '.join(map(str, self.fields))}>"
+
+
+Type: TypeAlias = "Atomic | Decimal | Sized | Interval | Array | Map | Struct"
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+
+
+class _Parser:
+    """Recursive descent over one type text; remembers every user type it expanded."""
+
+    def __init__(self, text: str, user_types: UserTypes, used: dict[tuple[str, str], str]) -> None:
+        self.text = text
+        self.user_types = user_types
+        self.used = used
+        self.expanding: tuple[tuple[str, str], ...] = ()
+        self.depth = 0
+        self.tokens = self._split(text)
+        self.position = 0
+
+    def whole(self) -> Type:
+        """The tree of the whole text; UnknownType when anything is left over."""
+        tree = self.type()
+        if self.position < len(self.tokens):
+            self.fail(f"{self.tokens[self.position].text!r} is left over")
+        return tree
+
+    def type(self) -> Type:
+        """One type at the current position."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            self.fail(f"it is nested deeper than {MAX_DEPTH} levels")
+        tree = self._one_type()
+        self.depth -= 1
+        return tree
+
+    def _one_type(self) -> Type:
+        token = self.take()
+        if token.kind not in ("word", "quoted"):
+            self.fail(f"a type was expected at {token.text!r}")
+        if self.accept("."):
+            return self._user_type(token.text, self.take())
+        word = token.text.upper() if token.kind == "word" else ""
+        if word in _ATOMIC:
+            return Atomic(_ATOMIC[word])
+        if word in _DECIMALS:
+            return self._decimal()
+        if word in _SIZED and self.peek() == "(":
+            length = self._numbers(1, 1)[0]
+            if length < 1:
+                self.fail("a length is at least 1")
+            return Sized(_SIZED[word], length)
+        if word == "INTERVAL":
+            return self._interval()
+        if word not in ("ARRAY", "MAP", "STRUCT") or self.peek() != "<":
+            self.fail(f"there is no type {token.text!r}", instead=_INSTEAD.get(word))
+        return self._nested(word)
+
+    def _decimal(self) -> Decimal:
+        numbers = self._numbers(1, 2) if self.peek() == "(" else [10]
+        precision, scale = numbers[0], numbers[1] if len(numbers) == 2 else 0
+        if not 1 <= precision <= MAX_PRECISION:
+            self.fail(f"a precision is 1 to {MAX_PRECISION}, not {precision}")
+        if scale > precision:
+            self.fail(f"the scale {scale} is above the precision {precision}")
+        return Decimal(precision, scale)
+
+    def _interval(self) -> Interval:
+        first = self.peek().upper()
+        family = next((units for units in (_YEAR_MONTH, _DAY_TIME) if first in units), None)
+        if family is None:
+            return Interval(())
+        self.take()
+        last = first
+        if self.accept("TO"):
+            last = self.take().text.upper()
+            if last not in family or family.index(last) <= family.index(first):
+                self.fail(f"INTERVAL {first} TO {last} does not exist")
+        return Interval(family[family.index(first) : family.index(last) + 1])
+
+    def _nested(self, word: str) -> Type:
+        self.expect("<")
+        tree: Type
+        if word == "ARRAY":
+            tree = Array(self.type())
+        elif word == "MAP":
+            key = self.type()
+            self.expect(",")
+            tree = Map(key, self.type())
+        else:
+            tree = self._struct()
+        self.expect(">")
+        return tree
+
+    def _struct(self) -> Struct:
+        fields: list[Field] = []
+        names: set[str] = set()
+        while self.peek() != ">":
+            if fields:
+                self.expect(",")
+            name = self.take()
+            if name.kind not in ("word", "quoted"):
+                self.fail(f"a field name was expected at {name.text!r}")
+            if name.text.lower() in names:
+                self.fail(f"the field {name.text!r} stands twice in one struct")
+            names.add(name.text.lower())
+            self.accept(":")
+            tree = self.type()
+            nullable = not self.accept("NOT")
+            if not nullable:
+                self.expect("NULL")
+            if self.accept("COMMENT") and self.take().kind != "string":
+                self.fail("COMMENT needs a text in quotes")
+            fields.append(Field(name.text, tree, nullable))
+        return Struct(tuple(fields))
+
+    def _user_type(self, schema: str, token: _Token) -> Type:
+        key = schema.lower(), token.text.lower()
+        shown = f"{quote_part(schema)}.{quote_part(token.text)}"
+        if token.kind not in ("word", "quoted"):
+            self.fail(f"a name was expected after {schema!r}.")
+        definition = self.user_types.get(key)
+        if definition is None:
+            self.fail(f"there is no type {shown} in the release")
+        if key in self.expanding:
+            path = (*self.expanding[self.expanding.index(key) :], key)
+            circle = " -> ".join(f"{quote_part(s)}.{quote_part(n)}" for s, n in path)
+            self.fail(f"types contain each other: {circle}")
+        self.used[key] = definition
+        inner = _Parser(definition, self.user_types, self.used)
+        inner.expanding = (*self.expanding, key)
+        inner.depth = self.depth
+        return inner.whole()
+
+    def _numbers(self, least: int, most: int) -> list[int]:
+        self.expect("(")
+        numbers = [self._number()]
+        while self.accept(","):
+            numbers.append(self._number())
+        self.expect(")")
+        if not least <= len(numbers) <= most:
+            self.fail(f"{len(numbers)} parameters are too many")
+        return numbers
+
+    def _number(self) -> int:
+        text = self.take().text
+        if not (text.isascii() and text.isdigit() and len(text) <= 9):
+            self.fail(f"a number was expected at {text!r}")
+        return int(text)
+
+    def _split(self, text: str) -> list[_Token]:
+        tokens: list[_Token] = []
+        position, end = 0, len(text.rstrip())
+        while position < end:
+            match = _TOKEN.match(text, position)
+            if match is None:
+                self.fail(f"{text[position:].strip()[:20]!r} does not belong into a type")
+            kind = str(match.lastgroup)
+            part = match[kind]
+            tokens.append(_Token(kind, part.replace("``", "`") if kind == "quoted" else part))
+            position = match.end()
+        return tokens
+
+    def peek(self) -> str:
+        """The text of the next bare token; empty at the end and before a quoted one."""
+        if self.position == len(self.tokens):
+            return ""
+        token = self.tokens[self.position]
+        return token.text if token.kind in ("word", "mark") else ""
+
+    def take(self) -> _Token:
+        """The next token; UnknownType at the end."""
+        if self.position == len(self.tokens):
+            self.fail("it ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def accept(self, text: str) -> bool:
+        """Take the next token when it is ``text`` (upper case)."""
+        if self.peek().upper() != text:
+            return False
+        self.position += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        """Take the next token, which must be ``text``."""
+        if not self.accept(text):
+            found = self.tokens[self.position].text if self.position < len(self.tokens) else ""
+            at = f"at {found!r}" if found else "at the end"
+            self.fail(f"{text!r} was expected {at}")
+
+    def fail(self, reason: str, instead: str | None = None) -> NoReturn:
+        """Raise UnknownType for the whole text."""
+        remedy = (
+            f"write {instead}" if instead else "write a Spark type, or schema.name of a CREATE TYPE"
+        )
+        shown = self.text if len(self.text) <= 80 else f"{self.text[:77]}..."
+        raise UnknownType(
+            f"{shown!r} is not a type: {reason}", remedy=remedy, text=self.text, reason=reason
+        )
+
+
+_BUILT_IN: dict[str, str] = {}
+"""Texts seen so far that name no user type, with their canonical text; valid for ever."""
+_WITH_USER_TYPES: dict[str, tuple[str, tuple[tuple[tuple[str, str], str], ...]]] = {}
+"""The others, with the user types they used: valid while the caller's mapping agrees on those."""
+_CACHE_LIMIT = 8192
+
+
+def canonical_type(text: str, user_types: UserTypes | None = None) -> str:
+    """The one spelling of a type.
+
+    ``text`` is a type as written, ``user_types`` the types of the release, keyed (folded schema,
+    folded name); only qualified names are looked up there, and their texts may use others.
+    Raises :class:`UnknownType` for anything that Spark or the release does not know, a parameter
+    out of bounds, a field twice in a struct, or user types that contain each other.
+    """
+    found = _BUILT_IN.get(text)
+    if found is not None:
+        return found
+    known = _WITH_USER_TYPES.get(text)
+    if known is not None and user_types is not None:
+        canonical, uses = known
+        if all(user_types.get(key) == definition for key, definition in uses):
+            return canonical
+    used: dict[tuple[str, str], str] = {}
+    canonical = str(_Parser(text, user_types or {}, used).whole())
+    if len(_BUILT_IN) + len(_WITH_USER_TYPES) >= _CACHE_LIMIT:
+        _BUILT_IN.clear()
+        _WITH_USER_TYPES.clear()
+    if used:
+        _WITH_USER_TYPES[text] = canonical, tuple(used.items())
+    else:
+        _BUILT_IN[text] = canonical
+    return canonical
+
+
+@lru_cache(maxsize=4096)
+def parse_type(text: str) -> Type:
+    """The tree of a type without user types; :class:`UnknownType` as :func:`canonical_type`."""
+    return _Parser(text, {}, {}).whole()
+
+
+_NUMERIC = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE")
+_DIGITS_BY_SPARK = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 20}
+"""Precision of the decimal that Spark takes for an integer; BIGINT needs 19, Spark says 20."""
+_DIGITS_NEEDED = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19}
+_EXACT = {
+    "TINYINT": frozenset({"SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING"}),
+    "SMALLINT": frozenset({"INT", "BIGINT", "FLOAT", "DOUBLE", "STRING"}),
+    "INT": frozenset({"BIGINT", "DOUBLE", "STRING"}),
+    "BIGINT": frozenset({"STRING"}),
+    "FLOAT": frozenset({"DOUBLE"}),
+    "BOOLEAN": frozenset({"STRING"}),
+    "DATE": frozenset({"STRING"}),
+}
+"""Casts between types without parameters that keep every value (24 and 53 bits of mantissa)."""
+_UP_CASTS = frozenset(
+    {
+        ("DATE", "TIMESTAMP"), ("DATE", "TIMESTAMP_NTZ"),
+        ("TIMESTAMP", "TIMESTAMP_NTZ"), ("TIMESTAMP_NTZ", "TIMESTAMP"),
+        ("BIGINT", "TIMESTAMP"), ("TIMESTAMP", "BIGINT"),
+    }
+)  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def is_up_cast(source: str, target: str) -> bool:
+    """Whether Spark casts by itself under ``WITH SCHEMA BINDING`` (its ``Cast.canUpCast``).
+
+    An up-cast may round (BIGINT to FLOAT), cut (TIMESTAMP to BIGINT) or fail at run time
+    (DECIMAL(19,0) to BIGINT); :func:`is_lossless` is the stricter question.
+    """
+    return _up_cast(parse_type(source), parse_type(target))
+
+
+def _up_cast(source: Type, target: Type) -> bool:
+    if source == target or source == Atomic("VOID"):
+        return True
+    if isinstance(source, Array) and isinstance(target, Array):
+        return _up_cast(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return _up_cast(source.key, target.key) and _up_cast(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        # Spark compares fields by position here and does not look at their names.
+        return len(source.fields) == len(target.fields) and all(
+            (to.nullable or not of.nullable) and _up_cast(of.type, to.type)
+            for of, to in zip(source.fields, target.fields, strict=True)
+        )
+    if target == Atomic("STRING"):
+        return not isinstance(source, Array | Map | Struct) and source != Atomic("VARIANT")
+    if isinstance(source, Interval) and isinstance(target, Interval):
+        return source.family == target.family
+    if isinstance(source, Sized) and isinstance(target, Sized):
+        return _fits(source, target)
+    if isinstance(target, Decimal):
+        return _fits_decimal(source, target, _DIGITS_BY_SPARK)
+    if isinstance(source, Decimal) and isinstance(target, Atomic):
+        if target.name in _DIGITS_BY_SPARK:
+            return source.scale == 0 and source.precision < _DIGITS_BY_SPARK[target.name]
+        return False
+    if isinstance(source, Atomic) and isinstance(target, Atomic):
+        if source.name in _NUMERIC and target.name in _NUMERIC:
+            return _NUMERIC.index(source.name) < _NUMERIC.index(target.name)
+        return (source.name, target.name) in _UP_CASTS
+    return False
+
+
+@lru_cache(maxsize=4096)
+def is_lossless(source: str, target: str) -> bool:
+    """Whether every value of ``source`` survives a CAST to ``target`` unchanged and distinct.
+
+    Stricter than :func:`is_up_cast`: nothing that rounds, depends on the session's time zone,
+    fails at run time, pads, or moves a value under another field name of a struct.
+    """
+    return _lossless(parse_type(source), parse_type(target))
+
+
+def _lossless(source: Type, target: Type) -> bool:
+    if source == target or source == Atomic("VOID"):
+        return True
+    if isinstance(source, Array) and isinstance(target, Array):
+        return _lossless(source.element, target.element)
+    if isinstance(source, Map) and isinstance(target, Map):
+        return _lossless(source.key, target.key) and _lossless(source.value, target.value)
+    if isinstance(source, Struct) and isinstance(target, Struct):
+        return len(source.fields) == len(target.fields) and all(
+            of.name.lower() == to.name.lower()
+            and (to.nullable or not of.nullable)
+            and _lossless(of.type, to.type)
+            for of, to in zip(source.fields, target.fields, strict=True)
+        )
+    if isinstance(source, Interval) and isinstance(target, Interval):
+        units = source.family
+        if not units or units != target.family:
+            return False
+        # Spark cuts what is finer than the last unit and keeps everything above it.
+        return units.index(target.fields[-1]) >= units.index(source.fields[-1])
+    if isinstance(source, Sized):
+        return target == Atomic("STRING") or (isinstance(target, Sized) and _fits(source, target))
+    if isinstance(target, Decimal):
+        return _fits_decimal(source, target, _DIGITS_NEEDED)
+    if isinstance(source, Decimal) and isinstance(target, Atomic):
+        if target.name in _DIGITS_NEEDED:
+            return source.scale == 0 and source.precision < _DIGITS_NEEDED[target.name]
+        return target.name == "STRING"
+    if isinstance(source, Atomic) and isinstance(target, Atomic):
+        return target.name in _EXACT.get(source.name, frozenset())
+    return False
+
+
+def _fits(source: Sized, target: Sized) -> bool:
+    """A longer CHAR pads, so only VARCHAR takes texts of another length."""
+    return target.name == "VARCHAR" and source.length <= target.length
+
+
+def _fits_decimal(source: Type, target: Decimal, digits: Mapping[str, int]) -> bool:
+    if isinstance(source, Decimal):
+        return source.whole <= target.whole and source.scale <= target.scale
+    return (
+        isinstance(source, Atomic) and source.name in digits and digits[source.name] <= target.whole
+    )

@@ -1,0 +1,1 @@
+"""Decides what a migration is: diff, reach, contents, orders, plan. Pure: data in, data out."""

@@ -1,0 +1,141 @@
+"""What a plan starts from: the objects in force with their ids and hashes, as plain values.
+
+A baseline comes from a catalog's state, from another release (``diff``) or from nothing. The
+planner reads only this, so that it knows neither the durable log nor the files of a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.plan import Base
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.records import Owner
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.release.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineObject:
+    """One object in force; ``uses`` are the identities that it reads or uses."""
+
+    definition: ObjectDefinition
+    item_id: str
+    global_id: str
+    fingerprint: str
+    definition_hash: str
+    storage_hash: str
+    text_hash: str
+    comment_hash: str
+    applied: tuple[str, ...] = ()
+    uses: tuple[Identity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The old side of a plan.
+
+    ``taken`` maps the names of other owners (users, our own built-ins) to their owner;
+    ``next_item`` and ``next_global`` are the numbers that the allocators hand out next.
+    """
+
+    objects: Mapping[Identity, BaselineObject] = field(default_factory=dict)
+    taken: Mapping[Identity, str] = field(default_factory=dict)
+    next_item: int = 1
+    next_global: int = 1
+    base: Base = field(default_factory=Base)
+
+    @classmethod
+    def empty(cls) -> Baseline:
+        """A catalog that holds nothing."""
+        return cls()
+
+    @classmethod
+    def from_release(cls, release: Release) -> Baseline:
+        """A release as a fresh catalog would number it: i1.. and s1.. in creation order.
+
+        Raises :class:`~catalog_migrate.errors.DependencyCycle` when its objects use each other in
+        a circle.
+        """
+        from catalog_migrate.model.graph import DependencyGraph
+        from catalog_migrate.release.facts import facts_of
+
+        by_identity = {definition.identity: definition for definition in release.objects}
+        graph = DependencyGraph(
+            {identity: release.uses.get(identity, ()) for identity in by_identity},
+            {identity: definition.key for identity, definition in by_identity.items()},
+        )
+        items, ids = Allocator("i"), Allocator("s")
+        objects: dict[Identity, BaselineObject] = {}
+        for identity in graph.topological():
+            definition = by_identity[identity]
+            facts = facts_of(definition)
+            objects[identity] = BaselineObject(
+                definition=definition,
+                item_id=items.allocate(),
+                global_id=ids.allocate(),
+                fingerprint=facts.fingerprint,
+                definition_hash=facts.definition_hash,
+                storage_hash=facts.storage_hash,
+                text_hash=facts.text_hash,
+                comment_hash=facts.comment_hash,
+                applied=tuple(sorted(set(facts.decisions.values()))),
+                uses=tuple(release.uses.get(identity, ())),
+            )
+        return cls(
+            objects=objects,
+            next_item=items.next_value,
+            next_global=ids.next_value,
+            base=Base(release=release.name),
+        )
+
+    @classmethod
+    def from_state(
+        cls, state: State, *, owner: Owner = "release", uri: str | None = None
+    ) -> Baseline:
+        """The objects of ``owner`` in a catalog's state; ``uri`` is the catalog's address.
+
+        Edges to items that are gone (a quarantined user's object) are left out.
+        """
+        identities = {record.item_id: record.identity for record in state.mappings.values()}
+        items = state.items
+        objects: dict[Identity, BaselineObject] = {}
+        taken: dict[Identity, str] = {}
+        for mapping in state.mappings.values():
+            identity = identities[mapping.item_id]
+            if mapping.owner != owner:
+                taken[identity] = mapping.owner
+                continue
+            item = items[mapping.item_id]
+            objects[identity] = BaselineObject(
+                definition=item.definition,
+                item_id=mapping.item_id,
+                global_id=mapping.global_id,
+                fingerprint=mapping.fingerprint,
+                definition_hash=mapping.definition_hash,
+                storage_hash=mapping.storage_hash,
+                text_hash=mapping.text_hash,
+                comment_hash=mapping.comment_hash,
+                applied=mapping.applied,
+                uses=tuple(identities[used] for used in item.uses if used in identities),
+            )
+        in_force = state.release_in_force(owner)
+        allocators = state.allocators
+        return cls(
+            objects=objects,
+            taken=taken,
+            next_item=allocators["i"].next if "i" in allocators else 1,
+            next_global=allocators["s"].next if "s" in allocators else 1,
+            base=Base(
+                catalog=uri,
+                lineage=state.lineage,
+                serial=state.serial,
+                release=in_force.name if in_force is not None else None,
+            ),
+        )

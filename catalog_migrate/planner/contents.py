@@ -1,0 +1,368 @@
+"""Where a table's rows come from, by which expressions, and what nobody has decided yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from catalog_migrate.errors import UsageError
+from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.types import is_lossless
+from catalog_migrate.planner.baseline import BaselineObject
+from catalog_migrate.planner.diff import Compared, decision
+from catalog_migrate.planner.plan import Blocked, Question
+
+LOSSY_RETYPE = "CM0301"
+COLUMN_REMOVED = "CM0302"
+NEW_NOT_NULL = "CM0303"
+BECOMES_NOT_NULL = "CM0304"
+TABLE_DROPPED = "CM0305"
+NAME_TAKEN = "CM0306"
+VIEW_WITHOUT_SQL = "CM0307"
+
+Contents = Literal["none", "keep", "evolve", "copy", "derived"]
+
+_NEW_FEATURE = re.compile(
+    r"\b(?:VARIANT|TIMESTAMP_NTZ|CHAR|VARCHAR|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
+)
+_APPROVAL_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
+_TEXT = re.compile(r"\b(?:STRING|VARCHAR|CHAR)\b", re.IGNORECASE)
+_ENOUGH_ALIKE = 0.6
+
+
+class Approvals:
+    """What the caller allows: ``schema.table`` (all of it) or ``schema.table.column``.
+
+    ``used`` collects those that mattered, in canonical spelling: they belong to the plan.
+    Raises :class:`UsageError` for an entry that is neither.
+    """
+
+    __slots__ = ("_entries", "used")
+
+    def __init__(self, entries: Collection[str] = ()) -> None:
+        self._entries = frozenset(_approval(entry) for entry in entries)
+        self.used: set[str] = set()
+
+    def cover(self, key: ItemKey, column: str | None = None) -> bool:
+        """Whether a loss of the object, or of one of its columns, is allowed; notes the use."""
+        name = (key.schema.lower(), key.name.lower())
+        if name in self._entries:
+            self.used.add(str(key.item_name))
+            return True
+        if column is not None and (*name, column.lower()) in self._entries:
+            self.used.add(f"{key.item_name}.{quote_part(column)}")
+            return True
+        return False
+
+
+def _approval(entry: str) -> tuple[str, ...]:
+    parts: list[str] = []
+    rest = "." + entry
+    while rest.startswith(".") and (match := _APPROVAL_PART.match(rest, 1)):
+        quoted, plain = match.groups()
+        parts.append((quoted.replace("``", "`") if quoted is not None else plain).lower())
+        rest = rest[match.end() :]
+    if rest or len(parts) not in (2, 3):
+        raise UsageError(
+            f"{entry!r} is not an approval",
+            remedy="write schema.table or schema.table.column, odd parts in backticks",
+        )
+    return tuple(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """How the rows of one table get to its new shape, and what stands in the way."""
+
+    contents: Contents = "none"
+    projection: tuple[tuple[str, str], ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    questions: tuple[Question, ...] = ()
+    risk: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """One column: its expression over the old columns, or why there is none."""
+
+    expression: str
+    blocked: Blocked | None = None
+    risk: str | None = None
+
+
+def created_contents(definition: ObjectDefinition) -> Contents:
+    """What a new object starts with: a new retained table is empty."""
+    return "derived" if definition.kind == "table" and definition.is_derived else "none"
+
+
+def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -> Movement:
+    """How a table that is migrated or updated keeps its rows."""
+    definition = compared.definition
+    storage_copies = _storage_needs_copy(old.definition, definition)
+    in_place = _fits_in_place(compared) and not storage_copies
+    if in_place:
+        return Movement("evolve" if _touches_shard(compared, old) else "keep")
+    if definition.is_derived:
+        return Movement("derived")
+    decided: list[tuple[Column, _Decided]] = []
+    blocked: list[Blocked] = []
+    risks: list[str] = []
+    for column, before in compared.delta.pairs or _same_columns(definition):
+        outcome = _decide(compared, old, column, before, approvals)
+        decided.append((column, outcome))
+        if outcome.blocked is not None:
+            blocked.append(outcome.blocked)
+        if outcome.risk is not None:
+            risks.append(outcome.risk)
+    for removed in compared.delta.removed:
+        label = decision(compared.facts.decisions, "dropped", removed.name)
+        dropped = label is not None and label not in old.applied
+        if dropped or approvals.cover(compared.key, removed.name):
+            risks.append(f"drops column {quote_part(removed.name)}")
+        else:
+            blocked.append(_undecided_removal(compared.key, removed))
+    return Movement(
+        "copy",
+        tuple(
+            (column.name, outcome.expression)
+            for column, outcome in decided
+            if outcome.expression
+        ),
+        tuple(blocked),
+        probable_column_renames(compared),
+        "; ".join(risks) or None,
+    )
+
+
+def _same_columns(definition: ObjectDefinition) -> Iterable[tuple[Column, Column]]:
+    return ((column, column) for column in definition.columns)
+
+
+def _fits_in_place(compared: Compared) -> bool:
+    """Whether only nullable columns were added at the end and nullability relaxed."""
+    added = False
+    for column, before in compared.delta.pairs:
+        if before is None:
+            added = True
+            if not column.nullable or column.generated is not None or _fill(compared, column):
+                return False
+            if _NEW_FEATURE.search(column.type):
+                return False
+        elif added:
+            return False
+    return not any(
+        change.change in ("removed", "retyped", "renamed", "moved")
+        or (change.change == "nullability" and not change.new_nullable)
+        for change in compared.delta.changes
+    )
+
+
+def _touches_shard(compared: Compared, old: BaselineObject) -> bool:
+    return bool(
+        compared.delta.changes
+        or compared.facts.storage_hash != old.storage_hash
+        or compared.facts.comment_hash != old.comment_hash
+    )
+
+
+def _storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
+    def layout(definition: ObjectDefinition) -> tuple[object, ...]:
+        return (
+            tuple(name.lower() for name in definition.partitioned_by),
+            tuple(name.lower() for name in definition.clustered_by),
+            {
+                column.name.lower(): column.generated
+                for column in definition.columns
+                if column.generated is not None
+            },
+        )
+
+    if layout(old) != layout(new):
+        return True
+    # A new CHECK could fail on an old row; after the commit there would be no way back.
+    before = {(check.name.lower(), check.expression) for check in old.checks}
+    return any((check.name.lower(), check.expression) not in before for check in new.checks)
+
+
+def _fill(compared: Compared, column: Column) -> str | None:
+    """The expression that fills a new column by decision, None where there is none to run."""
+    ran: Collection[str] = compared.old.applied if compared.old is not None else ()
+    for label, expression in (("using", column.using), ("default", column.default)):
+        if expression is None:
+            continue
+        if decision(compared.facts.decisions, label, column.name) not in ran:
+            return expression
+    return None
+
+
+def _decide(
+    compared: Compared,
+    old: BaselineObject,
+    column: Column,
+    before: Column | None,
+    approvals: Approvals,
+) -> _Decided:
+    ran = old.applied
+    decisions = compared.facts.decisions
+    using = column.using if decision(decisions, "using", column.name) not in ran else None
+    default = column.default if decision(decisions, "default", column.name) not in ran else None
+    if column.generated is not None and using is None:
+        return _Decided("")  # Delta computes it, and checks what it is given
+    if before is None:
+        return _decide_new(compared.key, column, using if using is not None else default)
+    renamed = before.name.lower() != column.name.lower()
+    retyped = before.type != column.type
+    tightened = before.nullable and not column.nullable
+    source = quote_sql(before.name)
+    if using is not None and (retyped or tightened or renamed):
+        lossy = retyped and not _needs_no_word(before.type, column.type)
+        return _Decided(
+            using if retyped else f"CAST({using} AS {column.type})",
+            risk=f"converts {quote_part(column.name)} from {before.type} to {column.type}"
+            if lossy
+            else None,
+        )
+    expression, risk = source, None
+    if retyped:
+        if _needs_no_word(before.type, column.type):
+            expression = f"CAST({source} AS {column.type})"
+        elif approvals.cover(compared.key, column.name):
+            expression = f"TRY_CAST({source} AS {column.type})"
+            risk = (
+                f"{quote_part(column.name)}: values that are no {column.type} become "
+                f"{'NULL' if default is None else default}"
+            )
+        else:
+            return _Decided(source, _undecided_retype(compared.key, column, before))
+    if tightened or (risk is not None and not column.nullable):
+        if default is not None:
+            expression = f"COALESCE({expression}, CAST({default} AS {column.type}))"
+        elif tightened and not approvals.cover(compared.key, column.name):
+            return _Decided(source, _undecided_null(compared.key, column))
+        elif risk is None:
+            risk = f"{quote_part(column.name)}: fails if a row holds NULL"
+    return _Decided(expression, risk=risk)
+
+
+def _needs_no_word(source: str, target: str) -> bool:
+    """Whether a plain CAST keeps every value and what it means.
+
+    Turning something else into text keeps the value but picks an encoding (is a flag ``true``,
+    ``t`` or ``1``?): that is for the release to say.
+    """
+    return is_lossless(source, target) and len(_TEXT.findall(source)) == len(_TEXT.findall(target))
+
+
+def _decide_new(key: ItemKey, column: Column, fill: str | None) -> _Decided:
+    if fill is not None:
+        return _Decided(f"CAST({fill} AS {column.type})")
+    if column.nullable:
+        return _Decided(f"CAST(NULL AS {column.type})")
+    name = quote_part(column.name)
+    return _Decided(
+        "",
+        Blocked(
+            str(key),
+            NEW_NOT_NULL,
+            f"new column {name} is NOT NULL and nothing says what the rows there get",
+            f"{name} {column.type} NOT NULL USING <expression over the old columns>",
+            column.name,
+        ),
+    )
+
+
+def _undecided_retype(key: ItemKey, column: Column, before: Column) -> Blocked:
+    name = quote_part(column.name)
+    return Blocked(
+        str(key),
+        LOSSY_RETYPE,
+        f"{quote_part(before.name)} turns from {before.type} to {column.type}, which may lose "
+        "values or what they mean",
+        f"{name} {column.type}{'' if column.nullable else ' NOT NULL'} "
+        f"USING CAST({quote_part(before.name)} AS {column.type})",
+        column.name,
+    )
+
+
+def _undecided_null(key: ItemKey, column: Column) -> Blocked:
+    name = quote_part(column.name)
+    return Blocked(
+        str(key),
+        BECOMES_NOT_NULL,
+        f"column {name} becomes NOT NULL and may hold NULL",
+        f"{name} {column.type} NOT NULL USING COALESCE({name}, <value for NULL>)",
+        column.name,
+    )
+
+
+def _undecided_removal(key: ItemKey, column: Column) -> Blocked:
+    name = quote_part(column.name)
+    return Blocked(
+        str(key),
+        COLUMN_REMOVED,
+        f"column {name} is gone and its values with it",
+        f"DROPPED ({name})",
+        column.name,
+    )
+
+
+def undecided_drop(key: ItemKey) -> Blocked:
+    """The missing decision on a retained table that the release no longer has."""
+    return Blocked(
+        str(key),
+        TABLE_DROPPED,
+        "the release has no such table any more, and its rows would go with it",
+        f"--approve {key.item_name}",
+    )
+
+
+def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
+    """Removed columns that look like an added one of the same type: asked, never guessed."""
+    delta = compared.delta
+    dropped = {name.lower() for name in compared.definition.dropped}
+    gone = [column for column in delta.removed if column.name.lower() not in dropped]
+    added = [
+        (position, column)
+        for position, (column, before) in enumerate(delta.pairs)
+        if before is None and column.using is None
+    ]
+    if not gone or not added or compared.old is None:
+        return ()
+    places = {
+        column.name.lower(): place
+        for place, column in enumerate(compared.old.definition.columns)
+    }
+    questions: list[Question] = []
+    taken: set[str] = set()
+    for column in gone:
+        ranked = sorted(
+            (-alike, position, candidate.name, candidate.type)
+            for position, candidate in added
+            if candidate.type == column.type and candidate.name not in taken
+            for alike in (likeness(column.name, candidate.name),)
+            if alike >= _ENOUGH_ALIKE
+            or position == places[column.name.lower()]
+            or len(gone) == len(added) == 1
+        )
+        if ranked:
+            _, _, name, canonical = ranked[0]
+            taken.add(name)
+            questions.append(
+                Question(
+                    str(compared.key),
+                    column.name,
+                    name,
+                    f"{quote_part(name)} {canonical} RENAMED FROM {quote_part(column.name)}",
+                )
+            )
+    return tuple(questions)
+
+
+def likeness(one: str, other: str) -> float:
+    """How alike two names are, 0 to 1."""
+    from difflib import SequenceMatcher
+
+    return SequenceMatcher(None, one.lower(), other.lower(), autojunk=False).ratio()

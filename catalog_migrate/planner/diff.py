@@ -1,0 +1,366 @@
+"""What differs between a baseline and a release, object by object, before reach is considered."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline, BaselineObject
+from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
+from catalog_migrate.release.facts import Facts, facts_of
+
+if TYPE_CHECKING:
+    from catalog_migrate.release.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDelta:
+    """Columns of two shapes of one object, matched.
+
+    ``pairs`` holds every new column in order with the old one that it continues (None: added);
+    ``removed`` the old columns that nothing continues.
+    """
+
+    pairs: tuple[tuple[Column, Column | None], ...]
+    removed: tuple[Column, ...]
+    changes: tuple[ColumnChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One object of the release against its predecessor.
+
+    ``old`` is None when it has none in force; ``old_identity`` is the name of ``old`` there.
+    ``action`` is what its own difference asks for (None: unchanged), before reach.
+    ``created_over`` marks a new object under the name of an old one of another kind; ``heir``
+    is then the ItemId that it keeps (``WAS``), else None.
+    """
+
+    definition: ObjectDefinition
+    facts: Facts
+    uses: tuple[Identity, ...]
+    old: BaselineObject | None
+    old_identity: Identity | None
+    action: Action | None
+    delta: ColumnDelta
+    options: tuple[OptionChange, ...] = ()
+    created_over: bool = False
+    heir: str | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """The name it has in the release."""
+        return self.definition.identity
+
+    @property
+    def key(self) -> ItemKey:
+        """(schema, kind, name) as written."""
+        return self.definition.key
+
+    @property
+    def is_renamed(self) -> bool:
+        """Whether it stands under another name in force."""
+        return self.old_identity is not None and self.old_identity != self.identity
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All objects of the release, compared, and the identities of OLD that have no successor."""
+
+    objects: Mapping[Identity, Compared]
+    removed: tuple[Identity, ...]
+
+
+_NO_DELTA = ColumnDelta((), (), ())
+
+
+def is_unchanged(baseline: Baseline, release: Release) -> bool:
+    """Whether the release is in force as it stands, decided by hashes alone.
+
+    No graph is built and no column compared: this is what every start without a change costs.
+    """
+    old_objects = baseline.objects
+    if len(old_objects) != len(release.objects):
+        return False
+    uses = release.uses
+    for definition in release.objects:
+        identity = definition.identity
+        old = old_objects.get(identity)
+        if old is None or old.definition.kind != definition.kind:
+            return False
+        facts = facts_of(
+            definition, known_text=old.text_hash, known_definition=old.definition_hash
+        )
+        if (
+            facts.fingerprint != old.fingerprint
+            or facts.definition_hash != old.definition_hash
+            or facts.storage_hash != old.storage_hash
+            or facts.comment_hash != old.comment_hash
+        ):
+            return False
+        if facts.decisions and not old.applied:
+            return False
+        if facts.decisions and not set(old.applied).issuperset(facts.decisions.values()):
+            return False
+        used = uses.get(identity, ())
+        if used != old.uses and set(used) != set(old.uses):
+            return False
+    return True
+
+
+def compare(baseline: Baseline, release: Release) -> Difference:
+    """Match every object of the release with its predecessor and classify what changed."""
+    new_identities = {definition.identity for definition in release.objects}
+    predecessors = _predecessors(baseline, release.objects, new_identities)
+    objects = {
+        definition.identity: _compare_one(
+            baseline,
+            definition,
+            predecessors.get(definition.identity),
+            tuple(release.uses.get(definition.identity, ())),
+        )
+        for definition in release.objects
+    }
+    continued = {
+        compared.old_identity for compared in objects.values() if compared.old is not None
+    }
+    removed = tuple(identity for identity in baseline.objects if identity not in continued)
+    return Difference(objects, removed)
+
+
+def _predecessors(
+    baseline: Baseline, objects: Sequence[ObjectDefinition], new_identities: set[Identity]
+) -> dict[Identity, Identity]:
+    """New identity -> the old identity that it continues: by name, else by an earlier name."""
+    found: dict[Identity, Identity] = {}
+    claimed: set[Identity] = set()
+    renamed: list[ObjectDefinition] = []
+    for definition in objects:
+        identity = definition.identity
+        if identity in baseline.objects:
+            found[identity] = identity
+        elif definition.renamed_from is not None:
+            renamed.append(definition)
+    for definition in sorted(renamed, key=lambda candidate: candidate.identity):
+        for name in definition.earlier_names:
+            schema, bare = split_name(name)
+            earlier = (
+                namespace_of(definition.was or definition.kind),
+                (schema or definition.schema).lower(),
+                bare.lower(),
+            )
+            old = baseline.objects.get(earlier)
+            if old is None or earlier in new_identities or earlier in claimed:
+                continue
+            if old.definition.kind not in (definition.kind, definition.was):
+                continue
+            found[definition.identity] = earlier
+            claimed.add(earlier)
+            break
+    return found
+
+
+def _compare_one(
+    baseline: Baseline,
+    definition: ObjectDefinition,
+    old_identity: Identity | None,
+    uses: tuple[Identity, ...],
+) -> Compared:
+    old = baseline.objects[old_identity] if old_identity is not None else None
+    if old is None or old_identity is None:
+        return Compared(definition, facts_of(definition), uses, None, None, "create", _NO_DELTA)
+    facts = facts_of(definition, known_text=old.text_hash, known_definition=old.definition_hash)
+    if old.definition.kind != definition.kind:
+        heir = old.item_id if definition.was == old.definition.kind else None
+        return Compared(
+            definition,
+            facts,
+            uses,
+            None,
+            old_identity if heir is not None else None,
+            "create",
+            _NO_DELTA,
+            created_over=True,
+            heir=heir,
+        )
+    action = _own_action(definition, facts, uses, old, renamed=old_identity != definition.identity)
+    delta = _NO_DELTA
+    if action in ("migrate", "update"):
+        delta = compare_columns(
+            old.definition.columns, definition.columns, facts.decisions, old.applied
+        )
+    return Compared(
+        definition,
+        facts,
+        uses,
+        old,
+        old_identity,
+        action,
+        delta,
+        compare_properties(old.definition.properties, definition.properties) if action else (),
+    )
+
+
+def _own_action(
+    definition: ObjectDefinition,
+    facts: Facts,
+    uses: tuple[Identity, ...],
+    old: BaselineObject,
+    *,
+    renamed: bool,
+) -> Action | None:
+    if renamed or facts.fingerprint != old.fingerprint:
+        return "migrate"
+    if _signature(definition) != _signature(old.definition):
+        return "migrate"
+    other_uses = set(uses) != set(old.uses)
+    # A table has no text to replace: what it uses (types, functions in checks) only updates edges.
+    if definition.kind == "table":
+        changed = (
+            other_uses
+            or facts.definition_hash != old.definition_hash
+            or facts.storage_hash != old.storage_hash
+            or facts.comment_hash != old.comment_hash
+        )
+        return "update" if changed else None
+    if facts.definition_hash != old.definition_hash or other_uses:
+        return "redefine"
+    if facts.storage_hash != old.storage_hash or facts.comment_hash != old.comment_hash:
+        return "update"
+    return None
+
+
+def _signature(definition: ObjectDefinition) -> tuple[object, ...]:
+    """What callers of a function were built against: argument names, types and what it returns."""
+    returns = definition.returns
+    if returns is not None and not isinstance(returns, str):
+        return (
+            _arguments(definition),
+            tuple((column.name.lower(), column.type, column.nullable) for column in returns),
+        )
+    return _arguments(definition), returns
+
+
+def _arguments(definition: ObjectDefinition) -> tuple[tuple[str, str], ...]:
+    return tuple((argument.name.lower(), argument.type) for argument in definition.arguments)
+
+
+def compare_columns(
+    old: Sequence[Column],
+    new: Sequence[Column],
+    decisions: Mapping[str, str],
+    applied: Iterable[str] = (),
+) -> ColumnDelta:
+    """Match two column lists by name and by renames that are decided and not yet applied."""
+    ran = frozenset(applied)
+    old_by_name = {column.name.lower(): column for column in old}
+    new_names = {column.name.lower() for column in new}
+    claimed: set[str] = set()
+    pairs: list[tuple[Column, Column | None]] = []
+    for column in new:
+        folded = column.name.lower()
+        before = old_by_name.get(folded)
+        if before is None and decision(decisions, "renamed_from", column.name) not in ran:
+            for name in column.earlier_names:
+                earlier = name.lower()
+                if earlier in old_by_name and earlier not in new_names | claimed:
+                    before = old_by_name[earlier]
+                    break
+        if before is not None:
+            claimed.add(before.name.lower())
+        pairs.append((column, before))
+    removed = tuple(column for column in old if column.name.lower() not in claimed)
+    return ColumnDelta(tuple(pairs), removed, _column_changes(old, pairs, removed))
+
+
+def decision(decisions: Mapping[str, str], label: str, column: str) -> str | None:
+    """The hash of one decision on a column, whatever case its label is written in."""
+    found = decisions.get(f"{label}:{column}")
+    return found if found is not None else decisions.get(f"{label}:{column.lower()}")
+
+
+def _column_changes(
+    old: Sequence[Column],
+    pairs: Sequence[tuple[Column, Column | None]],
+    removed: Sequence[Column],
+) -> tuple[ColumnChange, ...]:
+    position = {column.name.lower(): index for index, column in enumerate(old)}
+    kept = [position[before.name.lower()] for _, before in pairs if before is not None]
+    in_place = _longest_increasing(kept)
+    changes: list[ColumnChange] = []
+    for column, before in pairs:
+        if before is None:
+            changes.append(
+                ColumnChange(
+                    "added",
+                    column.name,
+                    new_type=column.type,
+                    new_nullable=column.nullable,
+                )
+            )
+            continue
+        old_name = None
+        if before.name.lower() != column.name.lower():
+            old_name = before.name
+            changes.append(ColumnChange("renamed", column.name, old_name=old_name))
+        if before.type != column.type:
+            changes.append(
+                ColumnChange(
+                    "retyped",
+                    column.name,
+                    old_name=old_name,
+                    old_type=before.type,
+                    new_type=column.type,
+                )
+            )
+        if before.nullable != column.nullable:
+            changes.append(
+                ColumnChange(
+                    "nullability",
+                    column.name,
+                    old_name=old_name,
+                    old_nullable=before.nullable,
+                    new_nullable=column.nullable,
+                )
+            )
+        if position[before.name.lower()] not in in_place:
+            changes.append(ColumnChange("moved", column.name, old_name=old_name))
+    changes.extend(
+        ColumnChange("removed", column.name, old_type=column.type, old_nullable=column.nullable)
+        for column in removed
+    )
+    return tuple(changes)
+
+
+def _longest_increasing(positions: Sequence[int]) -> frozenset[int]:
+    """The positions of one longest rising subsequence: columns that need not be moved."""
+    tails: list[int] = []
+    before: dict[int, int | None] = {}
+    for value in positions:
+        slot = bisect_left(tails, value)
+        before[value] = tails[slot - 1] if slot else None
+        tails[slot : slot + 1] = [value]
+    chain: set[int] = set()
+    current: int | None = tails[-1] if tails else None
+    while current is not None:
+        chain.add(current)
+        current = before[current]
+    return frozenset(chain)
+
+
+def compare_properties(
+    old: Mapping[str, str], new: Mapping[str, str]
+) -> tuple[OptionChange, ...]:
+    """Table properties that are set or dropped, by name."""
+    changes: list[OptionChange] = []
+    for name in sorted(old.keys() | new.keys()):
+        before, after = old.get(name), new.get(name)
+        if before != after:
+            changes.append(
+                OptionChange(name, "drop" if after is None else "set", old=before, new=after)
+            )
+    return tuple(changes)

@@ -1,0 +1,58 @@
+"""What applying a plan needs beyond the plan: definitions, hashes, ids and projections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.plan import Action, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One object of the new state, changed or not.
+
+    ``action`` is None for an unchanged object. ``old`` is the identity it has in the catalog now
+    (None when it is new); ``uses`` are identities in the new state. ``contents`` says where a
+    table's rows come from: ``none`` for a new retained table (a new, empty shard), for unchanged
+    ones and for views; ``evolve`` and ``copy`` from the old shard; ``derived`` from the callback.
+    ``keep`` (action migrate by reach only, or update in place) takes the old shard over untouched.
+    ``projection`` holds, for a copy, (column, SQL expression over the OLD columns) in order.
+    """
+
+    definition: ObjectDefinition
+    identity: Identity
+    item_id: str
+    global_id: str
+    fingerprint: str
+    definition_hash: str
+    storage_hash: str
+    text_hash: str
+    comment_hash: str
+    applied: tuple[str, ...]
+    uses: tuple[Identity, ...]
+    action: Action | None
+    old: Identity | None
+    contents: Literal["none", "keep", "evolve", "copy", "derived"] = "none"
+    projection: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """A plan with everything needed to carry it out.
+
+    ``targets`` are all objects of the new state in creation order; ``drops`` the identities that
+    go, in ``plan.drops`` order and including those that come back; ``creates`` the identities of
+    ``plan.creates``; ``next_item`` and ``next_global`` the allocators' values after it.
+    """
+
+    plan: Plan
+    targets: tuple[Target, ...]
+    drops: tuple[Identity, ...]
+    creates: tuple[Identity, ...]
+    removed: tuple[Identity, ...]
+    next_item: int
+    next_global: int
+    manifest_hash: str

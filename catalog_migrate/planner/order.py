@@ -1,0 +1,185 @@
+"""The one total order: drops, creates and redefines, such that nothing misses what it reads.
+
+Precedence, as edges of one graph over steps:
+
+* a drop comes before the drops of what the object used in OLD,
+* a create comes after the creates of what the object uses in NEW,
+* a name is dropped before it is created again,
+* a redefine comes after the creates and redefines that it reads in NEW, and before the drops of
+  what it read in OLD (an object that still read those would have been migrated instead).
+
+Without redefines this graph has no cycle. With them it may (names swapped); then a redefined
+object on the cycle and its users are dropped and created instead, with their ids kept.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from catalog_migrate.model.names import Identity
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
+
+_DROP, _REDEFINE, _CREATE, _PASS = "drop", "redefine", "create", "pass"
+_RANK = {_PASS: 0, _DROP: 1, _REDEFINE: 2, _CREATE: 3}
+
+_Node = tuple[str, str, Identity]
+"""(side ``old`` or ``new``, what happens, identity on that side)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """``steps`` holds (op, identity) of drops, creates and redefines; the tuples are its parts.
+
+    ``recreated`` are redefined objects, and users of such, that are dropped and created.
+    """
+
+    drops: tuple[Identity, ...]
+    creates: tuple[Identity, ...]
+    steps: tuple[tuple[str, Identity], ...]
+    recreated: frozenset[Identity] = frozenset()
+
+
+def order_steps(
+    old: DependencyGraph,
+    new: DependencyGraph,
+    *,
+    drops: Collection[Identity],
+    creates: Collection[Identity],
+    redefines: Collection[Identity],
+) -> Order:
+    """Order the steps; ``drops`` are names of OLD, ``creates`` and ``redefines`` names of NEW."""
+    drop_order, create_order = old.reverse_topological(), new.topological()
+    dropped, created, redefined = set(drops), set(creates), set(redefines)
+    if not redefined:
+        steps = [(_DROP, identity) for identity in drop_order if identity in dropped]
+        steps += [(_CREATE, identity) for identity in create_order if identity in created]
+        return _order(steps, frozenset())
+    recreated: set[Identity] = set()
+    while True:
+        before = _precedence(old, new, drop_order, create_order, dropped, created, redefined)
+        places = {identity: place for place, identity in enumerate(create_order)}
+        ordered, stuck = _sort(
+            before, {identity: place for place, identity in enumerate(drop_order)}, places
+        )
+        if not stuck:
+            steps = [(what, name) for _, what, name in ordered if what != _PASS]
+            return _order(steps, frozenset(recreated))
+        first = min(
+            (name for _, what, name in stuck if what == _REDEFINE), key=places.__getitem__
+        )
+        moved = _with_users(old, new, first, created)
+        recreated |= moved
+        redefined -= moved
+        dropped |= moved
+        created |= moved
+
+
+def _order(steps: list[tuple[str, Identity]], recreated: frozenset[Identity]) -> Order:
+    return Order(
+        tuple(identity for what, identity in steps if what == _DROP),
+        tuple(identity for what, identity in steps if what == _CREATE),
+        tuple(steps),
+        recreated,
+    )
+
+
+def _with_users(
+    old: DependencyGraph, new: DependencyGraph, root: Identity, created: Collection[Identity]
+) -> set[Identity]:
+    """``root`` and whoever reads it before and after, transitively, and is not created anyway."""
+    moved = {root}
+    waiting = [root]
+    while waiting:
+        name = waiting.pop()
+        for user in set(old.used_by(name)) & set(new.used_by(name)):
+            if user not in moved and user not in created:
+                moved.add(user)
+                waiting.append(user)
+    return moved
+
+
+def _precedence(
+    old: DependencyGraph,
+    new: DependencyGraph,
+    drop_order: Collection[Identity],
+    create_order: Collection[Identity],
+    dropped: Collection[Identity],
+    created: Collection[Identity],
+    redefined: Collection[Identity],
+) -> dict[_Node, set[_Node]]:
+    """Step -> the steps that must come after it; objects that stay put pass the order on."""
+
+    def going(identity: Identity) -> _Node:
+        return "old", _DROP if identity in dropped else _PASS, identity
+
+    def coming(identity: Identity) -> _Node:
+        return "new", _CREATE if identity in created else _PASS, identity
+
+    after: dict[_Node, set[_Node]] = {going(identity): set() for identity in drop_order}
+    after.update((coming(identity), set()) for identity in create_order)
+    after.update((("new", _REDEFINE, identity), set()) for identity in redefined)
+    for identity in drop_order:
+        after[going(identity)].update(going(used) for used in old.uses(identity))
+        if identity in dropped and identity in created:
+            after[going(identity)].add(coming(identity))
+    for identity in create_order:
+        for used in new.uses(identity):
+            after[coming(used)].add(coming(identity))
+            if identity in redefined:
+                # An object that stays put is as good as created once its own parents are.
+                after[coming(used)].add(("new", _REDEFINE, identity))
+                if used in redefined:
+                    after["new", _REDEFINE, used].add(("new", _REDEFINE, identity))
+    known = set(drop_order)
+    for identity in redefined:
+        if identity in known:
+            after["new", _REDEFINE, identity].update(
+                going(used) for used in old.uses(identity) if used in dropped
+            )
+    return after
+
+
+def _sort(
+    after: Mapping[_Node, set[_Node]],
+    drop_places: Mapping[Identity, int],
+    create_places: Mapping[Identity, int],
+) -> tuple[list[_Node], list[_Node]]:
+    """(steps in lexicographic topological order, the steps on and between cycles)."""
+
+    def rank(node: _Node) -> tuple[int, int, str, _Node]:
+        side, what, identity = node
+        places = drop_places if side == "old" else create_places
+        return _RANK[what], places[identity], side, node
+
+    missing = dict.fromkeys(after, 0)
+    for followers in after.values():
+        for follower in followers:
+            missing[follower] += 1
+    ready = [rank(node) for node, count in missing.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[_Node] = []
+    while ready:
+        node = heapq.heappop(ready)[3]
+        ordered.append(node)
+        for follower in after[node]:
+            missing[follower] -= 1
+            if not missing[follower]:
+                heapq.heappush(ready, rank(follower))
+    if len(ordered) == len(after):
+        return ordered, []
+    return ordered, _core(after, set(after) - set(ordered))
+
+
+def _core(after: Mapping[_Node, set[_Node]], stuck: set[_Node]) -> list[_Node]:
+    """``stuck`` without the steps that merely wait behind a cycle."""
+    core = set(stuck)
+    while True:
+        waiting = {node for node in core if not after[node] & core}
+        if not waiting:
+            return sorted(core)
+        core -= waiting

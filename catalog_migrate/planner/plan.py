@@ -1,0 +1,138 @@
+"""The plan: the contract that is printed, saved, handed round and applied (DESIGN section 8)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+PLAN_FORMAT = "1.0"
+
+Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
+ACTIONS: tuple[Action, ...] = (
+    "create", "drop", "migrate", "redefine", "update", "refresh", "restart"
+)
+Move = Literal["none", "evolve", "copy", "derived"]
+
+
+class Base(msgspec.Struct, frozen=True):
+    """What the plan starts from; all None where two releases are compared without a catalog."""
+
+    catalog: str | None = None
+    lineage: str | None = None
+    serial: int | None = None
+    release: str | None = None
+
+
+class PlanTarget(msgspec.Struct, frozen=True):
+    """What the plan leads to."""
+
+    release: str
+    manifest_hash: str | None = None
+
+
+class ColumnChange(msgspec.Struct, frozen=True):
+    """One (column, change): a column both renamed and retyped has two entries."""
+
+    change: Literal["added", "removed", "retyped", "renamed", "nullability", "moved"]
+    name: str
+    old_name: str | None = None
+    old_type: str | None = None
+    new_type: str | None = None
+    old_nullable: bool | None = None
+    new_nullable: bool | None = None
+
+
+class OptionChange(msgspec.Struct, frozen=True):
+    """A changed option of a connection, source or sink, or a table property."""
+
+    name: str
+    change: Literal["set", "drop", "reset"]
+    old: str | None = None
+    new: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What happens to one object and why; ``because`` leads from the root cause to it."""
+
+    name: str
+    kind: str
+    action: Action
+    old_name: str | None = None
+    cause: Literal["self", "dependency"] | None = None
+    because: tuple[str, ...] = ()
+    item_id: str | None = None
+    old_id: str | None = None
+    new_id: str | None = None
+    columns: tuple[ColumnChange, ...] = ()
+    options: tuple[OptionChange, ...] = ()
+    contents: Move = "none"
+    rows: int | None = None
+    bytes: int | None = None
+    risk: str | None = None
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of the one total order."""
+
+    op: Literal["drop", "create", "redefine", "update"]
+    kind: str
+    name: str
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """One proof (a view bound, a name free) and its outcome."""
+
+    name: str
+    ok: bool
+    reason: str | None = None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A probable rename that is not guessed: what to write if it is one."""
+
+    name: str
+    old_name: str
+    column: str | None
+    remedy: str
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """One decision that is missing, with the text to write."""
+
+    name: str
+    code: str
+    reason: str
+    remedy: str
+    column: str | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A whole plan; ``plan_hash`` covers all but rows, bytes, tool version, address and times.
+
+    ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
+    proven with Spark's analyser.
+    """
+
+    format_version: str
+    tool_version: str
+    plan_hash: str
+    base: Base
+    target: PlanTarget
+    summary: dict[str, int]
+    changes: tuple[Change, ...]
+    drops: tuple[str, ...]
+    creates: tuple[str, ...]
+    steps: tuple[Step, ...]
+    queries: tuple[dict[str, Any], ...] = ()
+    validations: tuple[Validation, ...] = ()
+    questions: tuple[Question, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
+    approved: tuple[str, ...] = ()
+    bound: bool = False
+    applyable: bool = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.changes

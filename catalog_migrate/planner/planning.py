@@ -1,0 +1,475 @@
+"""From a baseline and a release to a plan with everything needed to carry it out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.names import Identity, ItemKey
+from catalog_migrate.planner.baseline import Baseline, BaselineObject
+from catalog_migrate.planner.contents import (
+    NAME_TAKEN,
+    VIEW_WITHOUT_SQL,
+    Approvals,
+    Movement,
+    created_contents,
+    likeness,
+    movement_of,
+    undecided_drop,
+)
+from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged
+from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.plan import (
+    ACTIONS,
+    PLAN_FORMAT,
+    Action,
+    Blocked,
+    Change,
+    Move,
+    Plan,
+    PlanTarget,
+    Question,
+    Step,
+    Validation,
+)
+from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.planner.reach import reached_paths, roots_of
+from catalog_migrate.version import __version__
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.planner.order import Order
+    from catalog_migrate.release.release import Release
+
+Sizes = Callable[[str], tuple[int, int] | None]
+"""ItemId -> (rows, bytes) of the table's shard; None when nobody knows, rows -1 when unknown."""
+
+
+def _no_sizes(_: str) -> tuple[int, int] | None:
+    return None
+
+
+def plan_migration(
+    baseline: Baseline,
+    release: Release,
+    *,
+    approve: Collection[str] = (),
+    sizes: Sizes = _no_sizes,
+) -> Migration:
+    """Everything that has to happen to get from ``baseline`` to ``release``.
+
+    Missing decisions do not raise: they are all in ``plan.blocked``, and the plan is not
+    applyable. ``approve`` allows losses (``schema.table`` or ``schema.table.column``); ``sizes``
+    gives rows and bytes of a table. The targets of an empty plan are empty when not even a
+    decision is new. Raises :class:`~catalog_migrate.errors.DependencyCycle` and, for an approval
+    that is not a name, :class:`~catalog_migrate.errors.UsageError`.
+    """
+    approvals = Approvals(approve)
+    if is_unchanged(baseline, release):
+        return _nothing_to_do(baseline, release)
+    return _Planning(baseline, release, approvals, sizes).migration()
+
+
+def _nothing_to_do(baseline: Baseline, release: Release) -> Migration:
+    plan = _plan(baseline, release, unchanged=len(release.objects))
+    return Migration(
+        plan=plan,
+        targets=(),
+        drops=(),
+        creates=(),
+        removed=(),
+        next_item=baseline.next_item,
+        next_global=baseline.next_global,
+        manifest_hash=release.manifest_hash,
+    )
+
+
+def _plan(
+    baseline: Baseline,
+    release: Release,
+    *,
+    unchanged: int,
+    changes: Sequence[Change] = (),
+    drops: Sequence[str] = (),
+    creates: Sequence[str] = (),
+    steps: Sequence[Step] = (),
+    validations: Sequence[Validation] = (),
+    questions: Sequence[Question] = (),
+    blocked: Sequence[Blocked] = (),
+    approved: Sequence[str] = (),
+) -> Plan:
+    summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
+    for change in changes:
+        summary[change.action] += 1
+    summary["unchanged"] = unchanged
+    plan = Plan(
+        format_version=PLAN_FORMAT,
+        tool_version=__version__,
+        plan_hash="",
+        base=baseline.base,
+        target=PlanTarget(release.name, release.manifest_hash),
+        summary=summary,
+        changes=tuple(changes),
+        drops=tuple(drops),
+        creates=tuple(creates),
+        steps=tuple(steps),
+        validations=tuple(validations),
+        questions=tuple(questions),
+        blocked=tuple(blocked),
+        approved=tuple(approved),
+        applyable=not blocked and all(validation.ok for validation in validations),
+    )
+    return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What happens to one object of the release, all things considered."""
+
+    compared: Compared
+    action: Action | None
+    cause: Literal["self", "dependency"] | None
+    because: tuple[str, ...]
+    movement: Movement
+    item_id: str
+    global_id: str
+
+
+class _Planning:
+    """One run of the planner over a release that differs from what is in force."""
+
+    def __init__(
+        self, baseline: Baseline, release: Release, approvals: Approvals, sizes: Sizes
+    ) -> None:
+        self._baseline = baseline
+        self._release = release
+        self._approvals = approvals
+        self._sizes = sizes
+        self._difference: Difference = compare(baseline, release)
+        self._old_graph, self._new_graph = _graphs(baseline, self._difference)
+        self._blocked: list[Blocked] = []
+        self._questions: list[Question] = []
+
+    def migration(self) -> Migration:
+        """Decide reach, order, ids, contents and what is missing, in this order."""
+        difference = self._difference
+        paths = reached_paths(self._new_graph, roots_of(difference), difference)
+        actions = {
+            identity: "migrate" if identity in paths else compared.action
+            for identity, compared in difference.objects.items()
+        }
+        order = self._order(actions)
+        for identity in order.recreated:
+            actions[identity] = "redefine"
+        items = Allocator("i", self._baseline.next_item)
+        ids = Allocator("s", self._baseline.next_global)
+        decided: dict[Identity, _Decided] = {}
+        for identity in order.creates:
+            decided[identity] = self._decide(identity, actions, paths, items, ids)
+        topological = self._new_graph.topological()
+        for identity in topological:
+            if identity not in decided:
+                decided[identity] = self._decide(identity, actions, paths, items, ids)
+        targets = tuple(self._target(decided[identity]) for identity in topological)
+        plan = self._finished_plan(order, [decided[identity] for identity in topological])
+        heirs = {
+            compared.old_identity
+            for compared in difference.objects.values()
+            if compared.heir is not None
+        }
+        return Migration(
+            plan=plan,
+            targets=targets,
+            drops=order.drops,
+            creates=order.creates,
+            removed=tuple(
+                identity
+                for identity in order.drops
+                if identity in set(difference.removed) and identity not in heirs
+            ),
+            next_item=items.next_value,
+            next_global=ids.next_value,
+            manifest_hash=self._release.manifest_hash,
+        )
+
+    def _order(self, actions: Mapping[Identity, Action | None]) -> Order:
+        from catalog_migrate.planner.order import order_steps
+
+        objects = self._difference.objects
+        migrated = [identity for identity, action in actions.items() if action == "migrate"]
+        drops = set(self._difference.removed)
+        for identity in migrated:
+            before = objects[identity].old_identity
+            if before is not None:
+                drops.add(before)
+        return order_steps(
+            self._old_graph,
+            self._new_graph,
+            drops=drops,
+            creates={
+                *migrated,
+                *(identity for identity, action in actions.items() if action == "create"),
+            },
+            redefines={identity for identity, action in actions.items() if action == "redefine"},
+        )
+
+    def _decide(
+        self,
+        identity: Identity,
+        actions: Mapping[Identity, Action | None],
+        paths: Mapping[Identity, tuple[Identity, ...]],
+        items: Allocator,
+        ids: Allocator,
+    ) -> _Decided:
+        compared = self._difference.objects[identity]
+        action = actions[identity]
+        old = compared.old
+        item_id = compared.heir or (old.item_id if old is not None else items.allocate())
+        keeps_id = old is not None and action != "migrate"
+        global_id = old.global_id if old is not None and keeps_id else ids.allocate()
+        cause: Literal["self", "dependency"] | None = None
+        because: tuple[str, ...] = ()
+        if compared.action == "migrate" or (
+            action in ("redefine", "update") and compared.action == action
+        ):
+            cause, because = "self", (str(compared.key),)
+        elif identity in paths:
+            cause = "dependency"
+            because = tuple(str(self._key(step)) for step in paths[identity])
+        elif action == "redefine":
+            cause, because = "dependency", self._recreated_because(identity, actions)
+        return _Decided(
+            compared,
+            action,
+            cause,
+            because,
+            self._movement(compared, action),
+            item_id,
+            global_id,
+        )
+
+    def _recreated_because(
+        self, identity: Identity, actions: Mapping[Identity, Action | None]
+    ) -> tuple[str, ...]:
+        """The path from the redefined object whose recreation this one is drawn into."""
+        roots = frozenset(
+            name
+            for name, compared in self._difference.objects.items()
+            if compared.action == "redefine" and actions[name] == "redefine"
+        )
+        return tuple(str(self._key(step)) for step in self._new_graph.because(roots, identity))
+
+    def _movement(self, compared: Compared, action: Action | None) -> Movement:
+        if compared.definition.kind != "table":
+            return Movement()
+        if compared.old is None:
+            return Movement(created_contents(compared.definition))
+        if action is None:
+            return Movement()
+        if action == "migrate" and compared.definition.is_derived:
+            return Movement("derived")
+        return movement_of(compared, compared.old, self._approvals)
+
+    def _key(self, identity: Identity) -> ItemKey:
+        return self._difference.objects[identity].key
+
+    def _target(self, decided: _Decided) -> Target:
+        compared, facts = decided.compared, decided.compared.facts
+        ran = compared.old.applied if compared.old is not None else ()
+        return Target(
+            definition=compared.definition,
+            identity=compared.identity,
+            item_id=decided.item_id,
+            global_id=decided.global_id,
+            fingerprint=facts.fingerprint,
+            definition_hash=facts.definition_hash,
+            storage_hash=facts.storage_hash,
+            text_hash=facts.text_hash,
+            comment_hash=facts.comment_hash,
+            applied=tuple(sorted({*ran, *facts.decisions.values()})),
+            uses=compared.uses,
+            action=decided.action,
+            old=compared.old_identity,
+            contents=decided.movement.contents,
+            projection=decided.movement.projection,
+        )
+
+    def _finished_plan(self, order: Order, decided: Sequence[_Decided]) -> Plan:
+        changes = [self._drop_change(identity) for identity in self._gone(order)]
+        for one in decided:
+            if one.action is not None:
+                changes.append(self._change(one))
+                self._blocked.extend(one.movement.blocked)
+                self._questions.extend(one.movement.questions)
+        self._block_taken_names(decided)
+        self._questions.extend(self._probable_renames(decided))
+        updates = [one.compared.key for one in decided if one.action == "update"]
+        steps = [self._step(op, identity) for op, identity in order.steps]
+        steps.extend(Step("update", key.kind, str(key)) for key in updates)
+        return _plan(
+            self._baseline,
+            self._release,
+            unchanged=sum(one.action is None for one in decided),
+            changes=changes,
+            drops=[str(self._old(identity).definition.key) for identity in order.drops],
+            creates=[str(self._key(identity)) for identity in order.creates],
+            steps=steps,
+            validations=_validations(decided),
+            questions=self._questions,
+            blocked=self._blocked,
+            approved=sorted(self._approvals.used),
+        )
+
+    def _old(self, identity: Identity) -> BaselineObject:
+        return self._baseline.objects[identity]
+
+    def _gone(self, order: Order) -> list[Identity]:
+        removed = set(self._difference.removed)
+        return [identity for identity in order.drops if identity in removed]
+
+    def _step(self, op: str, identity: Identity) -> Step:
+        if op == "drop":
+            key = self._old(identity).definition.key
+            return Step("drop", key.kind, str(key))
+        key = self._key(identity)
+        return Step("create" if op == "create" else "redefine", key.kind, str(key))
+
+    def _drop_change(self, identity: Identity) -> Change:
+        old = self._old(identity)
+        key = old.definition.key
+        rows, size = self._size(old)
+        risk = None
+        if key.kind == "table" and not old.definition.is_derived and rows != 0:
+            risk = "drops the table and its rows"
+            if not self._approvals.cover(key):
+                self._blocked.append(undecided_drop(key))
+        return Change(
+            name=str(key),
+            kind=key.kind,
+            action="drop",
+            item_id=old.item_id,
+            old_id=old.global_id,
+            rows=rows,
+            bytes=size,
+            risk=risk,
+        )
+
+    def _size(self, old: BaselineObject) -> tuple[int | None, int | None]:
+        size = self._sizes(old.item_id) if old.definition.kind == "table" else None
+        if size is None:
+            return None, None
+        rows, number_of_bytes = size
+        return (rows if rows >= 0 else None), (number_of_bytes if number_of_bytes >= 0 else None)
+
+    def _change(self, decided: _Decided) -> Change:
+        compared, movement = decided.compared, decided.movement
+        old = compared.old
+        move: Move = "none" if movement.contents == "keep" else movement.contents
+        rows, size = (
+            self._size(old) if old is not None and movement.contents != "none" else (None, None)
+        )
+        old_name = str(old.definition.key) if old is not None and compared.is_renamed else None
+        action = decided.action
+        assert action is not None
+        return Change(
+            name=str(compared.key),
+            kind=compared.key.kind,
+            action=action,
+            old_name=old_name,
+            cause=decided.cause,
+            because=decided.because,
+            item_id=decided.item_id,
+            old_id=old.global_id if old is not None else None,
+            new_id=decided.global_id,
+            columns=compared.delta.changes,
+            options=compared.options,
+            contents=move,
+            rows=rows,
+            bytes=size,
+            risk=movement.risk,
+        )
+
+    def _block_taken_names(self, decided: Sequence[_Decided]) -> None:
+        for one in decided:
+            owner = self._baseline.taken.get(one.compared.identity)
+            if owner is None:
+                continue
+            name = str(one.compared.key)
+            self._blocked.append(
+                Blocked(
+                    name,
+                    NAME_TAKEN,
+                    f"the name belongs to an object of another owner ({owner})",
+                    f"rename or drop that object, or call the {one.compared.key.kind} "
+                    "of the release otherwise",
+                )
+            )
+
+    def _probable_renames(self, decided: Sequence[_Decided]) -> list[Question]:
+        """New objects that look exactly like one that goes: asked, never guessed."""
+        gone = [self._old(identity) for identity in sorted(self._difference.removed)]
+        questions: list[Question] = []
+        asked: set[str] = set()
+        for one in decided:
+            compared = one.compared
+            if one.action != "create" or compared.created_over or not compared.definition.columns:
+                continue
+            alike = sorted(
+                (-likeness(old.definition.name, compared.key.name), str(old.definition.key))
+                for old in gone
+                if old.definition.kind == compared.key.kind
+                and old.fingerprint == compared.facts.fingerprint
+                and str(old.definition.key) not in asked
+            )
+            if not alike:
+                continue
+            earlier = alike[0][1]
+            asked.add(earlier)
+            questions.append(
+                Question(str(compared.key), earlier, None, f"RENAMED FROM {earlier}")
+            )
+        return questions
+
+
+def _validations(decided: Sequence[_Decided]) -> list[Validation]:
+    """Changed views that cannot be built, because the release has no SQL for them."""
+    return [
+        Validation(
+            str(one.compared.key),
+            False,
+            f"{VIEW_WITHOUT_SQL} the release has no sql for it: it can be planned, not applied",
+        )
+        for one in decided
+        if one.compared.key.kind == "view"
+        and one.compared.definition.sql is None
+        and one.action in ("create", "migrate", "redefine")
+    ]
+
+
+def _graphs(
+    baseline: Baseline, difference: Difference
+) -> tuple[DependencyGraph, DependencyGraph]:
+    """The graphs of OLD and NEW; edges that leave the release are left out."""
+    from catalog_migrate.model.graph import DependencyGraph
+
+    old, new = baseline.objects, difference.objects
+    return (
+        DependencyGraph(
+            {
+                identity: [used for used in held.uses if used in old]
+                for identity, held in old.items()
+            },
+            {identity: held.definition.key for identity, held in old.items()},
+        ),
+        DependencyGraph(
+            {
+                identity: [used for used in compared.uses if used in new]
+                for identity, compared in new.items()
+            },
+            {identity: compared.key for identity, compared in new.items()},
+        ),
+    )

@@ -1,0 +1,71 @@
+"""Adds to a plan what was proven outside the planner: views that bind, names that are free."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Blocked, Plan, Validation
+from catalog_migrate.planner.planfile import plan_hash
+
+DOES_NOT_BIND = "CM0330"
+NAME_HELD = "CM0331"
+
+
+def with_validations(
+    migration: Migration, proofs: Sequence[tuple[str, str | None]]
+) -> Migration:
+    """The migration with the outcome of each view's proof: (name, None or Spark's reason).
+
+    A view that does not bind blocks the plan; ``bound`` says that all were tried.
+    """
+    blocked = [
+        Blocked(
+            name=name,
+            code=DOES_NOT_BIND,
+            reason=f"the view does not bind: {reason}",
+            remedy=f"correct the SQL or the column list of {name} in the release",
+        )
+        for name, reason in proofs
+        if reason is not None
+    ]
+    validations = [Validation(name, reason is None, reason) for name, reason in proofs]
+    return _extended(migration, blocked, validations, bound=True)
+
+
+def with_foreign(migration: Migration, held: Sequence[tuple[str, str]]) -> Migration:
+    """The migration with every name of the new state that something of others holds."""
+    if not held:
+        return migration
+    blocked = [
+        Blocked(
+            name=name,
+            code=NAME_HELD,
+            reason=reason,
+            remedy=f"rename or drop what stands under {name}; it is never replaced",
+        )
+        for name, reason in held
+    ]
+    validations = [Validation(name, False, reason) for name, reason in held]
+    return _extended(migration, blocked, validations, bound=migration.plan.bound)
+
+
+def _extended(
+    migration: Migration,
+    blocked: Sequence[Blocked],
+    validations: Sequence[Validation],
+    *,
+    bound: bool,
+) -> Migration:
+    plan: Plan = migration.plan
+    plan = msgspec.structs.replace(
+        plan,
+        validations=(*plan.validations, *validations),
+        blocked=(*plan.blocked, *blocked),
+        bound=bound,
+        applyable=plan.applyable and not blocked,
+    )
+    return replace(migration, plan=msgspec.structs.replace(plan, plan_hash=plan_hash(plan)))

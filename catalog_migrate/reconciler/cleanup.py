@@ -1,0 +1,73 @@
+"""Undoes attempts that died before their commit: what an intent names, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.records import IntentRecord, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.reconciler.work import Progress, Work
+
+
+def clean_up(work: Work, state: State) -> State:
+    """Clean up after every intent of an earlier epoch, whatever release left it.
+
+    Shards that it sealed are first fenced with an empty commit, so that a seal still under way
+    from the dead holder loses its version, then unsealed with their earlier properties; its new
+    shards are deleted. Safe to repeat: the intent goes last.
+    """
+    for key, intent in sorted(state.intents.items()):
+        if intent.epoch < work.epoch:
+            state = _undo(work, state, key, intent)
+    return state
+
+
+def abandon(work: Work, state: State) -> State:
+    """Undo this holder's own attempt after it failed, so that the old release goes on at once."""
+    key = str(work.epoch)
+    intent = state.intents.get(key)
+    return state if intent is None else _undo(work, state, key, intent)
+
+
+def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
+    work.on_progress(Progress("clean up", 0, 1, f"attempt of epoch {intent.epoch}"))
+    app_id = f"catalog_migrate/{state.lineage}"
+    for seal in intent.seals:
+        record = state.shards.get(seal.path)
+        if record is None or record.state != "live":
+            continue
+        location = work.absolute(seal.path)
+
+        def unseal(location: str = location, properties: dict[str, str | None] = seal.properties,
+                   ) -> None:
+            work.engine.fence(location, app_id, work.epoch)
+            work.engine.unseal(location, properties)
+
+        work.retrying(unseal)
+    for path in intent.paths:
+        work.retrying(lambda path=path: work.engine.delete_shard(work.absolute(path)))  # type: ignore[misc]
+
+    def decide(current: State) -> Changes:
+        changes = Changes()
+        for path in intent.paths:
+            record = current.shards.get(path)
+            if record is not None and record.state == "building":
+                changes.put("shard", path, msgspec.structs.replace(record, state="gone"))
+        changes.delete("intent", key)
+        return changes
+
+    state = commit(work.log, decide, epoch=work.epoch, kind="clean up")
+    work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
+    return state
+
+
+def expired(state: State, now: float, retention: float) -> list[tuple[str, ShardRecord]]:
+    """Retired shards whose retention (seconds) is over at wall-clock time ``now``."""
+    return sorted(
+        (path, record)
+        for path, record in state.shards.items()
+        if record.state == "retired"
+        and record.retired_at is not None
+        and record.retired_at + retention <= now
+    )

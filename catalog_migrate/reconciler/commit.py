@@ -1,0 +1,241 @@
+"""Turns a prepared migration into the one compare-and-set that puts a release in force."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    ItemRecord,
+    MappingRecord,
+    OperationRecord,
+    Owner,
+    ReleaseRecord,
+    ShardRecord,
+    TombstoneRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CommitConflict
+from catalog_migrate.model.names import Identity
+from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.reconciler.prepare import Prepared
+from catalog_migrate.reconciler.work import Work
+
+
+RECONCILE = "reconcile"
+"""Key of the operation row that stands from a commit until the world was brought in line."""
+
+
+def put_in_force(
+    work: Work, base: State, migration: Migration, prepared: Prepared, *, owner: Owner
+) -> State:
+    """Commit the new state; raises CommitConflict when the catalog is not at ``base`` any more.
+
+    The commit is refused (LeaseLost) when another process has raised the epoch since.
+    """
+    now = int(work.clock.wall())
+
+    def decide(state: State) -> Changes:
+        if state.serial != base.serial:
+            raise CommitConflict(
+                f"the catalog moved from serial {base.serial} to {state.serial}",
+                remedy="plan again",
+            )
+        return _changes(state, migration, prepared, owner=owner, epoch=work.epoch, now=now)
+
+    return commit(work.log, decide, epoch=work.epoch, kind="migrate")
+
+
+def put_release(work: Work, *, name: str, manifest_hash: str, owner: Owner) -> State:
+    """Record that a release without any difference is in force now (no new serial)."""
+
+    def decide(state: State) -> Changes:
+        changes = Changes()
+        _put_release(changes, state, owner, name, manifest_hash, state.serial)
+        return changes
+
+    return commit(work.log, decide, epoch=work.epoch, kind="release")
+
+
+def _changes(
+    state: State, migration: Migration, prepared: Prepared, *, owner: Owner, epoch: int, now: int
+) -> Changes:
+    changes = Changes()
+    changes.raise_serial()
+    serial = state.serial + 1
+    item_of = {target.identity: target.item_id for target in migration.targets}
+    for mapping in state.mappings.values():
+        if mapping.owner != owner:
+            item_of.setdefault(mapping.identity, mapping.item_id)
+    replaced = _put_tombstones(changes, state, migration, serial)
+    for target in migration.targets:
+        _put_target(changes, state, target, prepared, item_of, owner, serial, now)
+    for identity in migration.removed:
+        _remove(changes, state, identity, replaced, now, serial)
+    kept = {identity_text(target.identity) for target in migration.targets}
+    for target in migration.targets:
+        if target.old is not None and identity_text(target.old) not in kept:
+            changes.delete("mapping", identity_text(target.old))
+    for identity in migration.removed:
+        if identity_text(identity) not in kept:
+            changes.delete("mapping", identity_text(identity))
+    changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
+    changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
+    changes.delete("intent", str(epoch))
+    # a start looks at names only, so a changed definition under a name must be on record
+    changes.put(
+        "operation",
+        RECONCILE,
+        OperationRecord(
+            kind="reconcile", state="pending", detail={"step": f"bring in serial {serial}"}
+        ),
+    )
+    _put_release(
+        changes, state, owner, migration.plan.target.release, migration.manifest_hash, serial
+    )
+    return changes
+
+
+def _put_tombstones(
+    changes: Changes, state: State, migration: Migration, serial: int
+) -> frozenset[str]:
+    """One tombstone for each name that goes, in the order of the plan; users by name."""
+    users: dict[str, list[str]] = {}
+    mappings = [state.mappings.get(identity_text(identity)) for identity in migration.drops]
+    text_of = {m.item_id: identity_text(m.identity) for m in mappings if m is not None}
+    for item_id, text in text_of.items():
+        for use in state.items[item_id].uses:
+            if use in text_of:
+                users.setdefault(text_of[use], []).append(text)
+    for position, mapping in enumerate(mappings):
+        if mapping is None:
+            continue
+        item = state.items[mapping.item_id]
+        changes.put(
+            "tombstone", f"{serial:010d}/{position:06d}",
+            TombstoneRecord(
+                item_id=mapping.item_id, global_id=mapping.global_id, schema=mapping.schema,
+                kind=mapping.kind, name=mapping.name, serial=serial, position=position,
+                location=item.shard,
+                definition_hash=None if mapping.kind == "table" else mapping.definition_hash,
+                users=tuple(sorted(users.get(identity_text(mapping.identity), ()))),
+            ),
+        )
+    return frozenset(text_of.values())
+
+
+def _put_target(
+    changes: Changes,
+    state: State,
+    target: Target,
+    prepared: Prepared,
+    item_of: Mapping[Identity, str],
+    owner: Owner,
+    serial: int,
+    now: int,
+) -> None:
+    definition = target.definition
+    old_item = state.items.get(target.item_id) if target.old is not None else None
+    old_shard = old_item.shard if old_item is not None else None
+    new = prepared.shards.get(target.identity)
+    shard = new.path if new is not None else (old_shard if definition.kind == "table" else None)
+    changes.put(
+        "mapping", identity_text(target.identity),
+        MappingRecord(
+            schema=definition.schema, kind=definition.kind, name=definition.name, owner=owner,
+            item_id=target.item_id, global_id=target.global_id, fingerprint=target.fingerprint,
+            definition_hash=target.definition_hash, storage_hash=target.storage_hash,
+            text_hash=target.text_hash, comment_hash=target.comment_hash, applied=target.applied,
+        ),
+    )
+    changes.put(
+        "item", target.item_id,
+        ItemRecord(
+            owner=owner, global_id=target.global_id, definition=definition,
+            uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
+            shard=shard,
+        ),
+    )
+    if new is not None:
+        changes.put(
+            "shard", new.path,
+            ShardRecord(
+                item_id=target.item_id, global_id=target.global_id, state="live",
+                source=new.source, source_version=new.source_version, version=new.version,
+                unfilled=new.unfilled,
+            ),
+        )
+    elif shard is not None:
+        record = state.shards[shard]
+        evolve = record.evolve or (
+            target.action is not None and target.contents == "evolve"
+        ) or (target.action == "update" and definition.kind == "table")
+        changes.put(
+            "shard", shard, _shard(record, global_id=target.global_id, evolve=evolve)
+        )
+    if old_shard is not None and old_shard != shard:
+        _retire(changes, state, old_shard, prepared.sealed.get(old_shard), now, serial)
+
+
+def _remove(
+    changes: Changes, state: State, identity: Identity, _: frozenset[str], now: int, serial: int
+) -> None:
+    mapping = state.mappings.get(identity_text(identity))
+    if mapping is None:
+        return
+    item = state.items[mapping.item_id]
+    changes.delete("item", mapping.item_id)
+    if item.shard is not None:
+        _retire(changes, state, item.shard, None, now, serial)
+
+
+def _retire(
+    changes: Changes, state: State, path: str, sealed: int | None, now: int, serial: int
+) -> None:
+    record = state.shards[path]
+    changes.put(
+        "shard", path,
+        _shard(
+            record, state="retired", evolve=False, retired_at=now, retired_serial=serial,
+            sealed_version=sealed,
+        ),
+    )
+
+
+def _shard(record: ShardRecord, **changes: object) -> ShardRecord:
+    import msgspec
+
+    return msgspec.structs.replace(record, **changes)
+
+
+def _put_release(
+    changes: Changes, state: State, owner: Owner, name: str, manifest_hash: str, serial: int
+) -> None:
+    import msgspec
+
+    number = 0
+    current = None
+    for key, record in sorted(state.release_rows(owner).items()):
+        number = max(number, int(key.partition("/")[2]))
+        if record.in_force:
+            current = key
+            if record.name == name:
+                changes.put(
+                    "release", key,
+                    ReleaseRecord(owner=owner, name=name, manifest_hash=manifest_hash,
+                                  serial=serial, in_force=True),
+                )
+                return
+    if current is not None:
+        changes.put(
+            "release", current,
+            msgspec.structs.replace(state.release_rows(owner)[current], in_force=False),
+        )
+    changes.put(
+        "release", f"{owner}/{number + 1:06d}",
+        ReleaseRecord(
+            owner=owner, name=name, manifest_hash=manifest_hash, serial=serial, in_force=True
+        ),
+    )

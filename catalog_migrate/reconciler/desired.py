@@ -1,0 +1,131 @@
+"""What the world should be, derived from the committed state alone (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
+from catalog_migrate.model.names import Identity, ItemName
+from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
+
+PREFIX = "catalog_migrate."
+REGISTERED_KINDS = frozenset({"table", "view", "function"})
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredName:
+    """One name that should stand in Spark's catalog.
+
+    ``location`` (tables) is a relative shard path; ``view`` / ``function`` hold the statement to
+    issue. ``uses`` are the item ids that must be there first.
+    """
+
+    identity: Identity
+    name: ItemName
+    kind: str
+    item_id: str
+    global_id: str
+    uses: tuple[str, ...]
+    location: str | None = None
+    view: ViewSpec | None = None
+    function: FunctionSpec | None = None
+
+    @property
+    def sort_key(self) -> tuple[int, str, str, str]:
+        """Deterministic order within a wave."""
+        from catalog_migrate.model.names import ItemKey
+
+        return order_key(ItemKey(self.name.schema, self.kind, self.name.name))
+
+
+def stamps(
+    lineage: str, global_id: str, fingerprint: str, definition_hash: str, comment_hash: str
+) -> dict[str, str]:
+    """The properties by which a view or function of ours is recognised (DESIGN section 3)."""
+    return {
+        PREFIX + "lineage": lineage,
+        PREFIX + "id": global_id,
+        PREFIX + "fingerprint": fingerprint,
+        PREFIX + "definition": definition_hash,
+        PREFIX + "comment": comment_hash,
+    }
+
+
+def view_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> ViewSpec:
+    """The statement of a view; user properties stand beside our stamps."""
+    return ViewSpec(
+        name=definition.item_name,
+        columns=definition.columns,
+        sql=definition.sql or "",
+        comment=definition.comment,
+        properties={**definition.properties, **properties},
+    )
+
+
+def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -> FunctionSpec:
+    """The statement of a SQL function."""
+    returns: str | tuple[Column, ...] = definition.returns or "STRING"
+    return FunctionSpec(
+        name=definition.item_name,
+        arguments=definition.arguments,
+        returns=returns,
+        body=definition.body or "",
+        comment=definition.comment,
+        properties=properties,
+    )
+
+
+def shard_spec(definition: ObjectDefinition, path: str) -> ShardSpec:
+    """How a table's shard is created, or what it is evolved to."""
+    return ShardSpec(
+        path=path,
+        columns=definition.columns,
+        comment=definition.comment,
+        partitioned_by=definition.partitioned_by,
+        clustered_by=definition.clustered_by,
+        checks=definition.checks,
+        properties=definition.properties,
+    )
+
+
+def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> DesiredName | None:
+    """The registration one item calls for; None for kinds without one and quarantined items."""
+    if mapping.kind not in REGISTERED_KINDS or item.quarantined is not None:
+        return None
+    definition = item.definition
+    properties = stamps(
+        lineage, item.global_id, mapping.fingerprint, mapping.definition_hash, mapping.comment_hash
+    )
+    return DesiredName(
+        identity=mapping.identity,
+        name=definition.item_name,
+        kind=mapping.kind,
+        item_id=mapping.item_id,
+        global_id=item.global_id,
+        uses=item.uses,
+        location=item.shard if mapping.kind == "table" else None,
+        view=view_spec(definition, properties) if mapping.kind == "view" else None,
+        function=function_spec(definition, properties) if mapping.kind == "function" else None,
+    )
+
+
+def desired_world(state: State) -> dict[Identity, DesiredName]:
+    """All names that the committed state calls for, by identity."""
+    world: dict[Identity, DesiredName] = {}
+    for mapping in state.mappings.values():
+        name = desired_name(state.lineage, mapping, state.items[mapping.item_id])
+        if name is not None:
+            world[name.identity] = name
+    return world
+
+
+def desired_names_only(state: State) -> set[tuple[str, str]]:
+    """The folded names of all relations: enough to see that nothing is missing, without decoding."""
+    return {
+        (mapping.schema.lower(), mapping.name.lower())
+        for mapping in state.mappings.values()
+        if mapping.kind in {"table", "view"}
+    }

@@ -1,0 +1,414 @@
+"""Builds what the new state needs beside the old one, before anything is committed.
+
+Order (DESIGN section 6): prove views and names; record the intent; create and fill new shards;
+seal the old ones; copy what was appended meanwhile; count. A crash leaves what the intent names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from catalog_migrate.catalog.records import IntentRecord, SealedShard, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    EngineFailure,
+    MigrationBlocked,
+    PrepareFailed,
+)
+from catalog_migrate.model.names import Identity, ItemName, namespace_of
+from catalog_migrate.model.objects import Column
+from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.reconciler.actions import is_ours
+from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
+from catalog_migrate.reconciler.work import Progress, Work, shard_path
+
+SEAL_CONFLICT = "SEAL_CONFLICT"
+SEAL_ATTEMPTS = 50
+"""A writer that appends without pause can win this many races for the next version in a row."""
+
+Populate = Callable[[str, str], None]
+"""``populate(table_name, target_path)``: fill a derived table's new shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewShard:
+    """A shard that a prepare built: whose it is, where, and where its rows came from."""
+
+    target: Target
+    path: str
+    source: str | None = None
+    source_version: int | None = None
+    version: int | None = None
+    rows: int = 0
+    unfilled: bool = False
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Everything the commit names: new shards by identity and the seals on replaced ones."""
+
+    shards: dict[Identity, NewShard] = field(default_factory=dict)
+    sealed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Rows that were copied."""
+        return sum(shard.rows for shard in self.shards.values())
+
+
+def bind_requests(migration: Migration) -> list[BindRequest]:
+    """What Spark's analyser must prove: every new or changed view and every dependent."""
+    by_identity = {target.identity: target for target in migration.targets}
+    functions = {
+        identity: function_spec(target.definition, {})
+        for identity, target in by_identity.items()
+        if target.definition.kind == "function"
+    }
+    requests = []
+    for target in migration.targets:
+        definition = target.definition
+        if definition.kind != "view" or target.action is None or definition.sql is None:
+            continue
+        parents: dict[ItemName, tuple[Column, ...]] = {}
+        called: dict[Identity, FunctionSpec] = {}
+        _collect(target, by_identity, functions, parents, called)
+        view: ViewSpec = view_spec(definition, {})
+        requests.append(BindRequest(view, parents, tuple(called.values())))
+    return requests
+
+
+def _collect(
+    target: Target,
+    by_identity: Mapping[Identity, Target],
+    functions: Mapping[Identity, FunctionSpec],
+    parents: dict[ItemName, tuple[Column, ...]],
+    called: dict[Identity, FunctionSpec],
+) -> None:
+    for use in target.uses:
+        if use in functions:
+            if use not in called:
+                # what a function calls comes before it
+                _collect(by_identity[use], by_identity, functions, parents, called)
+                called[use] = functions[use]
+        elif use in by_identity and by_identity[use].definition.columns:
+            parent = by_identity[use].definition
+            parents[parent.item_name] = parent.columns
+
+
+def bind(work: Work, migration: Migration) -> list[BindResult]:
+    """Prove all views of a migration; writes nothing."""
+    requests = bind_requests(migration)
+    if not requests:
+        return []
+    work.on_progress(Progress("bind", 0, len(requests)))
+    with work.kept_alive():
+        results = list(work.retrying(lambda: work.engine.bind(requests)))
+    work.on_progress(Progress("bind", len(requests), len(requests)))
+    return results
+
+
+def blocked_by(plan_results: list[BindResult], migration: Migration) -> Migration:
+    """The migration with the outcome of every proof in its plan; failures block it."""
+    from catalog_migrate.planner.proofs import with_validations
+
+    return with_validations(
+        migration, [(str(result.name), result.reason) for result in plan_results]
+    )
+
+
+def foreign_names(work: Work, state: State, migration: Migration) -> list[tuple[str, str]]:
+    """(name, reason) for each name of the new state that something of others holds."""
+    wanted: dict[Identity, Target] = {
+        target.identity: target
+        for target in migration.targets
+        if target.action in {"create", "migrate"}
+    }
+    schemas = sorted({target.definition.schema for target in wanted.values()})
+    found = []
+    for schema in schemas:
+        for registration in work.retrying(lambda schema=schema: work.engine.observe(schema)):  # type: ignore[misc]
+            identity = (namespace_of(registration.kind), *registration.name.folded)
+            if identity in wanted and not is_ours(state, work.warehouse, registration):
+                where = registration.location or "with another definition"
+                found.append(
+                    (str(registration.name), f"a {registration.kind} that is not ours: {where}")
+                )
+    return found
+
+
+def prove(work: Work, state: State, migration: Migration) -> Migration:
+    """Observe the names and bind the views; MigrationBlocked with the plan when a proof fails."""
+    from catalog_migrate.planner.proofs import with_foreign
+
+    migration = with_foreign(migration, foreign_names(work, state, migration))
+    migration = blocked_by(bind(work, migration), migration)
+    if not migration.plan.applyable:
+        raise MigrationBlocked(
+            f"{len(migration.plan.blocked)} decision(s) are missing; nothing was touched",
+            plan=migration.plan,
+            remedy="; ".join(sorted({b.remedy for b in migration.plan.blocked}))[:2000],
+        )
+    return migration
+
+
+def prepare(
+    work: Work, state: State, migration: Migration, *, populate: Populate | None
+) -> Prepared:
+    """Build the new shards and seal the old ones; see the module's docstring for the order.
+
+    Raises PrepareFailed (the old release stays in force and what was begun is undone by
+    :func:`catalog_migrate.reconciler.cleanup.abandon`).
+    """
+    for target in migration.targets:
+        if target.action is not None and target.definition.kind == "view":
+            if target.definition.sql is None:
+                raise PrepareFailed(
+                    f"{target.definition.key} has no SQL, so it can be planned but not applied",
+                    remedy="add its `sql` to the manifest",
+                )
+    shards = _new_shards(work, state, migration)
+    doomed = _doomed(state, migration, shards)
+    prepared = Prepared()
+    if not shards and not doomed:
+        return prepared
+    _declare(work, migration, shards)
+    _build(work, shards, prepared, populate)
+    _seal(work, migration, shards, doomed, prepared)
+    return prepared
+
+
+def _new_shards(work: Work, state: State, migration: Migration) -> list[NewShard]:
+    shards = []
+    for target in migration.targets:
+        if target.definition.kind != "table" or target.contents in {"keep", "evolve"}:
+            continue
+        if target.action is None:
+            continue
+        path = shard_path(target.definition.schema, target.definition.name, work.token())
+        source = None
+        if target.contents == "copy":
+            source = state.items[target.item_id].shard
+        shards.append(NewShard(target, path, source))
+    return shards
+
+
+def _doomed(state: State, migration: Migration, shards: list[NewShard]) -> dict[str, NewShard | None]:
+    """Old shards that the commit will retire, with the copy (if any) that follows them."""
+    doomed: dict[str, NewShard | None] = {
+        shard.source: shard for shard in shards if shard.source is not None
+    }
+    for text in _removed_shards(state, migration):
+        doomed.setdefault(text, None)
+    return doomed
+
+
+def _removed_shards(state: State, migration: Migration) -> list[str]:
+    from catalog_migrate.catalog.records import identity_text
+
+    paths = []
+    for identity in migration.removed:
+        mapping = state.mappings.get(identity_text(identity))
+        if mapping is not None and mapping.kind == "table":
+            path = state.items[mapping.item_id].shard
+            if path is not None:
+                paths.append(path)
+    return paths
+
+
+def _declare(work: Work, migration: Migration, shards: list[NewShard]) -> None:
+    """Commit the intent: from here on a crash leaves only what it names."""
+    plan = migration.plan
+    record = IntentRecord(
+        epoch=work.epoch,
+        plan_hash=plan.plan_hash,
+        release=plan.target.release,
+        paths=tuple(shard.path for shard in shards),
+    )
+
+    def decide(_: State) -> Changes:
+        changes = Changes()
+        changes.put("intent", str(work.epoch), record)
+        for shard in shards:
+            changes.put(
+                "shard", shard.path,
+                ShardRecord(
+                    item_id=shard.target.item_id, global_id=shard.target.global_id,
+                    state="building", source=shard.source,
+                ),
+            )
+        return changes
+
+    commit(work.log, decide, epoch=work.epoch, kind="intent")
+
+
+def _build(
+    work: Work, shards: list[NewShard], prepared: Prepared, populate: Populate | None
+) -> None:
+    def create(shard: NewShard) -> None:
+        work.engine.create_shard(shard_spec(shard.target.definition, work.absolute(shard.path)))
+
+    work.all(shards, create, phase="create shards")
+    for shard in shards:
+        prepared.shards[shard.target.identity] = shard
+    copies = [shard for shard in shards if shard.source is not None]
+    with work.kept_alive():
+        for shard in work.all(copies, lambda shard: _bulk(work, shard), phase="copy rows"):
+            prepared.shards[shard.target.identity] = shard
+    derived = [shard for shard in shards if shard.target.contents == "derived"
+               or (shard.target.definition.is_derived and shard.source is None)]
+    for number, shard in enumerate(derived, start=1):
+        prepared.shards[shard.target.identity] = fill(work, shard, populate)
+        work.on_progress(
+            Progress("populate", number, len(derived), str(shard.target.definition.item_name))
+        )
+
+
+def fill(work: Work, shard: NewShard, populate: Populate | None) -> NewShard:
+    """Let the application fill a derived table's shard; without a callback it stays empty."""
+    name = str(shard.target.definition.item_name)
+    if populate is None:
+        return _with(shard, unfilled=True)
+    try:
+        with work.kept_alive():
+            populate(name, work.absolute(shard.path))
+    except CatalogMigrateError:
+        raise
+    except Exception as error:
+        raise PrepareFailed(
+            f"populate failed for {name}: {type(error).__name__}: {error}",
+            remedy="mend the callback and start again; the old release is still in force",
+        ) from error
+    work.ensure()
+    return _with(shard, version=work.engine.shard_version(work.absolute(shard.path)))
+
+
+def _with(shard: NewShard, **changes: object) -> NewShard:
+    from dataclasses import replace
+
+    return replace(shard, **changes)  # type: ignore[arg-type]
+
+
+def _bulk(work: Work, shard: NewShard) -> NewShard:
+    source = work.absolute(shard.source or "")
+    target = work.absolute(shard.path)
+    version = work.engine.shard_version(source)
+    if version is None:
+        raise PrepareFailed(
+            f"the shard of {shard.target.definition.item_name} is gone: {shard.source}",
+            remedy="restore the directory, or drop the table with --approve",
+        )
+    # a retry after an unknown outcome must not double rows: the target is private, so empty it
+    if work.engine.shard_size(target)[0] != 0:
+        work.engine.truncate_shard(target)
+    copied = work.engine.copy_rows(source, version, target, shard.target.projection)
+    return _with(shard, source_version=version, version=copied.version, rows=copied.rows)
+
+
+def _seal(
+    work: Work,
+    migration: Migration,
+    shards: list[NewShard],
+    doomed: Mapping[str, NewShard | None],
+    prepared: Prepared,
+) -> None:
+    """Seal every doomed shard, copy the tails, verify the counts."""
+    pending = dict(doomed)
+    for _ in range(SEAL_ATTEMPTS):
+        if not pending:
+            return
+        follows = _declare_seals(work, migration, shards, list(pending))
+        lost: dict[str, NewShard | None] = {}
+        for path in list(pending):
+            try:
+                work.ensure()
+                sealed = work.engine.seal(work.absolute(path), follows=follows[path])
+            except EngineFailure as error:
+                if error.condition != SEAL_CONFLICT:
+                    raise
+                lost[path] = pending[path]  # a writer took the version: seal after its commit
+                continue
+            prepared.sealed[path] = sealed
+            shard = pending[path]
+            if shard is not None:
+                current = prepared.shards[shard.target.identity]
+                prepared.shards[shard.target.identity] = _tail(work, current, follows[path], sealed)
+        pending = lost
+        work.on_progress(
+            Progress("seal", len(doomed) - len(pending), len(doomed))
+        )
+    raise PrepareFailed(
+        "a writer appends so often that its table could not be sealed: " + ", ".join(pending),
+        remedy="pause the writer and start again; nothing was changed",
+    )
+
+
+def _declare_seals(
+    work: Work, migration: Migration, shards: list[NewShard], paths: list[str]
+) -> dict[str, int]:
+    """Record in the intent what each seal will change, before it is made."""
+    follows: dict[str, int] = {}
+    seals: dict[str, SealedShard] = {}
+    for path in paths:
+        location = work.absolute(path)
+        version = work.engine.shard_version(location)
+        if version is None:
+            raise PrepareFailed(
+                f"the shard {path} is gone",
+                remedy="restore the directory and start again",
+            )
+        follows[path] = version
+        seals[path] = SealedShard(
+            path=path, follows=version, properties=dict(work.engine.seal_properties(location))
+        )
+
+    def decide(state: State) -> Changes:
+        key = str(work.epoch)
+        old = state.intents.get(key)
+        earlier = {seal.path: seal for seal in old.seals} if old is not None else {}
+        changes = Changes()
+        changes.put(
+            "intent", key,
+            IntentRecord(
+                epoch=work.epoch,
+                plan_hash=migration.plan.plan_hash,
+                release=migration.plan.target.release,
+                paths=tuple(shard.path for shard in shards),
+                seals=tuple({**earlier, **seals}.values()),
+            ),
+        )
+        return changes
+
+    commit(work.log, decide, epoch=work.epoch, kind="intent")
+    return follows
+
+
+def _tail(work: Work, shard: NewShard, upto: int, sealed: int) -> NewShard:
+    source = work.absolute(shard.source or "")
+    target = work.absolute(shard.path)
+    after = shard.source_version if shard.source_version is not None else -1
+    if upto > after:
+        tail = work.engine.copy_tail(source, after, upto, target, shard.target.projection)
+        if tail is None:  # rows were changed or removed meanwhile: the bulk copy is no base
+            work.engine.truncate_shard(target)
+            copied = work.engine.copy_rows(source, upto, target, shard.target.projection)
+            shard = _with(shard, rows=copied.rows, version=copied.version)
+        else:
+            shard = _with(shard, rows=shard.rows + tail.rows, version=tail.version)
+    version = work.engine.shard_version(target)
+    expected = work.engine.count_rows(source, upto)
+    found = work.engine.count_rows(target, version if version is not None else 0)
+    if expected != found:
+        raise PrepareFailed(
+            f"{shard.target.definition.item_name}: {expected} rows were to be copied,"
+            f" {found} arrived",
+            remedy="start again; the old release is still in force",
+        )
+    return _with(shard, source_version=sealed, version=version, rows=found)
+
+
+__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "bind", "prepare", "prove"]

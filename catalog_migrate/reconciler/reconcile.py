@@ -1,0 +1,274 @@
+"""Drives the world to the committed state: level-triggered, idempotent, safe to kill anywhere.
+
+*Shared* work (shards, tombstones, retirement, names of a metastore) is done under the lease;
+*local* work (names of a per-session catalog) by every process for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.port import Registration
+from catalog_migrate.errors import EngineFailure, LeaseHeld, LeaseLost, NotReconciled
+from catalog_migrate.reconciler.actions import Actions, decide
+from catalog_migrate.reconciler.cleanup import expired
+from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.reconciler.desired import (
+    DesiredName,
+    desired_names_only,
+    desired_world,
+    shard_spec,
+)
+from catalog_migrate.reconciler.work import Progress, Work, wave_count
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailure:
+    """One step that failed: what, on which name, Spark's error class, how often it was tried."""
+
+    step: str
+    name: str
+    reason: str
+    condition: str | None = None
+    attempts: int = 1
+
+    def __str__(self) -> str:
+        condition = f" [{self.condition}]" if self.condition else ""
+        return f"{self.step} {self.name}{condition} after {self.attempts} attempt(s): {self.reason}"
+
+
+def shared_pending(state: State, *, now: float | None = None, retention: float = 0.0) -> list[str]:
+    """What shared work the committed state still calls for, in words; empty when there is none."""
+    pending = [f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values()]
+    pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
+    pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
+    pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
+                if o.state in {"pending", "failed"}]
+    if now is not None:
+        pending += [f"removal of {path}" for path, _ in expired(state, now, retention)]
+    return pending
+
+
+def observe(work: Work, state: State) -> list[Registration]:
+    """Everything that stands under a schema that this catalog has ever used."""
+    schemas = schemas_of(state)
+    found: list[Registration] = []
+    for _, result in work.each(schemas, work.engine.observe):
+        if isinstance(result, Exception):
+            raise result
+        found.extend(result)
+    return found
+
+
+def schemas_of(state: State) -> list[str]:
+    """Schemas of all living names, tombstones and shards ever handed out, folded once."""
+    names = {m.schema.lower(): m.schema for m in state.mappings.values()}
+    for tombstone in state.tombstones:
+        names.setdefault(tombstone.schema.lower(), tombstone.schema)
+    for shard in state.shards:
+        schema = shard.split("/", 1)[0]
+        if "=" not in schema:
+            names.setdefault(schema.lower(), schema)
+    return sorted(names.values())
+
+
+def names_complete(work: Work, state: State) -> bool:
+    """Whether every committed relation has a name: the cheap look of a start on a metastore."""
+    wanted = desired_names_only(state)
+    schemas = {mapping.schema for mapping in state.mappings.values()}
+    standing: set[tuple[str, str]] = set()
+    for schema in schemas:
+        standing.update(name.folded for name in work.engine.names(schema))
+    return wanted <= standing
+
+
+def compare(work: Work, state: State) -> Actions:
+    """The difference between the committed state and the world, read afresh."""
+    return decide(state, desired_world(state), observe(work, state), work.warehouse)
+
+
+def reconcile_names(work: Work, state: State) -> int:
+    """Bring names in line; returns how many steps were taken.
+
+    Steps that fail do not stop the others; what depends on them is left for the next run. Raises
+    NotReconciled with all failures.
+    """
+    actions = compare(work, state)
+    failures = [
+        StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
+        for r in actions.foreign
+    ]
+    steps = _drop(work, actions, failures)
+    steps += _create(work, actions, failures)
+    if failures:
+        raise NotReconciled(
+            f"committed, but {len(failures)} step(s) could not be taken: {failures[0]}",
+            failures=failures,
+            remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+        )
+    return steps
+
+
+def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
+    total = wave_count(actions.drops)
+    done = 0
+    for wave in actions.drops:
+        for registration, result in work.each(wave, work.engine.drop):
+            done += 1
+            work.on_progress(Progress("drop", done, total, str(registration.name)))
+            if isinstance(result, Exception):
+                failures.append(_failure("drop", str(registration.name), result))
+    return done
+
+
+def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
+    total = wave_count(actions.waves)
+    done = 0
+    for schema in sorted({name.name.schema for wave in actions.waves for name in wave}):
+        work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
+    failed: set[str] = set()
+    for wave in actions.waves:
+        ready = [name for name in wave if not failed.intersection(name.uses)]
+        failed.update(name.item_id for name in wave if failed.intersection(name.uses))
+        for name, result in work.each(ready, lambda name: _put(work, name)):
+            done += 1
+            work.on_progress(Progress("create", done, total, str(name.name)))
+            if isinstance(result, Exception):
+                failed.add(name.item_id)
+                failures.append(_failure("create", str(name.name), result))
+    return done
+
+
+def _put(work: Work, name: DesiredName) -> None:
+    if name.view is not None:
+        work.engine.create_view(name.view)
+    elif name.function is not None:
+        work.engine.create_function(name.function)
+    elif name.location is not None:
+        work.engine.register_table(name.name, work.absolute(name.location))
+
+
+def _failure(step: str, name: str, error: Exception) -> StepFailure:
+    if isinstance(error, LeaseLost | LeaseHeld):
+        raise error
+    if isinstance(error, EngineFailure):
+        return StepFailure(
+            step, name, error.message, error.condition, int(error.data.get("attempts", 1))
+        )
+    raise error
+
+
+def finish_shared(work: Work, state: State) -> State:
+    """Finish pending shared work from the catalog alone, under the lease; idempotent.
+
+    Evolves shards, brings a metastore's names in line, then clears tombstones and flags in one
+    commit. Raises NotReconciled (recorded for ``status``) when a step keeps failing.
+    """
+    try:
+        evolved = _evolve(work, state)
+        if work.engine.persistent_names:
+            reconcile_names(work, state)
+    except NotReconciled as error:
+        record_failure(work, error)
+        raise
+    removed = _remove_expired(work, state)
+    cleared = tuple(
+        f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
+    )
+
+    def changes_for(current: State) -> Changes | None:
+        changes = Changes()
+        for key in cleared:
+            if key in current.tombstone_rows:
+                changes.delete("tombstone", key)
+        for path in evolved:
+            changes.put("shard", path, _replace(current.shards[path], evolve=False))
+        for path in removed:
+            changes.put("shard", path, _replace(current.shards[path], state="gone"))
+        if RECONCILE in current.operations:
+            changes.delete("operation", RECONCILE)
+        return changes
+
+    if not (cleared or evolved or removed or RECONCILE in state.operations):
+        return state
+    return commit(work.log, changes_for, epoch=work.epoch, kind="reconcile")
+
+
+def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
+    return msgspec.structs.replace(record, **changes)
+
+
+def _evolve(work: Work, state: State) -> list[str]:
+    pending = [
+        (path, state.items[record.item_id])
+        for path, record in sorted(state.shards.items())
+        if record.evolve and record.item_id in state.items
+    ]
+    failures: list[StepFailure] = []
+    evolved = []
+    for number, ((path, item), result) in enumerate(
+        work.each(
+            pending,
+            lambda pair: work.engine.evolve(
+                work.absolute(pair[0]),
+                pair[1].definition.columns,
+                shard_spec(pair[1].definition, work.absolute(pair[0])),
+            ),
+        ),
+        start=1,
+    ):
+        name = str(item.definition.item_name)
+        work.on_progress(Progress("evolve", number, len(pending), name))
+        if isinstance(result, Exception):
+            failures.append(_failure("evolve", name, result))
+        else:
+            evolved.append(path)
+    if failures:
+        raise NotReconciled(
+            f"committed, but {len(failures)} table(s) could not be changed: {failures[0]}",
+            failures=failures,
+            remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+        )
+    return evolved
+
+
+def _remove_expired(work: Work, state: State) -> list[str]:
+    removed = []
+    for path, _ in expired(state, work.clock.wall(), work.retention):
+        work.retrying(lambda path=path: work.engine.delete_shard_data(work.absolute(path)))  # type: ignore[misc]
+        removed.append(path)
+    return removed
+
+
+def record_failure(work: Work, error: NotReconciled) -> None:
+    """Write the failing step into the catalog, so that ``status`` can name it without Spark."""
+    failures: Iterable[StepFailure] = error.failures
+    first = next(iter(failures), None)
+    if first is None:
+        return
+    record = OperationRecord(
+        kind="reconcile",
+        state="failed",
+        detail={
+            "step": f"{first.step} {first.name}",
+            "condition": first.condition or "",
+            "reason": first.reason[:1000],
+            "attempts": str(first.attempts),
+            "failures": str(len(error.failures)),
+        },
+    )
+
+    def decide_row(_: State) -> Changes:
+        changes = Changes()
+        changes.put("operation", RECONCILE, record)
+        return changes
+
+    commit(work.log, decide_row, epoch=work.lease.epoch if work.lease else None, kind="reconcile")
+
+

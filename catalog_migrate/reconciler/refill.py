@@ -1,0 +1,107 @@
+"""Fills derived tables that an earlier start left empty because it had no populate callback."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.records import IntentRecord, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import PrepareFailed
+from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.desired import shard_spec
+from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.reconciler.reconcile import finish_shared
+from catalog_migrate.reconciler.work import Progress, Work, shard_path
+
+
+def unfilled(state: State) -> tuple[str, ...]:
+    """Names of the living derived tables that nobody has populated yet, sorted."""
+    return tuple(
+        sorted(
+            str(item.definition.item_name)
+            for item in state.items.values()
+            if item.shard is not None
+            and state.shards[item.shard].unfilled
+        )
+    )
+
+
+def refill(work: Work, state: State, populate: Populate) -> State:
+    """Fill each unfilled table into a *new* shard and put those in force in one commit.
+
+    Each attempt uses shards of its own, so that a callback killed half-way leaves no rows behind.
+    """
+    pending = [
+        (item_id, item) for item_id, item in sorted(state.items.items())
+        if item.shard is not None and state.shards[item.shard].unfilled
+    ]
+    paths = {
+        item_id: shard_path(item.definition.schema, item.definition.name, work.token())
+        for item_id, item in pending
+    }
+
+    def declare(_: State) -> Changes:
+        changes = Changes()
+        changes.put(
+            "intent", str(work.epoch),
+            IntentRecord(epoch=work.epoch, plan_hash="", release="refill",
+                         paths=tuple(paths.values())),
+        )
+        for item_id, item in pending:
+            changes.put(
+                "shard", paths[item_id],
+                ShardRecord(item_id=item_id, global_id=item.global_id, state="building"),
+            )
+        return changes
+
+    commit(work.log, declare, epoch=work.epoch, kind="intent")
+    versions: dict[str, int | None] = {}
+    try:
+        for number, (item_id, item) in enumerate(pending, start=1):
+            location = work.absolute(paths[item_id])
+            name = str(item.definition.item_name)
+            work.engine.create_shard(shard_spec(item.definition, location))
+            with work.kept_alive():
+                populate(name, location)
+            work.ensure()
+            versions[item_id] = work.engine.shard_version(location)
+            work.on_progress(Progress("populate", number, len(pending), name))
+    except Exception as error:
+        from catalog_migrate.catalog.store import read_state
+
+        cleanup.abandon(work, read_state(work.log))
+        raise PrepareFailed(
+            f"populate failed: {type(error).__name__}: {error}",
+            remedy="mend the callback and start again; the tables stay as they were",
+        ) from error
+    now = int(work.clock.wall())
+
+    def decide(current: State) -> Changes:
+        changes = Changes()
+        changes.raise_serial()
+        for item_id, _ in pending:
+            item = current.items[item_id]
+            if item.shard is None:
+                continue
+            old = current.shards[item.shard]
+            changes.put("item", item_id, msgspec.structs.replace(item, shard=paths[item_id]))
+            changes.put(
+                "shard", paths[item_id],
+                ShardRecord(item_id=item_id, global_id=item.global_id, state="live",
+                            version=versions[item_id]),
+            )
+            changes.put(
+                "shard", item.shard,
+                msgspec.structs.replace(old, state="retired", evolve=False, retired_at=now,
+                                        retired_serial=current.serial + 1),
+            )
+        changes.delete("intent", str(work.epoch))
+        return changes
+
+    state = commit(work.log, decide, epoch=work.epoch, kind="refill")
+    if work.engine.persistent_names:
+        from catalog_migrate.reconciler.reconcile import reconcile_names
+
+        reconcile_names(work, state)
+    return finish_shared(work, state)

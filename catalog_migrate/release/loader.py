@@ -1,0 +1,186 @@
+"""Reading a release: a directory of SQL files or a manifest, into one resolved :class:`Release`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.release.manifest import (
+    UNREADABLE,
+    decode_manifest,
+    encode_manifest,
+    hash_of,
+)
+from catalog_migrate.release.release import Place, Release
+from catalog_migrate.release.validation import Declared, Resolved, resolve
+from catalog_migrate.sql.statements import Statement, parse
+
+BAD_SETTINGS = "CM0113"
+_SETTINGS = ("name", "default_schema")
+_REMEDY = "name a directory of *.sql files or a manifest (*.json)"
+
+
+def load_release(
+    path: str | os.PathLike[str], *, name: str | None = None, default_schema: str | None = None,
+    contracts: bool = True,
+) -> Release:
+    """Load a release from a directory of ``*.sql`` (nested at will), one SQL file or a manifest.
+
+    ``name`` and ``default_schema`` stand above what the release itself says. ``contracts=False``
+    lets views without a typed column list pass, for ``release compile``. Raises InvalidRelease
+    with every problem found, UnsupportedFormat for a manifest of a newer major version.
+    """
+    source = Path(path)
+    try:
+        if source.is_dir():
+            return _load_directory(source, name, default_schema, contracts)
+        data = source.read_bytes()
+    except OSError as error:
+        raise InvalidRelease(
+            f"release {os.fspath(path)} cannot be read: {error.strerror or error}", remedy=_REMEDY
+        ) from error
+    if source.suffix.lower() == ".sql":
+        text = _decode(data, str(source))
+        return load_texts(
+            [(str(source), text)], name=name or source.stem, default_schema=default_schema,
+            contracts=contracts,
+        )
+    return load_manifest(
+        data, file=str(source), name=name, default_schema=default_schema, contracts=contracts
+    )
+
+
+def load_manifest(
+    data: bytes, *, file: str | None = None, name: str | None = None,
+    default_schema: str | None = None, contracts: bool = True,
+) -> Release:
+    """A release from the bytes of a manifest; see :func:`load_release`."""
+    manifest = decode_manifest(data, file=file)
+    place = Place(file)
+    title = name or manifest.release
+    resolved = resolve(
+        [Declared(definition, place, {}, place) for definition in manifest.objects],
+        default_schema=default_schema or manifest.default_schema, contracts=contracts,
+    )
+    _refuse(title, resolved.problems)
+    return Release(title, resolved.objects, hash_of(data), resolved.uses, {})
+
+
+def load_texts(
+    texts: Iterable[tuple[str, str]], *, name: str, default_schema: str | None = None,
+    contracts: bool = True,
+) -> Release:
+    """A release from (file name, SQL text) pairs; see :func:`load_release`."""
+    declared: list[Declared] = []
+    problems: list[Problem] = []
+    for file, text in texts:
+        parsed = parse(text, file=file, default_schema=default_schema)
+        declared.extend(_declared(statement, file) for statement in parsed.statements)
+        problems.extend(parsed.problems)
+    if declared or not problems:
+        resolved = resolve(declared, default_schema=default_schema, contracts=contracts)
+        problems.extend(resolved.problems)
+    else:
+        resolved = Resolved((), {}, problems)
+    _refuse(name, problems)
+    objects = resolved.objects
+    return Release(
+        name, objects, hash_of(encode_manifest(name, objects, pretty=False)), resolved.uses,
+        {entry.definition.identity: entry.place for entry in declared},
+    )
+
+
+def _load_directory(
+    directory: Path, name: str | None, default_schema: str | None, contracts: bool
+) -> Release:
+    settings = _settings(directory / "release.toml")
+    title = name or settings.get("name") or directory.resolve().name
+    files = sorted(
+        path for path in directory.rglob("*.sql")
+        if not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
+    if not files:
+        raise InvalidRelease(f"release {directory} holds no *.sql file", remedy=_REMEDY)
+    texts = [
+        (path.relative_to(directory).as_posix(), _decode(path.read_bytes(), str(path)))
+        for path in files
+    ]
+    return load_texts(
+        texts, name=title, default_schema=default_schema or settings.get("default_schema"),
+        contracts=contracts,
+    )
+
+
+def _decode(data: bytes, file: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidRelease(
+            f"{file} cannot be read",
+            problems=[
+                Problem(UNREADABLE, "not UTF-8", file=file, line=line, remedy="save it as UTF-8")
+            ],
+        ) from error
+
+
+def _settings(path: Path) -> dict[str, str]:
+    """The keys of ``release.toml``; empty when there is none."""
+    if not path.is_file():
+        return {}
+    # the standard library has it from 3.11 on, before that the package of the same interface
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        values = toml.loads(_decode(path.read_bytes(), str(path)))
+    except ValueError as error:
+        raise InvalidRelease(
+            f"{path} cannot be read", problems=[Problem(BAD_SETTINGS, str(error), file=str(path))]
+        ) from error
+    problems: list[Problem] = []
+    known: dict[str, str] = {}
+    for key, value in values.items():
+        if key not in _SETTINGS:
+            near = difflib.get_close_matches(key, _SETTINGS, 1)
+            remedy = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(_SETTINGS)
+            problems.append(
+                Problem(BAD_SETTINGS, f"unknown key {key}", file=str(path), text=key, remedy=remedy)
+            )
+        elif not isinstance(value, str) or not value:
+            problems.append(
+                Problem(
+                    BAD_SETTINGS, f"{key} is not a text", file=str(path), text=f"{key} = {value!r}",
+                    remedy=f'write {key} = "..."',
+                )
+            )
+        else:
+            known[key] = value
+    if problems:
+        raise InvalidRelease(f"{path} cannot be used", problems=problems)
+    return known
+
+
+def _declared(statement: Statement, file: str) -> Declared:
+    return Declared(
+        statement.definition,
+        Place(file, statement.line, statement.column),
+        {name: Place(file, line, column) for name, (line, column) in statement.columns.items()},
+        Place(file, *statement.text),
+    )
+
+
+def _refuse(name: str, problems: list[Problem]) -> None:
+    """Raise InvalidRelease with all problems in the order of files and lines, if there are any."""
+    if not problems:
+        return
+    ordered = sorted(
+        problems,
+        key=lambda problem: (problem.file or "", problem.line or 0, problem.column or 0,
+                             problem.code, problem.message),
+    )
+    count = f"{len(ordered)} problems" if len(ordered) > 1 else "1 problem"
+    raise InvalidRelease(f"release {name} has {count}", problems=ordered)

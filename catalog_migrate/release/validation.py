@@ -1,0 +1,511 @@
+"""From declared objects to a valid release: types, names and decisions checked, all errors at once.
+
+The path of a compiled manifest (canonical types, ``depends_on`` present) touches every column once
+and imports nothing; texts are tokenised only for objects that do not say what they depend on.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from catalog_migrate.errors import InvalidName, Problem, UnknownType
+from catalog_migrate.model.names import Identity, parse_reference, quote_part
+from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
+from catalog_migrate.model.types import canonical_type
+from catalog_migrate.release.decisions import decision_problems
+from catalog_migrate.release.release import Place
+from catalog_migrate.sql.references import Occurrence, occurrences, splice, type_names
+from catalog_migrate.sql.select_list import count_select_items
+from catalog_migrate.sql.tokens import tokenise
+
+DUPLICATE_OBJECT = "CM0102"
+DUPLICATE_COLUMN = "CM0103"
+UNKNOWN_REFERENCE = "CM0104"
+CONTRACT_ARITY = "CM0105"
+NO_CONTRACT = "CM0107"
+NO_SCHEMA = "CM0109"
+UNKNOWN_KIND = "CM0111"
+EMPTY = "CM0112"
+UNKNOWN_TYPE = UnknownType.code
+CYCLE = "CM0130"
+
+_TYPE_WORDS = (
+    "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING",
+    "CHAR", "VARCHAR", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT", "ARRAY", "MAP",
+    "STRUCT", "INTERVAL",
+)
+
+
+class Declared(NamedTuple):
+    """One object as declared and where: its name, its columns, its query or body."""
+
+    definition: ObjectDefinition
+    place: Place = Place()
+    columns: Mapping[str, Place] = {}
+    text: Place = Place()
+
+
+class Resolved(NamedTuple):
+    """What :func:`resolve` finds; ``objects`` and ``uses`` are of use only without problems."""
+
+    objects: tuple[ObjectDefinition, ...]
+    uses: dict[Identity, tuple[Identity, ...]]
+    problems: list[Problem]
+
+
+def resolve(
+    declared: Sequence[Declared], *, default_schema: str | None = None, contracts: bool = True
+) -> Resolved:
+    """Resolve names and types of a whole release and find everything that is wrong with it.
+
+    ``contracts``: whether a view without a typed column list is a problem (it is not for
+    ``release compile``, which is what fills it in).
+    """
+    resolver = _Resolver(declared, default_schema, contracts)
+    objects: list[ObjectDefinition] = []
+    uses: dict[Identity, tuple[Identity, ...]] = {}
+    for entry in declared:
+        definition, used = resolver.object(entry)
+        objects.append(definition)
+        uses[definition.identity] = used
+    if not declared:
+        resolver.problems.append(
+            Problem(EMPTY, "the release declares nothing", remedy="add a CREATE statement")
+        )
+    acyclic = dict(uses)
+    while path := find_cycle(acyclic):
+        # every circle is worth a line: cut this one and look for the next
+        acyclic[path[0]] = tuple(used for used in acyclic[path[0]] if used != path[1])
+        names = [str(resolver.found[identity].definition.key) for identity in path]
+        resolver.report(
+            resolver.found[path[0]].place, CYCLE, "objects use each other: " + " -> ".join(names),
+            remedy="break the circle: one of them must not read the next",
+        )
+    return Resolved(tuple(objects), uses, resolver.problems)
+
+
+def find_cycle(uses: Mapping[Identity, Iterable[Identity]]) -> list[Identity]:
+    """A circle of uses as a path that starts and ends with the same identity, else empty.
+
+    Iterative, so that depth does not matter; without a library, so that it costs nothing.
+    """
+    done: set[Identity] = set()
+    for root in uses:
+        if root in done:
+            continue
+        trail = [root]
+        on_trail = {root}
+        pending = [iter(uses[root])]
+        while pending:
+            for node in pending[-1]:
+                if node in on_trail:
+                    circle = trail[trail.index(node) :]
+                    start = circle.index(min(circle))
+                    circle = circle[start:] + circle[:start]
+                    return [*circle, circle[0]]
+                if node not in done and node in uses:
+                    trail.append(node)
+                    on_trail.add(node)
+                    pending.append(iter(uses[node]))
+                    break
+            else:
+                pending.pop()
+                node = trail.pop()
+                on_trail.discard(node)
+                done.add(node)
+    return []
+
+
+class _Resolver:
+    """State of one resolution: what exists, what was already looked up, what is wrong."""
+
+    def __init__(
+        self, declared: Sequence[Declared], default_schema: str | None, contracts: bool
+    ) -> None:
+        self.problems: list[Problem] = []
+        self.contracts = contracts
+        self.default = default_schema.lower() if default_schema else None
+        self.found: dict[Identity, Declared] = {}
+        self.schemas: set[str] = set()
+        self.references: dict[str, Identity | None] = {}
+        self.types: dict[str, tuple[str | None, frozenset[Identity]]] = {}
+        self.expanded: dict[Identity, str | None] = {}
+        self.decided = False  # whether the object at hand takes decisions that need a look
+        for entry in declared:
+            self.add(entry)
+        self.has_types = any(identity[0] == "type" for identity in self.found)
+
+    def add(self, entry: Declared) -> None:
+        definition = entry.definition
+        identity = definition.identity
+        self.schemas.add(identity[1])
+        if definition.kind not in KIND_RANK:
+            near = difflib.get_close_matches(definition.kind, KIND_RANK, 1)
+            self.report(
+                entry.place, UNKNOWN_KIND,
+                f"{quote_part(definition.schema)}.{quote_part(definition.name)} is of unknown "
+                f"kind {definition.kind!r}",
+                remedy="known kinds: " + ", ".join(KIND_RANK) if not near else f"write {near[0]}",
+            )
+        other = self.found.setdefault(identity, entry)
+        if other is not entry:
+            where = "" if other.place.line is None else (
+                f", first in {other.place.file}:{other.place.line}"
+            )
+            what = f"{definition.key} is declared twice"
+            if other.definition.kind != definition.kind:
+                what += f", as {other.definition.kind} and as {definition.kind}"
+            self.report(
+                entry.place, DUPLICATE_OBJECT, what + where, remedy="keep one, or rename one"
+            )
+
+    def report(
+        self, place: Place, code: str, message: str, *, text: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problems.append(
+            Problem(code, message, place.file, place.line, place.column, text, remedy)
+        )
+
+    # -- one object ----------------------------------------------------------------------------
+
+    def object(self, entry: Declared) -> tuple[ObjectDefinition, tuple[Identity, ...]]:
+        """The resolved definition and what it uses."""
+        definition = entry.definition
+        used: set[Identity] = set()
+        changes: dict[str, Any] = {}
+        self.decided = False
+        columns = self.columns(entry, definition.columns, used)
+        if columns is not None:
+            changes["columns"] = columns
+        if definition.kind == "table":
+            if not definition.columns:
+                self.report(
+                    entry.place, NO_CONTRACT, f"table {definition.key} has no columns",
+                    remedy="list its columns",
+                )
+        elif definition.kind == "view":
+            self.contract(entry)
+        elif definition.kind == "function":
+            self.signature(entry, used, changes)
+        elif definition.kind == "type" and definition.definition is not None:
+            text = self.expand(definition.identity, ())
+            used |= self.type_uses(definition.definition)
+            if text is not None:
+                changes["definition"] = text
+        if self.decided or definition.dropped or definition.contents is not None or (
+            definition.partitioned_by or definition.clustered_by
+        ):
+            self.problems.extend(decision_problems(definition, entry.place, entry.columns))
+        declared = definition.depends_on
+        if declared is None:
+            self.texts(entry, used, changes)
+        else:
+            for name in declared:
+                identity = self.reference(name, entry)
+                if identity is not None:
+                    used.add(identity)
+        if changes:
+            definition = msgspec.structs.replace(definition, **changes)
+        return definition, tuple(sorted(used))
+
+    def columns(
+        self, entry: Declared, columns: tuple[Column, ...], used: set[Identity]
+    ) -> tuple[Column, ...] | None:
+        """The columns with canonical types, None when nothing changed."""
+        types = self.types
+        result: list[Column] | None = None
+        names: set[str] = set()
+        for position, column in enumerate(columns):
+            text = column.type
+            entry_of_type = types.get(text)
+            if entry_of_type is None:
+                entry_of_type = self.type(text, entry, column)
+            canonical, uses = entry_of_type
+            if uses:
+                used |= uses
+            if canonical is not None and canonical != text:
+                if result is None:
+                    result = list(columns)
+                result[position] = msgspec.structs.replace(column, type=canonical)
+            names.add(column.name.lower())
+            if column.renamed_from is not None or column.using is not None:
+                self.decided = True
+        if len(names) != len(columns):
+            self.duplicate_columns(entry, columns)
+        return None if result is None else tuple(result)
+
+    def duplicate_columns(self, entry: Declared, columns: Sequence[Column]) -> None:
+        seen: set[str] = set()
+        for column in columns:
+            folded = column.name.lower()
+            if folded in seen:
+                self.report(
+                    entry.place, DUPLICATE_COLUMN,
+                    f"column {quote_part(column.name)} of {entry.definition.key} stands there "
+                    "twice",
+                    text=column.name, remedy="names compare without case: keep one, or rename one",
+                )
+            seen.add(folded)
+
+    def contract(self, entry: Declared) -> None:
+        """A view needs its typed list, with as many columns as its query selects."""
+        definition = entry.definition
+        if not definition.columns:
+            if self.contracts:
+                self.report(
+                    entry.place, NO_CONTRACT, f"view {definition.key} has no typed column list",
+                    remedy="write the list, or run `catalog-migrate release compile`",
+                )
+            return
+        if definition.sql is None or definition.depends_on is not None:
+            return
+        count = count_select_items(definition.sql)
+        if count is not None and count != len(definition.columns):
+            self.report(
+                entry.text if entry.text.line is not None else entry.place, CONTRACT_ARITY,
+                f"view {definition.key} declares {len(definition.columns)} columns, its query "
+                f"selects {count}",
+                remedy="make the column list and the SELECT list equally long",
+            )
+
+    def signature(
+        self, entry: Declared, used: set[Identity], changes: dict[str, Any]
+    ) -> None:
+        """Canonical types of a function's arguments and of what it returns."""
+        definition = entry.definition
+        arguments = []
+        for argument in definition.arguments:
+            canonical, uses = self.types.get(argument.type) or self.type(argument.type, entry)
+            used |= uses
+            arguments.append(msgspec.structs.replace(argument, type=canonical or argument.type))
+        if tuple(arguments) != definition.arguments:
+            changes["arguments"] = tuple(arguments)
+        if isinstance(definition.returns, str):
+            text = definition.returns
+            canonical, uses = self.types.get(text) or self.type(text, entry)
+            used |= uses
+            if canonical is not None and canonical != text:
+                changes["returns"] = canonical
+        elif definition.returns is not None:
+            columns = self.columns(entry, definition.returns, used)
+            if columns is not None:
+                changes["returns"] = columns
+
+    # -- types ---------------------------------------------------------------------------------
+
+    def type(
+        self, text: str, entry: Declared, column: Column | None = None
+    ) -> tuple[str | None, frozenset[Identity]]:
+        """Canonical text (None when unknown, reported then) and the user types in it; cached."""
+        try:
+            uses = self.type_uses(text) if self.has_types else frozenset()
+            plain = self.expand_text(text, ()) if uses else text
+            if plain is None:
+                return None, uses  # the type's own declaration is reported
+            result = (canonical_type(plain), uses)
+        except UnknownType as error:
+            place = entry.place
+            what = f"{entry.definition.key}"
+            if column is not None:
+                place = entry.columns.get(column.name.lower(), place)
+                what = f"column {quote_part(column.name)} of {entry.definition.key}"
+            self.report(
+                place, UNKNOWN_TYPE, f"{what} has the unknown type {text}", text=text,
+                remedy=self.nearest_type(text, error),
+            )
+            return None, frozenset()
+        self.types[text] = result
+        return result
+
+    def type_uses(self, text: str) -> frozenset[Identity]:
+        return frozenset(
+            identity for name in type_names(text)
+            if (identity := self.user_type(name)) is not None
+        )
+
+    def user_type(self, name: Occurrence) -> Identity | None:
+        if name.name is None:
+            return None
+        schema, bare = name.name
+        identity = ("type", schema or self.default or "", bare)
+        return identity if identity in self.found else None
+
+    def expand_text(self, text: str, path: tuple[Identity, ...]) -> str | None:
+        """``text`` with user types replaced by what they stand for; None when one is unusable."""
+        pieces: list[tuple[int, int, str | None]] = []
+        for name in type_names(text):
+            identity = self.user_type(name)
+            if identity is None:
+                continue
+            expansion = self.expand(identity, path)
+            if expansion is None:
+                return None
+            pieces.append((name.start, name.end, expansion))
+        return splice(text, pieces)
+
+    def expand(self, identity: Identity, path: tuple[Identity, ...]) -> str | None:
+        """The canonical type that a user type stands for; None (reported once) without one."""
+        if identity in path:
+            return None  # a circle, reported as one
+        if identity in self.expanded:
+            return self.expanded[identity]
+        entry = self.found[identity]
+        declared = entry.definition.definition or ""
+        result = None
+        try:
+            text = self.expand_text(declared, (*path, identity))
+            result = None if text is None else canonical_type(text)
+        except UnknownType as error:
+            self.report(
+                entry.place, UNKNOWN_TYPE,
+                f"{entry.definition.key} stands for the unknown type {declared}", text=declared,
+                remedy=self.nearest_type(declared, error),
+            )
+        self.expanded[identity] = result
+        return result
+
+    def nearest_type(self, text: str, error: UnknownType) -> str:
+        own = {
+            f"{entry.definition.schema}.{entry.definition.name}": entry
+            for identity, entry in self.found.items() if identity[0] == "type"
+        }
+        known = {word: word for word in _TYPE_WORDS} | {name.upper(): name for name in own}
+        for name in type_names(text):
+            written = ".".join(name.parts).upper()
+            if written in known:
+                continue
+            near = difflib.get_close_matches(written, known, 1)
+            if near:
+                return f"did you mean {known[near[0]]}?"
+        return error.remedy or "write a Spark type or a type of the release"
+
+    # -- references ----------------------------------------------------------------------------
+
+    def reference(self, text: str, entry: Declared) -> Identity | None:
+        """The identity that an entry of ``depends_on`` names, None when it is outside."""
+        if text in self.references:
+            return self.references[text]
+        try:
+            identity = parse_reference(text, self.default)
+        except InvalidName as error:
+            self.report(
+                entry.place, NO_SCHEMA, f"{entry.definition.key} depends on {error.message}",
+                text=text, remedy=error.remedy,
+            )
+            return None
+        if identity not in self.found:
+            if identity[1] in self.schemas:
+                self.unknown(entry.definition, identity, entry.place, text)
+                return None
+            self.references[text] = None
+            return None
+        self.references[text] = identity
+        return identity
+
+    def unknown(
+        self, definition: ObjectDefinition, identity: Identity, place: Place, text: str
+    ) -> None:
+        kind = "relation" if identity[0] == "relation" else identity[0]
+        names = {
+            f"{schema}.{name}": str(entry.definition.item_name)
+            for (namespace, schema, name), entry in self.found.items()
+            if namespace == identity[0]
+        }
+        near = difflib.get_close_matches(f"{identity[1]}.{identity[2]}", names, 1)
+        self.report(
+            place, UNKNOWN_REFERENCE,
+            f"{definition.key} uses {kind} {quote_part(identity[1])}.{quote_part(identity[2])}, "
+            "which the release does not declare",
+            text=text,
+            remedy=f"did you mean {names[near[0]]}?" if near else f"declare the {kind}",
+        )
+
+    def texts(self, entry: Declared, used: set[Identity], changes: dict[str, Any]) -> None:
+        """Find what the SQL of an object uses and qualify it; fills ``used`` and ``changes``."""
+        definition = entry.definition
+        for key in ("sql", "body"):
+            text = getattr(definition, key)
+            if text is not None:
+                resolved = self.text(text, entry, entry.text, used)
+                if resolved != text:
+                    changes[key] = resolved
+        if definition.kind != "table":
+            return
+        columns = list(changes.get("columns", definition.columns))
+        touched = False
+        for position, column in enumerate(columns):
+            for key in ("using", "default", "generated"):
+                text = getattr(column, key)
+                if text is None:
+                    continue
+                place = entry.columns.get(column.name.lower(), entry.place)
+                resolved = self.text(text, entry, place, used, exact=False)
+                if resolved != text:
+                    columns[position] = msgspec.structs.replace(
+                        columns[position], **{key: resolved}
+                    )
+                    touched = True
+        if touched:
+            changes["columns"] = tuple(columns)
+        checks = tuple(
+            msgspec.structs.replace(
+                check,
+                expression=self.text(check.expression, entry, entry.place, used, exact=False),
+            )
+            for check in definition.checks
+        )
+        if checks != definition.checks:
+            changes["checks"] = checks
+
+    def text(
+        self, text: str, entry: Declared, place: Place, used: set[Identity], *, exact: bool = True
+    ) -> str:
+        """``text`` with the release's names qualified and its types expanded.
+
+        ``exact``: ``place`` is where the text starts, so that a place inside can be computed.
+        """
+        pieces: list[tuple[int, int, str | None]] = []
+        for name in occurrences(tokenise(text)):
+            if name.name is None:
+                continue
+            schema, bare = name.name
+            if schema is None and self.default is None:
+                if name.kind == "relation":
+                    where = _inside(place, text, name.start) if exact else place
+                    self.report(
+                        where, NO_SCHEMA, f"{entry.definition.key} uses {bare} without a schema",
+                        text=text[name.start : name.end],
+                        remedy=f"write schema.{bare}, or set default_schema in release.toml",
+                    )
+                continue
+            identity = (name.kind, schema or self.default or "", bare)
+            known = self.found.get(identity)
+            if known is not None:
+                used.add(identity)
+                if name.kind == "type":
+                    pieces.append((name.start, name.end, self.expand(identity, ())))
+                elif schema is None:
+                    target = known.definition.item_name
+                    pieces.append((
+                        name.start, name.end,
+                        f"{quote_part(target.schema)}.{quote_part(name.parts[-1])}",
+                    ))
+            elif identity[1] in self.schemas and (schema is not None or name.kind == "relation"):
+                where = _inside(place, text, name.start) if exact else place
+                self.unknown(entry.definition, identity, where, text[name.start : name.end])
+        return splice(text, pieces)
+
+
+def _inside(start: Place, text: str, offset: int) -> Place:
+    """The place of an offset in a text that starts at ``start``."""
+    if start.line is None or start.column is None:
+        return start
+    newlines = text.count("\n", 0, offset)
+    if not newlines:
+        return Place(start.file, start.line, start.column + offset)
+    return Place(start.file, start.line + newlines, offset - text.rfind("\n", 0, offset))

@@ -1,0 +1,88 @@
+"""A plan as markdown for a pull request: below GitHub's limit, largest first, the rest counted."""
+
+from __future__ import annotations
+
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.report.outline import Entry, Section, outline
+
+LIMIT = 65_536
+"""Characters a comment may have; a report has fewer."""
+
+_RESERVE = 200
+_DETAILS_SHOWN = 30
+_LINE_LIMIT = 2_000
+
+
+def render(plan: Plan, *, limit: int = LIMIT) -> str:
+    """The report of ``plan`` in fewer than ``limit`` characters.
+
+    Each section gets an even share of what the ones before it left over; what does not fit is
+    counted. ``limit`` is taken as at least 4,000.
+    """
+    report = outline(plan)
+    found = report.verdict
+    head = f"**{found.word}**{_escape(found.line[len(found.word):])}\n\n{_escape(report.route)}\n"
+    left = max(limit, 4_000) - len(head) - 1
+    parts = [head]
+    for number, section in enumerate(report.sections):
+        text = _section(section, left // (len(report.sections) - number))
+        parts.append(text)
+        left -= len(text)
+    return "".join(parts)
+
+
+def _section(section: Section, room: int) -> str:
+    lines = [f"\n### {section.title}\n"]
+    if section.note:
+        lines.append(f"\n{_escape(section.note)}\n")
+    if section.entries:
+        lines.append("\n")
+    used = sum(map(len, lines))
+    shown = 0
+    for entry in section.entries:
+        text = _entry(entry)
+        if used + len(text) > room - _RESERVE:
+            break
+        lines.append(text)
+        used += len(text)
+        shown += 1
+    rest = len(section.entries) - shown + section.more
+    if rest:
+        lines.append(f"- … and {rest:,} more\n")
+    return "".join(lines)
+
+
+def _entry(entry: Entry) -> str:
+    lines = [f"- {_mark(entry.sign)}{_escape(_clip(entry.head))}\n"]
+    shown = entry.details[:_DETAILS_SHOWN]
+    for detail in shown:
+        key, colon, value = _clip(detail).partition("write: ")
+        if colon:
+            lines.append(f"  - {_escape(key)}write: {_code(value)}\n")
+        else:
+            lines.append(f"  - {_escape(detail if len(detail) <= _LINE_LIMIT else key)}\n")
+    if len(entry.details) > len(shown):
+        lines.append(f"  - … and {len(entry.details) - len(shown):,} more\n")
+    return "".join(lines)
+
+
+def _mark(sign: str) -> str:
+    return f"`{sign}` " if sign else ""
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "…"
+
+
+def _code(text: str) -> str:
+    """A code span that may hold backticks itself."""
+    fence = "``" if "`" in text else "`"
+    blank = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{blank}{text}{blank}{fence}"
+
+
+def _escape(text: str) -> str:
+    """Names and reasons as they are: nothing in them may start markup."""
+    for mark in "\\`*_<>|[]":
+        text = text.replace(mark, "\\" + mark)
+    return text

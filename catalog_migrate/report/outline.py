@@ -1,0 +1,294 @@
+"""A plan sorted into the sections of a report; text, markdown and html only lay it out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from catalog_migrate.planner.plan import Change, ColumnChange, Plan
+from catalog_migrate.report.verdict import (
+    Verdict,
+    counted,
+    decisions,
+    failed_proofs,
+    incurable,
+    verdict,
+)
+
+_SIGNS = {"create": "+", "drop": "-", "migrate": "~"}
+_ABSENT_SHOWN = 40
+_MOVES = {
+    "evolve": "rows stay where they are, metadata changes only",
+    "copy": "rows are copied into a new table",
+    "derived": "rows come from the application's populate callback",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing to tell: a sign (``+ - ~ * ! ?`` or none), a line, and lines under it."""
+
+    head: str
+    sign: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled list of entries, most important first; ``note`` stands under the title.
+
+    ``more`` counts entries that are left out already.
+    """
+
+    title: str
+    entries: tuple[Entry, ...] = ()
+    note: str | None = None
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A whole report before it is laid out."""
+
+    verdict: Verdict
+    route: str
+    sections: tuple[Section, ...]
+
+
+def outline(plan: Plan) -> Outline:
+    """Sort ``plan`` into sections; empty ones are left out but for the losses, which say so."""
+    found = verdict(plan)
+    if found.kind == "nothing":
+        return Outline(found, _route(plan), (_questions(plan),) if plan.questions else ())
+    sections = (
+        _happens(plan),
+        _losses(plan),
+        _obstacles(plan),
+        _decide(plan),
+        _questions(plan),
+        _absences(plan),
+        Section("What is not touched", note=_untouched(plan)),
+        Section("Proof", note=_proof(plan)),
+    )
+    kept = tuple(part for part in sections if part.entries or part.note or part.more)
+    return Outline(found, _route(plan), kept)
+
+
+def amount(change: Change) -> str:
+    """``1,204 rows, 3.4 MiB``; empty when neither is known."""
+    parts = []
+    if change.rows is not None and change.rows >= 0:
+        parts.append(counted(change.rows, "row"))
+    if change.bytes is not None:
+        parts.append(size(change.bytes))
+    return ", ".join(parts)
+
+
+def size(count: int) -> str:
+    """Bytes in the largest binary unit that keeps the number at one or more."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def column_line(column: ColumnChange) -> str:
+    """One column change in words."""
+    if column.change == "added":
+        not_null = " NOT NULL" if column.new_nullable is False else ""
+        return f"column {column.name} added: {column.new_type}{not_null}"
+    if column.change == "removed":
+        return f"column {column.name} removed (was {column.old_type})"
+    if column.change == "renamed":
+        return f"column {column.old_name} renamed to {column.name}"
+    if column.change == "retyped":
+        return f"column {column.name}: {column.old_type} -> {column.new_type}"
+    if column.change == "nullability":
+        return f"column {column.name}: {'NOT NULL' if not column.new_nullable else 'NULL allowed'}"
+    return f"column {column.name} moved"
+
+
+def _route(plan: Plan) -> str:
+    """Which release of which catalog leads to which."""
+    base = plan.base.release or ("an empty catalog" if plan.base.serial is None else "no release")
+    serial = f" (serial {plan.base.serial})" if plan.base.serial is not None else ""
+    return f"from {base}{serial} to {plan.target.release}"
+
+
+def _happens(plan: Plan) -> Section:
+    """Roots by weight (bytes, rows, dependents), the dependents folded under them.
+
+    A dependent whose rows move is never folded: that is work and risk of its own.
+    """
+    roots = [change for change in plan.changes if change.cause != "dependency"]
+    folded: dict[str, list[Change]] = {}
+    for change in plan.changes:
+        if change.cause == "dependency":
+            folded.setdefault(change.because[0] if change.because else "", []).append(change)
+    entries: list[tuple[tuple[int, int, int, str], Entry]] = []
+    for change in roots:
+        below = folded.pop(change.name, [])
+        if not below and change.old_name:
+            below = folded.pop(change.old_name, [])
+        details = [*_details(change), *_dependents(below)]
+        rank = (*_weight(change, below), change.name)
+        entries.append((rank, Entry(_head(change), _SIGNS.get(change.action, "*"), tuple(details))))
+    for root, below in folded.items():
+        head = f"because of {root}" if root else "without a named cause"
+        heaviest = (0, 0, -len(below), root)
+        entries.append((heaviest, Entry(head, "*", tuple(_dependents(below)))))
+    ordered = sorted(entries, key=lambda pair: pair[0])
+    return Section("What will happen", tuple(entry for _, entry in ordered))
+
+
+def _weight(change: Change, below: list[Change]) -> tuple[int, int, int]:
+    """Sort key, heaviest first: bytes, rows, dependents."""
+    touched = [change, *below]
+    return (
+        -sum(each.bytes or 0 for each in touched),
+        -sum(max(each.rows or 0, 0) for each in touched),
+        -len(below),
+    )
+
+
+def _head(change: Change) -> str:
+    """``shop.orders (table) migrate, was shop.order``."""
+    renamed = f", was {change.old_name}" if change.old_name else ""
+    moved = change.contents in ("copy", "evolve", "derived")
+    held = amount(change) if moved or change.action == "drop" else ""
+    return f"{change.name} ({change.kind}) {change.action}{renamed}{': ' + held if held else ''}"
+
+
+def _details(change: Change) -> list[str]:
+    lines = [_MOVES[change.contents]] if change.contents in _MOVES else []
+    if change.action != "create":
+        lines += [column_line(column) for column in change.columns]
+    lines += [
+        f"option {option.name}: {option.change}"
+        + (f" {option.old} -> {option.new}" if option.change == "set" else "")
+        for option in change.options
+    ]
+    return lines
+
+
+def _dependents(below: list[Change]) -> list[str]:
+    """``+ 37 dependents (30 views, 7 functions)``, and each one whose rows move."""
+    lines = [
+        f"{_head(change)} ({_MOVES[change.contents]})"
+        for change in below
+        if change.contents in _MOVES
+    ]
+    rest = [change for change in below if change.contents not in _MOVES]
+    if rest:
+        kinds = Counter(change.kind.replace("_", " ") for change in rest)
+        split = ", ".join(counted(number, kind) for kind, number in sorted(kinds.items()))
+        lines.append(f"+ {counted(len(rest), 'dependent')} ({split})")
+    return lines
+
+
+def _losses(plan: Plan) -> Section:
+    """Everything whose values do not all survive, or could not."""
+    entries = []
+    for change in sorted(plan.changes, key=lambda each: (*_weight(each, []), each.name)):
+        gone = change.action == "drop" and change.kind == "table"
+        if change.risk is None and not gone:
+            continue
+        held = amount(change)
+        reason = change.risk or "the table and its rows go"
+        entries.append(Entry(f"{change.name}: {reason}{f' ({held})' if held else ''}", "!"))
+    note = None if entries else "Nothing: every row and every value is kept."
+    return Section("What could be lost", tuple(entries), note)
+
+
+def _obstacles(plan: Plan) -> Section:
+    entries = [
+        Entry(
+            f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]",
+            "!",
+            (f"remedy: {entry.remedy}",) if entry.remedy else (),
+        )
+        for entry in incurable(plan)
+    ]
+    entries += [
+        Entry(f"{proof.name}: {proof.reason or 'the proof failed'}", "!")
+        for proof in failed_proofs(plan)
+    ]
+    return Section("What stands in the way", tuple(entries))
+
+
+def _decide(plan: Plan) -> Section:
+    entries = tuple(
+        Entry(
+            f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]",
+            "?",
+            tuple(f"write: {line}" if not number else f"       {line}"
+                  for number, line in enumerate(entry.remedy.splitlines())),
+        )
+        for entry in decisions(plan)
+    )
+    note = "Nothing is touched until each of these is decided." if entries else None
+    return Section("How to decide", entries, note)
+
+
+def _questions(plan: Plan) -> Section:
+    entries = []
+    for question in plan.questions:
+        old = question.old_name
+        new = _where(question.name, question.column)
+        entries.append(
+            Entry(f"is {new} the former {old}?", "?", (f"if so, write: {question.remedy}",))
+        )
+    return Section("Probable renames, not guessed", tuple(entries))
+
+
+def _absences(plan: Plan) -> Section:
+    """Each dropped name in order, with the step that takes it away and the one that returns it."""
+    if not plan.drops:
+        return Section("Which names are absent")
+    returns = {
+        step.name: number for number, step in enumerate(plan.steps, 1) if step.op == "create"
+    }
+    entries = []
+    absent_total = 0
+    drops = [(number, step) for number, step in enumerate(plan.steps, 1) if step.op == "drop"]
+    if len(drops) != len(plan.drops):
+        entries = [Entry(name, "-") for name in plan.drops]
+    else:
+        for number, step in drops:
+            back = returns.get(step.name)
+            if back is None:
+                entries.append(Entry(f"{step.name}: from step {number} for good", "-"))
+            else:
+                absent_total += 1
+                entries.append(
+                    Entry(
+                        f"{step.name}: from step {number} to step {back}"
+                        f" ({counted(back - number, 'step')})",
+                        "-",
+                    )
+                )
+    note = (
+        f"{counted(len(plan.drops), 'drop')}, then {counted(len(plan.creates), 'create')}, in"
+        f" {counted(len(plan.steps), 'step')}; {counted(absent_total, 'name')} absent meanwhile,"
+        f" {counted(len(entries) - absent_total, 'name')} for good."
+    )
+    shown = tuple(entries[:_ABSENT_SHOWN])
+    return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
+
+
+def _untouched(plan: Plan) -> str:
+    return f"{counted(plan.summary.get('unchanged', 0), 'object')} unchanged."
+
+
+def _proof(plan: Plan) -> str:
+    proven = sum(1 for proof in plan.validations if proof.ok)
+    failed = len(plan.validations) - proven
+    if plan.bound:
+        return f"bound: Spark's analyser accepted {proven} and refused {failed} of the views."
+    return "not bound: views were not tried with Spark's analyser; plan --bind does."
+
+
+def _where(name: str, column: str | None) -> str:
+    return f"{name}.{column}" if column else name

@@ -1,0 +1,98 @@
+"""The first line of every report: may this plan be applied, and if not, what is it waiting for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from catalog_migrate.planner.plan import Blocked, Plan, Validation
+
+DECISION_CODES = frozenset({"CM0301", "CM0302", "CM0303", "CM0304", "CM0305"})
+"""Reasons that a word in the release or an approval cures; every other one needs a mended release
+or world (a taken name, a view that does not bind or has no text)."""
+
+Kind = Literal["nothing", "safe", "decisions", "blocked"]
+
+_DONE = (
+    ("create", "created"),
+    ("migrate", "migrated"),
+    ("redefine", "redefined"),
+    ("update", "updated"),
+    ("refresh", "refreshed"),
+    ("restart", "restarted"),
+    ("drop", "dropped"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a plan may be applied.
+
+    ``word`` is the fixed text a script may look for (``SAFE``, ``NEEDS 2 DECISIONS``, ``BLOCKED``,
+    ``NOTHING TO DO``), ``line`` the whole first line of a report, ``decisions`` how many texts are
+    missing.
+    """
+
+    kind: Kind
+    word: str
+    line: str
+    decisions: int = 0
+
+
+def verdict(plan: Plan) -> Verdict:
+    """Judge ``plan``: BLOCKED when anything stands in the way that no decision cures."""
+    missing = decisions(plan)
+    obstacles = len(incurable(plan)) + len(failed_proofs(plan))
+    if obstacles or (not plan.applyable and not missing):
+        return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", len(missing))
+    if missing:
+        word = f"NEEDS {len(missing)} DECISION{'S' if len(missing) != 1 else ''}"
+        return Verdict("decisions", word, f"{word}: {change_counts(plan)}", len(missing))
+    if plan.is_empty:
+        unchanged = plan.summary.get("unchanged", 0)
+        return Verdict(
+            "nothing", "NOTHING TO DO", f"NOTHING TO DO: {counted(unchanged, 'object')} unchanged"
+        )
+    return Verdict("safe", "SAFE", f"SAFE: {change_counts(plan)}")
+
+
+def decisions(plan: Plan) -> tuple[Blocked, ...]:
+    """The blocked entries that a word in the release or an approval cures."""
+    return tuple(entry for entry in plan.blocked if entry.code in DECISION_CODES)
+
+
+def incurable(plan: Plan) -> tuple[Blocked, ...]:
+    """The blocked entries that no decision cures."""
+    return tuple(entry for entry in plan.blocked if entry.code not in DECISION_CODES)
+
+
+def failed_proofs(plan: Plan) -> tuple[Validation, ...]:
+    """Validations that failed and are not told by a blocked entry of the same object already."""
+    told = {entry.name for entry in plan.blocked}
+    return tuple(
+        proof for proof in plan.validations if not proof.ok and proof.name not in told
+    )
+
+
+def change_counts(plan: Plan) -> str:
+    """``1 created, 40 migrated; 168 unchanged``: what the summary counts, zeros left out."""
+    parts = [
+        f"{plan.summary[action]:,} {done}" for action, done in _DONE if plan.summary.get(action)
+    ]
+    return f"{', '.join(parts) or 'no changes'}; {plan.summary.get('unchanged', 0):,} unchanged"
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 object``, ``2 objects``, ``12,345 objects``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _blocked_line(plan: Plan) -> str:
+    """How much stands in the way, told apart by whether a decision would cure it."""
+    obstacles = len(incurable(plan)) + len(failed_proofs(plan))
+    if not obstacles:
+        return "the plan says that it cannot be applied"
+    verb = "stands" if obstacles == 1 else "stand"
+    line = f"{counted(obstacles, 'obstacle')} {verb} in the way that no decision cures"
+    missing = len(decisions(plan))
+    return f"{line}; {counted(missing, 'decision')} missing besides" if missing else line

@@ -1,0 +1,344 @@
+"""What a SQL text names: relations, functions and types, found on tokens and rewritten in place.
+
+Working on tokens rather than on a tree keeps the text as its author wrote it, costs a fraction of
+a parse, and does not refuse Spark SQL that a parser library does not know yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from catalog_migrate.model.names import quote_sql
+from catalog_migrate.sql.tokens import Token, tokenise
+
+NameKind = Literal["relation", "function", "type"]
+Name = tuple[str | None, str]
+"""(schema or None, name), folded."""
+
+_QUERY_STARTS = ("select", "with", "values", "from", "table")
+_ENDS_FROM = frozenset({
+    "where", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset",
+    "window", "qualify", "union", "except", "minus", "intersect", "select",
+})
+_NOT_CALLS = frozenset({
+    "in", "as", "on", "using", "values", "and", "or", "not", "over", "by", "when", "then", "else",
+    "select", "from", "where", "join", "exists", "with", "distinct", "all", "any", "some", "case",
+    "between", "like", "rlike", "ilike", "cast", "try_cast", "filter", "group", "is", "having",
+})
+_CASTS = frozenset({"cast", "try_cast", "safe_cast"})
+
+
+class References(NamedTuple):
+    """Names that a text uses, folded; the schema is None where none was written.
+
+    ``functions`` holds every call, built-in functions included: only the reader knows which names
+    are the release's own. The same goes for bare names in ``types``.
+    """
+
+    relations: frozenset[Name]
+    functions: frozenset[Name]
+    types: frozenset[Name]
+
+
+class Occurrence(NamedTuple):
+    """One name in a text: its parts as written and the offsets that it spans."""
+
+    kind: NameKind
+    parts: tuple[str, ...]
+    start: int
+    end: int
+
+    @property
+    def name(self) -> Name | None:
+        """(schema or None, name) folded; None for a name in a foreign catalog (three parts)."""
+        parts = self.parts
+        if len(parts) == 3 and parts[0].lower() == "spark_catalog":
+            parts = parts[1:]
+        if len(parts) > 2:
+            return None
+        schema = parts[0].lower() if len(parts) == 2 else None
+        return schema, parts[-1].lower()
+
+
+class _Frame:
+    """What is known of one level of parentheses while the tokens go by."""
+
+    __slots__ = (
+        "awaits", "cast", "ctes", "has_query", "in_from", "owner", "recursive", "started", "with_"
+    )
+
+    def __init__(self, *, awaits: bool = False, cast: bool = False, owner: str | None = None):
+        self.awaits = awaits  # the next name is a relation
+        self.in_from = awaits
+        self.has_query = False
+        self.started = False
+        self.with_ = False  # inside the list of a WITH, before its main query
+        self.recursive = False
+        self.ctes: set[str] = set()
+        self.cast = cast
+        self.owner = owner  # the common table expression whose body this is
+
+
+def references(sql: str) -> References:
+    """Relations, functions and types that a query or expression names."""
+    found: dict[NameKind, set[Name]] = {"relation": set(), "function": set(), "type": set()}
+    for occurrence in occurrences(tokenise(sql)):
+        name = occurrence.name
+        if name is not None:
+            found[occurrence.kind].add(name)
+    return References(
+        frozenset(found["relation"]), frozenset(found["function"]), frozenset(found["type"])
+    )
+
+
+def type_names(text: str) -> list[Occurrence]:
+    """Every name in the text of a type that may be a user's type (field names left out)."""
+    tokens = tokenise(text)
+    return _type_occurrences(tokens, 0, len(tokens))
+
+
+def occurrences(tokens: Sequence[Token]) -> list[Occurrence]:
+    """All names of relations, functions and types in the order of the text."""
+    found: list[Occurrence] = []
+    frames = [_Frame()]
+    index, count = 0, len(tokens)
+    while index < count:
+        token = tokens[index]
+        frame = frames[-1]
+        if token.kind == "operator":
+            index = _operator(tokens, index, frames, found)
+            continue
+        if not token.is_name:
+            frame.started = True
+            frame.awaits = False
+            index += 1
+            continue
+        if token.kind == "word" and (skip := _keyword(tokens, index, frame)):
+            index += skip
+            continue
+        index = _name(tokens, index, frames, found)
+    return found
+
+
+def _operator(
+    tokens: Sequence[Token], index: int, frames: list[_Frame], found: list[Occurrence]
+) -> int:
+    """Punctuation: levels open and close, a comma in FROM awaits a relation, ``::`` casts."""
+    token, frame = tokens[index], frames[-1]
+    if token.text == "(":
+        before = tokens[index - 1] if index else None
+        cast = before is not None and before.kind == "word" and before.value in _CASTS
+        owner = _body_of(tokens, index) if frame.with_ else None
+        awaits = frame.awaits
+        frame.awaits = False
+        frame.started = True
+        frames.append(_Frame(awaits=awaits, cast=cast, owner=owner))
+        if owner is not None and frame.recursive:
+            frame.ctes.add(owner)
+    elif token.text == ")":
+        if len(frames) > 1:
+            closed = frames.pop()
+            if closed.owner is not None:
+                frames[-1].ctes.add(closed.owner)
+    elif token.text == ",":
+        frame.awaits = frame.in_from
+    elif token.text == "|>":
+        frame.in_from = frame.awaits = False
+    elif token.text == "::":
+        end = _type_end(tokens, index + 1)
+        found.extend(_type_occurrences(tokens, index + 1, end))
+        return max(end, index + 1)
+    return index + 1
+
+
+def _body_of(tokens: Sequence[Token], index: int) -> str | None:
+    """The name of the common table expression whose body opens at ``index``, else None."""
+    back = index - 1
+    if back >= 0 and tokens[back].is_word("materialized"):
+        back -= 1
+    if back < 1 or not tokens[back].is_word("as"):
+        return None
+    back -= 1
+    if tokens[back].is_operator(")"):
+        depth = 0
+        while back >= 0:
+            depth += tokens[back].is_operator(")") - tokens[back].is_operator("(")
+            back -= 1
+            if depth == 0:
+                break
+    return tokens[back].name.lower() if back >= 0 and tokens[back].is_name else None
+
+
+def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
+    """How many tokens a keyword that steers the scan takes; 0 when the word is just a name."""
+    word = tokens[index].value
+    first = not frame.started
+    following = tokens[index + 1] if index + 1 < len(tokens) else None
+    if word == "from":
+        distinct = index >= 2 and tokens[index - 1].is_word("distinct")
+        if (frame.has_query or first) and not (
+            distinct and tokens[index - 2].is_word("is", "not")
+        ):
+            frame.in_from = frame.awaits = frame.started = frame.has_query = True
+        return 1
+    if word == "join":
+        frame.in_from = frame.awaits = True
+        return 1
+    if word == "with" and first:
+        frame.with_ = frame.started = True
+        frame.awaits = frame.in_from = False
+        frame.recursive = following is not None and following.is_word("recursive")
+        return 2 if frame.recursive else 1
+    if word == "lateral":
+        if following is not None and following.is_word("view"):
+            frame.in_from = frame.awaits = False
+            return 2
+        return 1
+    if word == "table" and (first or frame.awaits) and following is not None and following.is_name:
+        frame.started = frame.awaits = True
+        return 1
+    if word == "values" and (first or frame.awaits):
+        frame.started = True
+        frame.in_from = frame.awaits = False
+        return 1
+    if word in _ENDS_FROM and not (following is not None and following.is_operator(".")):
+        frame.started = True
+        frame.in_from = frame.awaits = False
+        if word == "select":
+            frame.has_query = True
+            frame.with_ = False
+        return 1
+    if word == "as" and frame.cast and following is not None:
+        return 1
+    return 0
+
+
+def _name(
+    tokens: Sequence[Token], index: int, frames: list[_Frame], found: list[Occurrence]
+) -> int:
+    """Take a dotted name; record it as a relation, a call or a type where it is one."""
+    frame = frames[-1]
+    frame.started = True
+    if frame.cast and index and tokens[index - 1].is_word("as"):
+        end = _type_end(tokens, index)
+        found.extend(_type_occurrences(tokens, index, end))
+        return max(end, index + 1)
+    parts, end = _dotted(tokens, index)
+    start, stop = tokens[index].start, tokens[end - 1].end
+    called = end < len(tokens) and tokens[end].is_operator("(")
+    awaited, frame.awaits = frame.awaits, False
+    if called:
+        before = tokens[index - 1] if index else None
+        alias = before is not None and before.is_word("as")
+        bare_keyword = len(parts) == 1 and tokens[index].kind == "word" and (
+            tokens[index].value in _NOT_CALLS
+        )
+        if not alias and not bare_keyword and not (frame.with_ and len(parts) == 1):
+            found.append(Occurrence("function", parts, start, stop))
+    elif awaited:
+        bare = len(parts) == 1
+        if not (bare and any(parts[0].lower() in level.ctes for level in frames)):
+            found.append(Occurrence("relation", parts, start, stop))
+    return end
+
+
+def _dotted(tokens: Sequence[Token], index: int) -> tuple[tuple[str, ...], int]:
+    """The parts of the dotted name at ``index`` and the index behind it."""
+    parts = [tokens[index].name]
+    index += 1
+    while (
+        index + 1 < len(tokens) and tokens[index].is_operator(".") and tokens[index + 1].is_name
+    ):
+        parts.append(tokens[index + 1].name)
+        index += 2
+    return tuple(parts), index
+
+
+def _type_end(tokens: Sequence[Token], index: int) -> int:
+    """The index behind the type that starts at ``index``."""
+    _, index = _dotted(tokens, index) if index < len(tokens) else ((), index)
+    depth = 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token.text in ("<", "(") and token.kind == "operator":
+            depth += 1
+        elif token.text in (">", ")") and token.kind == "operator":
+            if depth == 0:
+                break
+            depth -= 1
+            if depth == 0:
+                return index + 1
+        elif depth == 0:
+            break
+        index += 1
+    return index
+
+
+def _type_occurrences(tokens: Sequence[Token], index: int, end: int) -> list[Occurrence]:
+    found: list[Occurrence] = []
+    while index < end:
+        token = tokens[index]
+        if not token.is_name or token.is_word("not", "null", "comment"):
+            index += 1
+            continue
+        parts, behind = _dotted(tokens, index)
+        before = tokens[index - 1].text if index else ""
+        following = tokens[behind] if behind < end else None
+        is_field = following is not None and (
+            following.is_operator(":") or (before in ("<", ",") and following.is_name
+                                           and not following.is_word("not", "comment"))
+        )
+        if not is_field:
+            found.append(Occurrence("type", parts, token.start, tokens[behind - 1].end))
+        index = behind
+    return found
+
+
+def rewrite(sql: str, replace: Callable[[Occurrence], str | None], *, as_type: bool = False) -> str:
+    """``sql`` with names replaced where ``replace`` gives a text; everything else stays.
+
+    ``as_type``: the text is a type, not a query or expression.
+    """
+    names = type_names(sql) if as_type else occurrences(tokenise(sql))
+    return splice(sql, ((name.start, name.end, replace(name)) for name in names))
+
+
+def splice(text: str, pieces: Iterable[tuple[int, int, str | None]]) -> str:
+    """``text`` with each (start, end, replacement) done, None meaning as it was; ascending."""
+    result: list[str] = []
+    position = 0
+    for start, end, replacement in pieces:
+        if replacement is not None:
+            result += (text[position:start], replacement)
+            position = end
+    return "".join((*result, text[position:])) if result else text
+
+
+def normalised_tokens(sql: str, default_schema: str | None) -> tuple[str, ...]:
+    """What the definition hash is made of: no comments, blanks or keyword case; relations resolved.
+
+    A relation becomes one token, folded, quoted and with the default schema where it had none, so
+    that ``T``, ``s.t`` and `` `s`.`T` `` are the same.
+    """
+    tokens = tokenise(sql)
+    relations = {
+        name.start: name for name in occurrences(tokens)
+        if name.kind == "relation" and name.name is not None
+    }
+    result: list[str] = []
+    skip_to = 0
+    for token in tokens:
+        if token.start < skip_to:
+            continue
+        relation = relations.get(token.start)
+        if relation is not None and relation.name is not None:
+            schema, name = relation.name
+            schema = schema or (default_schema.lower() if default_schema else None)
+            result.append(f"{quote_sql(schema)}.{quote_sql(name)}" if schema else quote_sql(name))
+            skip_to = relation.end
+        elif token.kind == "quoted":
+            result.append(quote_sql(token.value.lower()))
+        else:
+            result.append(token.value)
+    return tuple(result)

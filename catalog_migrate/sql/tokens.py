@@ -1,0 +1,164 @@
+"""The lexer: Spark SQL text into tokens with their positions; comments and blanks are left out.
+
+Only what the dialect and the definition hash need: words, quoted names, strings, numbers and
+operators. It never fails: text that cannot be a token becomes one of kind ``error``, so that the
+parser reports it with its place and goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import Literal, NamedTuple
+
+TokenKind = Literal["word", "quoted", "string", "number", "operator", "variable", "error", "end"]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<blank>\s+)
+  | (?P<line>--[^\n]*)
+  | (?P<block>/\*)
+  | (?P<string>[rR]'[^']*'|[rR]"[^"]*"
+      |[xX]?'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+  | (?P<quoted>`(?:[^`]|``)+`)
+  | (?P<variable>\$\{[^}]*\})
+  | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYdDfF])?(?!\w))
+  | (?P<word>\w+)
+  | (?P<broken>['"`])
+  | (?P<operator><=>|<=|>=|<>|!=|==|\|\||::|->|=>|\|>|.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|[0-3][0-7]{2}|.)", re.DOTALL)
+_ESCAPED = {
+    "0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"
+}
+
+
+class Token(NamedTuple):
+    """One token: ``text`` as written, ``start`` and ``end`` as offsets into the source.
+
+    ``value`` is what it is compared by: a word in lower case, a quoted name without its
+    backticks, else the text.
+    """
+
+    kind: TokenKind
+    text: str
+    start: int
+    end: int
+    value: str
+
+    def is_word(self, *words: str) -> bool:
+        """Whether this is one of the given keywords (lower case), not a quoted name."""
+        return self.kind == "word" and self.value in words
+
+    def is_operator(self, text: str) -> bool:
+        """Whether this is the given operator or punctuation."""
+        return self.kind == "operator" and self.text == text
+
+    @property
+    def is_name(self) -> bool:
+        """Whether this may stand as a part of a name."""
+        return self.kind in ("word", "quoted")
+
+    @property
+    def name(self) -> str:
+        """The part of a name that this token spells, with its case."""
+        return self.value if self.kind == "quoted" else self.text
+
+
+def tokenise(sql: str) -> list[Token]:
+    """All tokens of ``sql`` in order, without a closing ``end`` token."""
+    tokens: list[Token] = []
+    add = tokens.append
+    match_at = _TOKEN.match
+    position, length = 0, len(sql)
+    while position < length:
+        match = match_at(sql, position)
+        assert match is not None  # the operator alternative takes any character
+        kind, end = match.lastgroup, match.end()
+        if kind == "word":
+            text = match[0]
+            add(Token("word", text, position, end, text.lower()))
+        elif kind == "operator":
+            text = match[0]
+            add(Token("operator", text, position, end, text))
+        elif kind == "quoted":
+            text = match[0]
+            add(Token("quoted", text, position, end, text[1:-1].replace("``", "`")))
+        elif kind == "block":
+            closed = _comment_end(sql, position)
+            if closed is None:
+                add(Token("error", sql[position:], position, length, "a comment that never ends"))
+                break
+            end = closed
+        elif kind == "broken":
+            what = "a name" if match[0] == "`" else "a string"
+            add(Token("error", sql[position:], position, length, f"{what} that never ends"))
+            break
+        elif kind == "string":
+            add(Token("string", match[0], position, end, match[0]))
+        elif kind == "number":
+            add(Token("number", match[0], position, end, match[0].lower()))
+        elif kind == "variable":
+            add(Token("variable", match[0], position, end, match[0]))
+        position = end
+    return tokens
+
+
+def _comment_end(sql: str, start: int) -> int | None:
+    """Where the bracketed comment at ``start`` ends; they nest, as in Spark."""
+    depth, position = 0, start
+    while (edge := _COMMENT_EDGE.search(sql, position)) is not None:
+        depth += 1 if edge[0] == "/*" else -1
+        position = edge.end()
+        if depth == 0:
+            return position
+    return None
+
+
+class LineIndex:
+    """Offsets of one text into (line, column), both counted from 1."""
+
+    __slots__ = ("_starts",)
+
+    def __init__(self, text: str) -> None:
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """(line, column) of the character at ``offset``."""
+        line = bisect_right(self._starts, offset)
+        return line, offset - self._starts[line - 1] + 1
+
+
+def string_value(literal: str) -> str:
+    """What a string literal stands for, by Spark's rules (escapes, doubled quotes, raw strings)."""
+    if literal[0] in "rR":
+        return literal[2:-1]
+    quote, inner = literal[0], literal[1:-1].replace(literal[0] * 2, literal[0])
+    if "\\" not in inner:
+        return inner
+    # doubled quotes must not be joined behind a backslash, so undo them piece by piece
+    pieces: list[str] = []
+    position, raw = 0, literal[1:-1]
+    for match in _ESCAPE.finditer(raw):
+        pieces.append(raw[position : match.start()].replace(quote * 2, quote))
+        pieces.append(_unescape(match[1]))
+        position = match.end()
+    pieces.append(raw[position:].replace(quote * 2, quote))
+    return "".join(pieces)
+
+
+def _unescape(code: str) -> str:
+    if code[0] == "u" and len(code) == 5:
+        return chr(int(code[1:], 16))
+    if len(code) == 3:
+        return chr(int(code, 8))
+    return _ESCAPED.get(code, code)
+
+
+def string_literal(value: str) -> str:
+    """A string literal for ``value``, such that :func:`string_value` gives it back."""
+    text = value.replace("\\", "\\\\").replace("'", "\\'")
+    return "'" + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + "'"

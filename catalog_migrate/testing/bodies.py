@@ -1,0 +1,244 @@
+"""What the simulated engine understands of SQL: simple SELECT bodies and column expressions.
+
+Not a parser: bodies have the shape ``SELECT item, ... FROM s.t [alias] [JOIN ...] [WHERE ...]``,
+which is what :mod:`catalog_migrate.testing.releases` generates and the engine contract suite uses.
+Expressions are a column, a literal or a CAST; any other one becomes a token that is equal for equal
+text over equal values, so that rows can be compared across paths without evaluating SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
+
+Row = Mapping[str, Any]
+"""One row: column name, folded, -> value."""
+
+_NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
+_PATH = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*\Z")
+_PART = re.compile(_NAME)
+_CALL = re.compile(rf"({_NAME}(?:\s*\.\s*{_NAME})?)\s*\((.*)\)\Z", re.DOTALL)
+_CAST = re.compile(r"CAST\s*\((.*)\sAS\s+([^()]+(?:\([^()]*\))?[^()]*)\)\Z", re.I | re.DOTALL)
+_ALIAS = re.compile(rf"(.*?)\s+AS\s+({_NAME})\Z", re.I | re.DOTALL)
+_SELECT = re.compile(r"\s*SELECT\s+(.*?)(?:\s+FROM\s+(.*))?\Z", re.I | re.DOTALL)
+_FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
+_FROM_SPLIT = re.compile(r",|\s(?:INNER\s+|LEFT\s+|CROSS\s+)?JOIN\s", re.I)
+_RELATION = re.compile(rf"\s*({_NAME}\s*\.\s*{_NAME})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I)
+_INTEGER = re.compile(r"-?\d+\Z")
+_STRING = re.compile(r"'((?:[^']|'')*)'\Z")
+_RANGES = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A view's text, split: (expression, column name) pairs and the relations read, by alias."""
+
+    items: tuple[tuple[str, str], ...]
+    relations: tuple[tuple[str, ItemName], ...]
+
+
+def _unquoted(part: str) -> str:
+    return part[1:-1].replace("``", "`") if part.startswith("`") else part
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(_unquoted(part) for part in _PART.findall(path))
+
+
+def _split_top(text: str) -> list[str]:
+    """Split at commas that stand in no parentheses and no quotes."""
+    pieces, depth, start, quote = [], 0, 0, ""
+    for position, letter in enumerate(text):
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'`":
+            quote = letter
+        elif letter == "(":
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            pieces.append(text[start:position])
+            start = position + 1
+    pieces.append(text[start:])
+    return [piece.strip() for piece in pieces]
+
+
+@lru_cache(maxsize=8192)
+def read_body(sql: str) -> Body:
+    """Split a SELECT; EngineFailure PARSE_SYNTAX_ERROR for what does not look like one."""
+    match = _SELECT.match(sql.strip().rstrip(";"))
+    if match is None:
+        raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
+    items = []
+    for piece in _split_top(match[1]):
+        alias = _ALIAS.match(piece)
+        expression, name = (alias[1].strip(), _unquoted(alias[2])) if alias else (piece, "")
+        if not name:
+            name = _parts(expression)[-1] if _PATH.match(expression) else expression
+        items.append((expression, name))
+    relations = []
+    if match[2]:
+        for piece in _FROM_SPLIT.split(_FROM_END.split(match[2] + " ")[0]):
+            relation = _RELATION.match(piece)
+            if relation is None:
+                raise EngineFailure(f"cannot parse {sql!r}", condition="PARSE_SYNTAX_ERROR")
+            schema, name = _parts(relation[1])
+            alias_name = _unquoted(relation[2]) if relation[2] else name
+            relations.append((alias_name.lower(), ItemName(schema, name)))
+    return Body(tuple(items), tuple(relations))
+
+
+def analyse(
+    body: Body,
+    columns_of: Callable[[ItemName], Sequence[Column] | None],
+    returns_of: Callable[[ItemName], str | None],
+) -> tuple[Column, ...]:
+    """The columns that a body yields.
+
+    ``columns_of`` gives a relation's columns (None: there is no such relation), ``returns_of`` a
+    function's canonical return type. EngineFailure with Spark's condition when it does not analyse.
+    """
+    scope: list[tuple[str, ItemName, Sequence[Column]]] = []
+    for alias, relation in body.relations:
+        columns = columns_of(relation)
+        if columns is None:
+            raise EngineFailure(
+                f"the relation {relation} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
+            )
+        scope.append((alias, relation, columns))
+    result: list[Column] = []
+    for expression, name in body.items:
+        if expression == "*":
+            result.extend(Column(c.name, c.type, c.nullable) for _, _, cs in scope for c in cs)
+            continue
+        kind, nullable = _type_of(expression, scope, returns_of)
+        result.append(Column(name, kind, nullable))
+    return tuple(result)
+
+
+def _type_of(
+    expression: str,
+    scope: Sequence[tuple[str, ItemName, Sequence[Column]]],
+    returns_of: Callable[[ItemName], str | None],
+) -> tuple[str, bool]:
+    """(canonical type, nullable) of an expression."""
+    if _INTEGER.match(expression):
+        return "INT", False
+    if _STRING.match(expression):
+        return "STRING", False
+    if expression.upper() in {"TRUE", "FALSE"}:
+        return "BOOLEAN", False
+    if expression.upper() == "NULL":
+        return "VOID", True
+    cast = _CAST.match(expression)
+    if cast:
+        return cast[2].strip().upper(), _type_of(cast[1].strip(), scope, returns_of)[1]
+    if _PATH.match(expression):
+        column = _resolve(_parts(expression), scope)
+        return column.type, column.nullable
+    call = _CALL.match(expression)
+    if call and "." in call[1]:
+        for argument in filter(None, _split_top(call[2])):
+            _type_of(argument, scope, returns_of)
+        function = ItemName(*_parts(call[1]))
+        returns = returns_of(function)
+        if returns is None:
+            raise EngineFailure(
+                f"the function {function} cannot be found", condition="UNRESOLVED_ROUTINE"
+            )
+        return returns, True
+    known = {c.name.lower(): c for _, _, columns in scope for c in columns}
+    mentioned = [known[part.lower()] for part in _parts(expression) if part.lower() in known]
+    if not mentioned:
+        raise EngineFailure(f"cannot resolve {expression!r}", condition="UNRESOLVED_COLUMN")
+    return mentioned[0].type, any(column.nullable for column in mentioned)
+
+
+def _resolve(
+    path: Sequence[str], scope: Sequence[tuple[str, ItemName, Sequence[Column]]]
+) -> Column:
+    *qualifier, name = (part.lower() for part in path)
+    found = [
+        column
+        for alias, relation, columns in scope
+        if not qualifier or qualifier in ([alias], list(relation.folded))
+        for column in columns
+        if column.name.lower() == name
+    ]
+    if len(found) != 1:
+        condition = "AMBIGUOUS_REFERENCE" if found else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+        raise EngineFailure(f"column {'.'.join(path)} cannot be resolved", condition=condition)
+    return found[0]
+
+
+@lru_cache(maxsize=8192)
+def compile_expression(expression: str) -> Callable[[Row], Any]:
+    """A function from a row to the expression's value; EngineFailure while it runs on a row."""
+    text = expression.strip()
+    if _INTEGER.match(text):
+        number = int(text)
+        return lambda _: number
+    string = _STRING.match(text)
+    if string:
+        literal = string[1].replace("''", "'")
+        return lambda _: literal
+    if text.upper() in _CONSTANTS:
+        constant = _CONSTANTS[text.upper()]
+        return lambda _: constant
+    cast = _CAST.match(text)
+    if cast:
+        inner, target = compile_expression(cast[1].strip()), cast[2].strip().upper()
+        return lambda row: cast_value(inner(row), target)
+    if _PATH.match(text):
+        name = _parts(text)[-1].lower()
+        return lambda row: _read(row, name)
+    words = tuple(dict.fromkeys(part.lower() for part in _parts(text)))
+    return lambda row: _token(text, words, row)
+
+
+_CONSTANTS: Mapping[str, Any] = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+def _read(row: Row, name: str) -> Any:
+    try:
+        return row[name]
+    except KeyError as error:
+        raise EngineFailure(
+            f"column {name} cannot be resolved", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION"
+        ) from error
+
+
+def _token(text: str, words: tuple[str, ...], row: Row) -> str:
+    values = ",".join(f"{word}={row[word]!r}" for word in words if word in row)
+    return f"<{text}|{values}>"
+
+
+def cast_value(value: Any, target: str) -> Any:
+    """ANSI CAST: out of range and malformed numbers fail; tokens and other types pass unchanged."""
+    if value is None:
+        return None
+    if target in _RANGES:
+        if isinstance(value, str):
+            if value.startswith("<"):
+                return value
+            try:
+                value = int(value)
+            except ValueError as error:
+                raise EngineFailure(
+                    f"{value!r} cannot be cast to {target}", condition="CAST_INVALID_INPUT"
+                ) from error
+        limit = _RANGES[target]
+        if isinstance(value, int) and not -limit <= value < limit:
+            raise EngineFailure(f"{value} overflows {target}", condition="CAST_OVERFLOW")
+        return value
+    if target == "STRING" and not isinstance(value, str):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    return value

@@ -1,0 +1,179 @@
+"""The invariants of DESIGN section 12, asserted on a simulated world and its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import Identity
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.release.release import Release
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.ledger import Ledger
+from catalog_migrate.testing.world import World
+
+
+class InvariantBroken(AssertionError):
+    """An invariant does not hold: ``invariant`` is its number, the message what was found."""
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+def require(invariant: str, holds: bool, message: object) -> None:
+    """Raise InvariantBroken unless it holds."""
+    if not holds:
+        raise InvariantBroken(invariant, str(message))
+
+
+def check_orders(baseline: Baseline, release: Release, migration: Migration) -> None:
+    """I1: drops are users-first in OLD, creates used-first in NEW."""
+    old_uses = {identity: held.uses for identity, held in baseline.objects.items()}
+    _require_order(migration.drops, old_uses, users_first=True)
+    _require_order(migration.creates, release.uses, users_first=False)
+
+
+def _require_order(
+    order: Sequence[Identity], uses: Mapping[Identity, Iterable[Identity]], *, users_first: bool
+) -> None:
+    position = {identity: number for number, identity in enumerate(order)}
+    require("I1", len(position) == len(order), f"an object stands twice in {order}")
+    for identity in order:
+        for use in uses.get(identity, ()):
+            if use in position and use != identity:
+                holds = (position[identity] < position[use]) == users_first
+                require("I1", holds, f"{identity} uses {use} in {order}")
+
+
+class IdentityWatch:
+    """I5 over a whole history: an id's columns never change, and an id that went never returns."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {}
+        self._gone: set[str] = set()
+        self._living: set[str] = set()
+        self._items: dict[str, int] = {}
+
+    def see(self, state: State, tables: Mapping[str, int]) -> None:
+        """Look at a committed state; ``tables`` maps a table's name to its lasting number."""
+        living: set[str] = set()
+        for item_id, item in state.items.items():
+            living |= {item_id, item.global_id}
+            shape = tuple((c.name, c.type, c.nullable) for c in item.definition.columns)
+            before = self._columns.setdefault(item.global_id, shape)
+            require("I5", before == shape, f"{item.global_id} had {before}, has {shape}")
+            if item.definition.kind == "table":
+                number = tables[item.definition.name]
+                kept = self._items.setdefault(item_id, number)
+                require("I5", kept == number, f"{item_id} was table {kept}, is {number}")
+        back = living & self._gone
+        require("I5", not back, f"ids came back: {sorted(back)}")
+        self._gone |= self._living - living
+        self._living = living
+
+
+def table_shards(state: State) -> dict[str, str]:
+    """Relative shard path of every table in force, by name."""
+    return {
+        item.definition.name: item.shard
+        for item in state.items.values()
+        if item.definition.kind == "table" and item.shard is not None
+    }
+
+
+def check_committed(world: World, state: State, ledger: Ledger, warehouse: str) -> None:
+    """At any moment, even after a crash: the catalog is sound and holds every key (I6)."""
+    check(state)
+    draft = ledger.in_force
+    shards = table_shards(state)
+    names = set() if draft is None else {shape.name for shape in draft.tables.values()}
+    require("I6", set(shards) == names, f"tables {sorted(shards)}, expected {sorted(names)}")
+    if draft is None:
+        return
+    for number, shape in draft.tables.items():
+        rows = world.rows(f"{warehouse}/{shards[shape.name]}")
+        found = sorted(next(iter(row.values())) for row in rows)
+        expected = sorted(ledger.keys(number))
+        require("I6", found == expected, f"{shape.name} holds {found}, expected {expected}")
+
+
+def check_reconciled(
+    engine: SimulatedEngine, state: State, ledger: Ledger, warehouse: str
+) -> None:
+    """I6 after a start that succeeded: the world equals the committed state, row by row."""
+    world = engine.world
+    require("I6", not state.intents, f"intents are left: {sorted(state.intents)}")
+    require("I6", not state.tombstones, f"tombstones are left: {state.tombstones}")
+    _check_shards(world, state, warehouse)
+    _check_names(engine, state, warehouse)
+    draft = ledger.in_force
+    shards = table_shards(state)
+    for shape in draft.tables.values() if draft is not None else ():
+        path = f"{warehouse}/{shards[shape.name]}"
+        newest = world.newest(path)
+        found_shape = [(c.name, c.type, c.nullable) for c in newest.columns]
+        wanted_shape = [(c.name, c.type, c.nullable) for c in shape.columns]
+        require("I6", found_shape == wanted_shape, f"{path}: {found_shape} != {wanted_shape}")
+        require("I6", not newest.is_sealed, f"{path} is in force and sealed")
+        key = shape.columns[0].name
+        found = {row[key]: row for row in newest.rows}
+        expected = ledger.expected(shape)
+        require("I6", len(found) == len(newest.rows), f"{path} holds a row twice")
+        if found != expected:
+            differing = [k for k in {**found, **expected} if found.get(k) != expected.get(k)]
+            first = differing[0]
+            raise InvariantBroken(
+                "I6", f"{shape.name}: {found.get(first)}, expected {expected.get(first)}"
+            )
+
+
+def _check_shards(world: World, state: State, warehouse: str) -> None:
+    """Nothing lies in the warehouse but shards in force and retired, sealed ones."""
+    used = set(table_shards(state).values())
+    for path, record in state.shards.items():
+        require("I6", record.state != "building", f"{path} is still being built")
+        require("I6", not record.evolve, f"{path} is still to be evolved")
+        require("I6", (record.state == "live") == (path in used), f"{path} is {record.state}")
+        held = world.shards.get(f"{warehouse}/{path}")
+        if record.state == "retired":
+            sealed = held is not None and held.versions[-1].is_sealed
+            require("I6", sealed, f"{path} is retired and not sealed")
+    known = {f"{warehouse}/{p}" for p, r in state.shards.items() if r.state in {"live", "retired"}}
+    stray = set(world.shards) - known
+    require("I6", not stray, f"shards that nothing refers to: {sorted(stray)}")
+
+
+def _check_names(engine: SimulatedEngine, state: State, warehouse: str) -> None:
+    items = state.items
+    wanted: dict[tuple[str, str, str], str] = {}
+    schemas: set[str] = {"s"}
+    for mapping in state.mappings.values():
+        schemas.add(mapping.schema)
+        key = (mapping.kind, mapping.schema, mapping.name)
+        wanted[key] = (
+            f"{warehouse}/{items[mapping.item_id].shard}"
+            if mapping.kind == "table"
+            else f"{mapping.global_id} {mapping.definition_hash} {mapping.comment_hash}"
+        )
+    found: dict[tuple[str, str, str], str] = {}
+    for schema in schemas:
+        for held in engine.observe(schema):
+            properties = held.properties
+            key = (held.kind, held.name.schema, held.name.name)
+            found[key] = held.location or " ".join(
+                properties.get(f"catalog_migrate.{part}", "?")
+                for part in ("id", "definition", "comment")
+            )
+    if wanted != found:
+        missing = sorted(wanted.items() - found.items())
+        extra = sorted(found.items() - wanted.items())
+        raise InvariantBroken("I6", f"names: missing {missing}, not wanted {extra}")
+    try:
+        engine.check_views()
+    except EngineFailure as error:
+        raise InvariantBroken("I6", f"a view cannot be read: {error}") from error

@@ -1,0 +1,500 @@
+"""The engine in memory: implements :mod:`catalog_migrate.engine.port`, refuses what Spark refuses.
+
+A process is one :class:`SimulatedEngine`; the :class:`~catalog_migrate.testing.world.World` below
+it outlives the process. Every call is announced to ``on_call`` as ``<method>`` before its effect
+and as ``<method>.done`` after it, so that a test can count, record, pause or crash there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from catalog_migrate.engine.port import (
+    BindRequest,
+    BindResult,
+    CopyResult,
+    FunctionSpec,
+    Registration,
+    ShardSpec,
+    ViewSpec,
+)
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import is_up_cast
+from catalog_migrate.testing.bodies import Row, analyse, compile_expression, read_body
+from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
+
+BYTES_PER_ROW = 100
+"""What :meth:`SimulatedEngine.shard_size` takes a row for."""
+
+_APPEND_ONLY = frozenset({"append", "metadata", "fence"})
+
+
+def _silent(_: str) -> None:
+    """The default ``on_call``: nobody listens."""
+
+
+class SimulatedEngine:
+    """One simulated process' view of the world.
+
+    ``persistent`` says whether names live in the world (a metastore) or die with this instance;
+    ``on_call`` hears every call (module docstring) and may raise; it may be set later.
+    """
+
+    def __init__(
+        self,
+        world: World | None = None,
+        *,
+        persistent: bool = False,
+        on_call: Callable[[str], None] | None = None,
+    ) -> None:
+        self.world = world if world is not None else World()
+        self._persistent = persistent
+        self._names = self.world.names if persistent else Names()
+        self.on_call: Callable[[str], None] = on_call or _silent
+
+    @property
+    def persistent_names(self) -> bool:
+        """Whether names live in the world and outlive this instance."""
+        return self._persistent
+
+    @contextmanager
+    def _call(self, method: str) -> Iterator[None]:
+        self.on_call(method)
+        yield
+        self.on_call(f"{method}.done")
+
+    def _wrote_name(self) -> None:
+        if self._persistent:
+            self.world.writes += 1
+
+    # names ---------------------------------------------------------------------------------
+    def ensure_schema(self, schema: str) -> None:
+        """Create the schema unless it exists."""
+        with self._call("ensure_schema"):
+            if schema.lower() not in self._names.schemas:
+                self._names.schemas.add(schema.lower())
+                self._wrote_name()
+
+    def drop_schema_if_empty(self, schema: str) -> None:
+        """Drop a schema that holds nothing; leave any other alone."""
+        with self._call("drop_schema_if_empty"):
+            folded = schema.lower()
+            held = (*self._names.relations, *self._names.functions)
+            if folded in self._names.schemas and all(key[0] != folded for key in held):
+                self._names.schemas.discard(folded)
+                self._wrote_name()
+
+    def names(self, schema: str) -> frozenset[ItemName]:
+        """Names of the schema's relations."""
+        with self._call("names"):
+            folded = schema.lower()
+            return frozenset(
+                entry.name for key, entry in self._names.relations.items() if key[0] == folded
+            )
+
+    def observe(self, schema: str) -> Sequence[Registration]:
+        """All relations and functions of a schema, relations first, by folded name."""
+        with self._call("observe"):
+            folded = schema.lower()
+            relations = [
+                _relation_registration(entry)
+                for key, entry in sorted(self._names.relations.items(), key=lambda pair: pair[0])
+                if key[0] == folded
+            ]
+            functions = [
+                Registration(entry.name, "function", properties=entry.properties)
+                for key, entry in sorted(self._names.functions.items(), key=lambda pair: pair[0])
+                if key[0] == folded
+            ]
+            return [*relations, *functions]
+
+    def register_table(self, name: ItemName, path: str) -> None:
+        """Make ``name`` a table at an existing shard.
+
+        EngineFailure: no shard there, no such schema, the name taken by anything else.
+        """
+        with self._call("register_table"):
+            self.world.shard(path)
+            self._need_schema(name)
+            held = self._names.relations.get(name.folded)
+            if isinstance(held, TableEntry) and held.path == path:
+                return
+            if held is not None:
+                raise EngineFailure(
+                    f"{name} exists already", condition="TABLE_OR_VIEW_ALREADY_EXISTS"
+                )
+            self._names.relations[name.folded] = TableEntry(name, path)
+            self._wrote_name()
+
+    def create_view(self, view: ViewSpec) -> None:
+        """Create or replace a view; its body is analysed against the names that stand now.
+
+        EngineFailure: a table holds the name, a parent or column is missing, the body's types do
+        not fit the contract, the view would read itself.
+        """
+        with self._call("create_view"):
+            self._need_schema(view.name)
+            held = self._names.relations.get(view.name.folded)
+            if isinstance(held, TableEntry):
+                raise EngineFailure(
+                    f"{view.name} is a table", condition="EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
+                )
+            self._prove(view)
+            self._names.relations[view.name.folded] = view
+            self._wrote_name()
+
+    def create_function(self, function: FunctionSpec) -> None:
+        """Create or replace a SQL function."""
+        with self._call("create_function"):
+            self._need_schema(function.name)
+            self._names.functions[function.name.folded] = function
+            self._wrote_name()
+
+    def drop(self, registration: Registration) -> None:
+        """Drop a name by the statement of its kind; absent succeeds, another kind is refused."""
+        with self._call("drop"):
+            folded = registration.name.folded
+            if registration.kind == "function":
+                if self._names.functions.pop(folded, None) is not None:
+                    self._wrote_name()
+                return
+            held = self._names.relations.get(folded)
+            if held is None:
+                return
+            kind = "table" if isinstance(held, TableEntry) else "view"
+            if kind != registration.kind:
+                raise EngineFailure(
+                    f"{registration.name} is a {kind}",
+                    condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
+                )
+            del self._names.relations[folded]
+            self._wrote_name()
+
+    # shards --------------------------------------------------------------------------------
+    def create_shard(self, shard: ShardSpec) -> None:
+        """Create an empty shard; there already in the same form, untouched: nothing to do."""
+        with self._call("create_shard"):
+            version = Version(
+                "create",
+                tuple(_bare(column) for column in shard.columns),
+                properties=dict(shard.properties),
+                comment=shard.comment,
+                checks={check.name: check.expression for check in shard.checks},
+            )
+            held = self.world.shards.get(shard.path)
+            if held is not None:
+                if held.versions == [version]:
+                    return
+                raise EngineFailure(
+                    f"{shard.path} exists already", condition="DELTA_TABLE_ALREADY_EXISTS"
+                )
+            self.world.shards[shard.path] = Shard(
+                [version], tuple(shard.partitioned_by), tuple(shard.clustered_by)
+            )
+            self.world.writes += 1
+
+    def shard_version(self, path: str) -> int | None:
+        """Newest version, or None."""
+        with self._call("shard_version"):
+            shard = self.world.shards.get(path)
+            return None if shard is None else len(shard.versions) - 1
+
+    def shard_columns(self, path: str) -> Sequence[Column]:
+        """Columns of the newest version."""
+        with self._call("shard_columns"):
+            return self.world.newest(path).columns
+
+    def shard_size(self, path: str) -> tuple[int, int]:
+        """(rows, bytes) of the newest version."""
+        with self._call("shard_size"):
+            rows = len(self.world.newest(path).rows)
+            return rows, rows * BYTES_PER_ROW
+
+    def count_rows(self, path: str, version: int) -> int:
+        """Rows at a version."""
+        with self._call("count_rows"):
+            return len(self.world.rows(path, version))
+
+    def copy_rows(
+        self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
+    ) -> CopyResult:
+        """Append the projected rows of one version of ``source`` to ``target``."""
+        with self._call("copy_rows"):
+            return self._insert(self.world.rows(source, source_version), target, projection)
+
+    def copy_tail(
+        self,
+        source: str,
+        after: int,
+        upto: int,
+        target: str,
+        projection: Sequence[tuple[str, str]],
+    ) -> CopyResult | None:
+        """Append what versions after+1..upto added; None when one of them did more than append."""
+        with self._call("copy_tail"):
+            before, until = self.world.rows(source, after), self.world.rows(source, upto)
+            between = self.world.shard(source).versions[after + 1 : upto + 1]
+            if any(version.act not in _APPEND_ONLY for version in between):
+                return None
+            return self._insert(until[len(before) :], target, projection)
+
+    def truncate_shard(self, path: str) -> None:
+        """Remove all rows; refused on a sealed (append-only) shard."""
+        with self._call("truncate_shard"):
+            newest = self.world.newest(path)
+            if newest.is_sealed:
+                raise EngineFailure(
+                    f"{path} is append-only", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
+                )
+            if newest.rows:
+                self.world.commit(path, replace(newest, act="rewrite", rows=()))
+
+    def seal(self, path: str, *, follows: int) -> int:
+        """Seal at exactly ``follows + 1``; EngineFailure SEAL_CONFLICT when that is taken."""
+        with self._call("seal"):
+            newest = self.world.newest(path)
+            sealed = replace(newest, act="metadata", properties={**newest.properties, **SEAL})
+            try:
+                return self.world.commit(path, sealed, follows=follows)
+            except EngineFailure as error:
+                raise EngineFailure(
+                    f"another writer took version {follows + 1} of {path}",
+                    condition="SEAL_CONFLICT",
+                    transient=True,
+                ) from error
+
+    def seal_properties(self, path: str) -> Mapping[str, str | None]:
+        """The present value of each property that sealing sets."""
+        with self._call("seal_properties"):
+            properties = self.world.newest(path).properties
+            return {name: properties.get(name) for name in SEAL}
+
+    def is_sealed(self, path: str) -> bool:
+        """Whether the newest version carries the seal."""
+        with self._call("is_sealed"):
+            return self.world.newest(path).is_sealed
+
+    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+        """Take the seal off and put the earlier values back; nothing to do when not sealed."""
+        with self._call("unseal"):
+            newest = self.world.newest(path)
+            if not newest.is_sealed:
+                return
+            kept = {k: v for k, v in newest.properties.items() if k not in SEAL}
+            kept |= {name: value for name, value in properties.items() if value is not None}
+            self.world.commit(path, replace(newest, act="metadata", properties=kept))
+
+    def fence(self, path: str, app_id: str, epoch: int) -> None:
+        """One empty commit that carries ``Transaction(app_id, epoch)``."""
+        with self._call("fence"):
+            newest = self.world.newest(path)
+            marks = {**newest.transactions, app_id: epoch}
+            self.world.commit(path, replace(newest, act="fence", transactions=marks))
+
+    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
+        """Add nullable columns, relax, comment; EngineFailure for anything that needs a copy."""
+        with self._call("evolve"):
+            newest = self.world.newest(path)
+            evolved = replace(
+                newest,
+                act="metadata",
+                columns=_evolved(newest.columns, columns, path),
+                comment=shard.comment,
+                checks={check.name: check.expression for check in shard.checks},
+                properties={**newest.properties, **shard.properties},
+            )
+            names = [column.name.lower() for column in evolved.columns]
+            evolved = replace(
+                evolved,
+                rows=tuple({name: row.get(name) for name in names} for row in newest.rows)
+                if len(names) != len(newest.columns)
+                else newest.rows,
+            )
+            if replace(evolved, act=newest.act) != newest:
+                self.world.commit(path, evolved)
+
+    def delete_shard(self, path: str) -> None:
+        """Remove a directory; absent is fine."""
+        with self._call("delete_shard"):
+            if self.world.shards.pop(path, None) is not None:
+                self.world.writes += 1
+
+    def delete_shard_data(self, path: str) -> None:
+        """Remove the data files; the log, and a seal in it, stay."""
+        with self._call("delete_shard_data"):
+            shard = self.world.shards.get(path)
+            if shard is not None and not shard.data_deleted:
+                shard.data_deleted = True
+                self.world.writes += 1
+
+    def list_shards(self, warehouse: str) -> Iterable[str]:
+        """Paths of all shards below the warehouse, sorted."""
+        with self._call("list_shards"):
+            below = warehouse.rstrip("/") + "/"
+            return sorted(path for path in self.world.shards if path.startswith(below))
+
+    # binding -------------------------------------------------------------------------------
+    def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
+        """Analyse each body against the columns of its parents; writes nothing."""
+        with self._call("bind"):
+            return [_bind(request) for request in requests]
+
+    # what tests ask -------------------------------------------------------------------------
+    def read(self, name: ItemName) -> tuple[Row, ...]:
+        """Rows of the table that stands under a name, as a user would read them."""
+        held = self._names.relations.get(name.folded)
+        if not isinstance(held, TableEntry):
+            raise EngineFailure(
+                f"the table {name} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
+            )
+        return self.world.rows(held.path)
+
+    def check_views(self) -> None:
+        """Analyse every standing view against what stands now, as reading each of them would.
+
+        EngineFailure names the first that a user could not read.
+        """
+        for held in self._names.relations.values():
+            if isinstance(held, TableEntry):
+                self.world.rows(held.path)
+            else:
+                self._prove(held)
+
+    # ---------------------------------------------------------------------------------------
+    def _need_schema(self, name: ItemName) -> None:
+        if name.schema.lower() not in self._names.schemas:
+            raise EngineFailure(
+                f"the schema {name.schema} cannot be found", condition="SCHEMA_NOT_FOUND"
+            )
+
+    def _prove(self, view: ViewSpec) -> None:
+        """EngineFailure unless the view's body analyses against what stands, within its contract.
+
+        Views below are proven too, down to tables: replacing a view may close a circle.
+        """
+        pending, proven = [view], set()
+        while pending:
+            current = pending.pop()
+            body = read_body(current.sql)
+            found = analyse(body, self._standing_columns, self._standing_returns)
+            reason = _contract_reason(current.columns, found)
+            if reason is not None:
+                raise EngineFailure(
+                    f"{current.name}: {reason}", condition="CANNOT_UP_CAST_DATATYPE"
+                )
+            for _, name in body.relations:
+                below = self._names.relations[name.folded]
+                if name.folded == view.name.folded:
+                    raise EngineFailure(f"{view.name} reads itself", condition="RECURSIVE_VIEW")
+                if isinstance(below, ViewSpec) and name.folded not in proven:
+                    proven.add(name.folded)
+                    pending.append(below)
+
+    def _standing_columns(self, name: ItemName) -> Sequence[Column] | None:
+        held = self._names.relations.get(name.folded)
+        if isinstance(held, TableEntry):
+            return self.world.newest(held.path).columns
+        return None if held is None else held.columns
+
+    def _standing_returns(self, name: ItemName) -> str | None:
+        return _scalar_returns(self._names.functions.get(name.folded))
+
+    def _insert(
+        self, rows: Sequence[Row], target: str, projection: Sequence[tuple[str, str]]
+    ) -> CopyResult:
+        if not rows:
+            return CopyResult(0, len(self.world.shard(target).versions) - 1)
+        compiled = [(column, compile_expression(text)) for column, text in projection]
+        projected: list[dict[str, Any]] = []
+        for number, row in enumerate(rows):
+            values: dict[str, Any] = {}
+            for column, expression in compiled:
+                try:
+                    values[column] = expression(row)
+                except EngineFailure as error:
+                    raise EngineFailure(
+                        f"{target}: column {column}, row {number}: {error.message}",
+                        condition=error.condition,
+                    ) from error
+            projected.append(values)
+        return CopyResult(len(projected), self.world.append(target, projected))
+
+
+def _bare(column: Column) -> Column:
+    """A column as a shard keeps it: without the release's decisions."""
+    return Column(column.name, column.type, column.nullable, comment=column.comment)
+
+
+def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
+    if isinstance(entry, TableEntry):
+        return Registration(entry.name, "table", location=entry.path)
+    return Registration(entry.name, "view", properties=entry.properties, text=entry.sql)
+
+
+def _scalar_returns(function: FunctionSpec | None) -> str | None:
+    if function is None:
+        return None
+    return function.returns if isinstance(function.returns, str) else "STRUCT"
+
+
+def _contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
+    """Why analysed columns do not fit a view's contract; None when they do."""
+    if len(contract) != len(found):
+        return f"the body yields {len(found)} columns, the contract has {len(contract)}"
+    for wanted, got in zip(contract, found, strict=True):
+        if wanted.type != got.type and not is_up_cast(got.type, wanted.type):
+            return f"column {wanted.name}: {got.type} is no up-cast to {wanted.type}"
+        if got.nullable and not wanted.nullable:
+            return f"column {wanted.name}: the body may be NULL, the contract is NOT NULL"
+    return None
+
+
+def _bind(request: BindRequest) -> BindResult:
+    view = request.view
+    parents = {name.folded: columns for name, columns in request.parents.items()}
+    functions = {function.name.folded: function for function in request.functions}
+    try:
+        found = analyse(
+            read_body(view.sql),
+            lambda name: parents.get(name.folded),
+            lambda name: _scalar_returns(functions.get(name.folded)),
+        )
+    except EngineFailure as error:
+        return BindResult(view.name, f"{error.condition}: {error.message}")
+    return BindResult(view.name, _contract_reason(view.columns, found), found)
+
+
+def _evolved(
+    standing: Sequence[Column], wanted: Sequence[Column], path: str
+) -> tuple[Column, ...]:
+    """The columns after an evolution in place; EngineFailure when it cannot be made so."""
+    before = {column.name.lower(): column for column in standing}
+    lost = before.keys() - {column.name.lower() for column in wanted}
+    if lost:
+        raise EngineFailure(
+            f"{path}: cannot drop {', '.join(sorted(lost))} in place",
+            condition="DELTA_UNSUPPORTED_DROP_COLUMN",
+        )
+    for column in wanted:
+        old = before.get(column.name.lower())
+        if old is None and not column.nullable:
+            raise EngineFailure(
+                f"{path}: cannot add the NOT NULL column {column.name}",
+                condition="DELTA_ADD_COLUMN_NOT_NULL",
+            )
+        if old is not None and old.type != column.type:
+            raise EngineFailure(
+                f"{path}: cannot change {column.name} from {old.type} to {column.type}",
+                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+            )
+        if old is not None and old.nullable and not column.nullable:
+            raise EngineFailure(
+                f"{path}: cannot make {column.name} NOT NULL in place",
+                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+            )
+    return tuple(_bare(column) for column in wanted)

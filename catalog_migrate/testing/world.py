@@ -1,0 +1,169 @@
+"""The world that simulated processes share: shards with all their versions and, maybe, names.
+
+It outlives any :class:`~catalog_migrate.testing.engine.SimulatedEngine`, as a warehouse outlives
+the processes that work on it. Foreign writers append through :meth:`World.append`, which respects
+the seal exactly as Delta's constraint does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from catalog_migrate.engine.port import FunctionSpec, ViewSpec
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
+from catalog_migrate.testing.bodies import Row
+
+SEAL = {
+    "delta.constraints.catalog_migrate_sealed": "1 = 0",
+    "delta.appendOnly": "true",
+    "delta.minWriterVersion": "3",
+}
+"""What sealing sets, as the Spark engine does."""
+
+SEAL_MARK = "delta.constraints.catalog_migrate_sealed"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """One version of a shard: everything as of then. ``act`` says what its commit did."""
+
+    act: Literal["create", "append", "rewrite", "metadata", "fence"]
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    comment: str | None = None
+    checks: Mapping[str, str] = field(default_factory=dict)
+    transactions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the commit left the seal's constraint standing."""
+        return SEAL_MARK in self.properties
+
+
+@dataclass(slots=True)
+class Shard:
+    """A Delta table directory: its log, and whether its data files were deleted."""
+
+    versions: list[Version]
+    partitioned_by: tuple[str, ...] = ()
+    clustered_by: tuple[str, ...] = ()
+    data_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """A table's registration: its name as written and its directory."""
+
+    name: ItemName
+    path: str
+
+
+Relation = TableEntry | ViewSpec
+
+
+@dataclass(slots=True)
+class Names:
+    """One catalog of names: schemas with their relations and functions, keyed by folded names."""
+
+    schemas: set[str] = field(default_factory=set)
+    relations: dict[tuple[str, str], Relation] = field(default_factory=dict)
+    functions: dict[tuple[str, str], FunctionSpec] = field(default_factory=dict)
+
+
+class World:
+    """Shards by absolute path, the names of a metastore, and how often anything was written."""
+
+    def __init__(self) -> None:
+        self.shards: dict[str, Shard] = {}
+        self.names = Names()
+        self.writes = 0
+        self._lock = threading.RLock()
+
+    def shard(self, path: str) -> Shard:
+        """The shard at a path; EngineFailure DELTA_PATH_DOES_NOT_EXIST when there is none."""
+        try:
+            return self.shards[path]
+        except KeyError as error:
+            raise EngineFailure(
+                f"{path} is not a Delta table", condition="DELTA_PATH_DOES_NOT_EXIST"
+            ) from error
+
+    def newest(self, path: str) -> Version:
+        """The newest version of the shard at a path."""
+        return self.shard(path).versions[-1]
+
+    def commit(self, path: str, version: Version, *, follows: int | None = None) -> int:
+        """Append a version and return its number.
+
+        With ``follows`` it must become exactly ``follows + 1``, else EngineFailure
+        DELTA_CONCURRENT_WRITE.
+        """
+        with self._lock:
+            versions = self.shard(path).versions
+            if follows is not None and len(versions) - 1 != follows:
+                raise EngineFailure(
+                    f"{path} is at version {len(versions) - 1}, not {follows}",
+                    condition="DELTA_CONCURRENT_WRITE",
+                )
+            versions.append(version)
+            self.writes += 1
+            return len(versions) - 1
+
+    def append(self, path: str, rows: Iterable[Row]) -> int:
+        """Append rows as any writer would, ours or a foreign one; the new version's number.
+
+        EngineFailure: DELTA_VIOLATE_CONSTRAINT_WITH_VALUES on a sealed shard, an unknown column,
+        NULL in a NOT NULL column. Missing columns become NULL.
+        """
+        with self._lock:
+            newest = self.newest(path)
+            if newest.is_sealed:
+                raise EngineFailure(
+                    f"CHECK constraint catalog_migrate_sealed (1 = 0) violated in {path}",
+                    condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+                )
+            complete = tuple(_complete(row, newest.columns, path) for row in rows)
+            grown = replace(newest, act="append", rows=newest.rows + complete)
+            return self.commit(path, grown)
+
+    def rows(self, path: str, version: int | None = None) -> tuple[Row, ...]:
+        """All rows at a version (None: the newest); EngineFailure when version or data are gone."""
+        shard = self.shard(path)
+        if shard.data_deleted:
+            raise EngineFailure(
+                f"data files of {path} are gone", condition="FAILED_READ_FILE.FILE_NOT_EXIST"
+            )
+        if version is None:
+            return shard.versions[-1].rows
+        if not 0 <= version < len(shard.versions):
+            raise EngineFailure(
+                f"{path} has no version {version}", condition="DELTA_VERSION_NOT_FOUND"
+            )
+        return shard.versions[version].rows
+
+
+def _complete(row: Row, columns: Sequence[Column], path: str) -> dict[str, Any]:
+    """The row with every column, folded names, missing ones NULL."""
+    folded = {name.lower(): value for name, value in row.items()}
+    complete: dict[str, Any] = {}
+    for column in columns:
+        name = column.name.lower()
+        value = folded.pop(name, None)
+        if value is None and not column.nullable:
+            raise EngineFailure(
+                f"NULL in the NOT NULL column {column.name} of {path}",
+                condition="DELTA_NOT_NULL_CONSTRAINT_VIOLATED",
+            )
+        complete[name] = value
+    if folded:
+        raise EngineFailure(
+            f"{path} has no column {', '.join(sorted(folded))}",
+            condition="DELTA_METADATA_MISMATCH",
+        )
+    return complete

@@ -1,0 +1,348 @@
+"""Leases under a clock moved by hand: expiry, margin, proof of death, fencing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import msgspec
+import pytest
+
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import acquire, unlock
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.process import proven_dead, this_process
+from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import LeaseHeld, LeaseLost, UsageError
+
+
+def row(log: Any) -> LeaseRecord:
+    return read_state(log).leases["migration"]
+
+
+def rewrite(log: Any, **fields: Any) -> None:
+    """Make the lease look as if another process had taken it."""
+
+    def decide(state: State) -> Changes:
+        changes = Changes()
+        old = state.leases.get("migration", LeaseRecord(epoch=1))
+        changes.put("lease", "migration", msgspec.structs.replace(old, **fields))
+        return changes
+
+    commit(log, decide, kind="test")
+
+
+@pytest.fixture(scope="module")
+def dead_pid() -> tuple[int, str]:
+    """The number and start time of a process that has ended."""
+    code = ("from catalog_migrate.catalog.process import this_process as t; p = t(); "
+            "print(p.pid, p.started)")
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    pid, started = done.stdout.split()
+    return int(pid), started
+
+
+def of_dead_process(dead_pid: tuple[int, str]) -> dict[str, Any]:
+    me = this_process()
+    return {"holder": "dead", "host": me.host, "boot_id": me.boot_id, "pid": dead_pid[0],
+            "started": dead_pid[1]}
+
+
+OF_ANOTHER_HOST = {"holder": "far", "host": "elsewhere", "boot_id": "b", "pid": 7, "started": "9",
+                   "since": "2027-01-15T08:00:00+00:00"}
+
+
+class TestTake:
+    def test_free(self, users: Any, clock: Any) -> None:
+        """A free lease is taken at once, under the next epoch, with who and since when."""
+        create_catalog(users.first, warehouse="w")
+        lease = acquire(users.first, holder="pod-1", clock=clock)
+        me = this_process()
+        assert row(users.second) == LeaseRecord(
+            epoch=1, holder="pod-1", host=me.host, boot_id=me.boot_id, pid=me.pid,
+            started=me.started, since="2027-01-15T08:01:40+00:00",
+        )
+        assert (lease.epoch, clock.slept) == (1, [])
+        assert (users.second.heartbeat("migration") or "").startswith("1:")
+
+    def test_give_back(self, users: Any, clock: Any) -> None:
+        """A lease given back keeps its epoch, and the next holder need not wait."""
+        create_catalog(users.first, warehouse="w")
+        acquire(users.first, holder="a", clock=clock).release()
+        assert row(users.second) == LeaseRecord(epoch=1)
+        assert acquire(users.second, holder="b", clock=clock).epoch == 2
+        assert clock.slept == []
+
+    def test_serial_stays(self, memory: MemoryLog, clock: Any) -> None:
+        """Leases leave the serial alone."""
+        acquire(memory, holder="a", clock=clock).release()
+        assert read_state(memory).serial == 0
+
+    def test_keys(self, memory: MemoryLog, clock: Any) -> None:
+        """Leases of different keys do not stand in each other's way."""
+        acquire(memory, holder="a", clock=clock)
+        assert acquire(memory, holder="b", clock=clock, key="cluster/c", wait=0).epoch == 1
+
+    def test_margin_below_ttl(self, memory: MemoryLog, clock: Any) -> None:
+        """A margin that is not below the TTL is refused before anything is read."""
+        with pytest.raises(UsageError):
+            acquire(memory, holder="a", ttl=10, margin=10, clock=clock)
+
+
+class TestHeld:
+    def test_message(self, memory: MemoryLog, clock: Any) -> None:
+        """The error says holder, host, process, since when, and how to unlock."""
+        rewrite(memory, **OF_ANOTHER_HOST)
+        with pytest.raises(LeaseHeld) as caught:
+            acquire(memory, holder="b", wait=0, clock=clock)
+        assert str(caught.value) == (
+            "CM0220: the lease 'migration' is held by 'far' (host elsewhere, process 7) since "
+            "2027-01-15T08:00:00+00:00\n"
+            "  remedy: wait for it to end; if that process is gone for good: "
+            "catalog-migrate unlock --if-holder 'far'"
+        )
+        assert caught.value.data["holder"] == "far"
+        assert caught.value.exit_code == 5
+        assert clock.slept == []
+
+    def test_waits(self, memory: MemoryLog, clock: Any) -> None:
+        """A living holder is waited for exactly as long as asked, and the caller is told."""
+        holder = acquire(memory, holder="a", clock=clock)
+        for second in range(5, 60, 5):
+            clock.at(100.0 + second, holder.ensure)
+        told: list[float] = []
+        with pytest.raises(LeaseHeld, match="waited 45 s"):
+            acquire(
+                memory.attach(), holder="b", wait=45, clock=clock,
+                on_wait=lambda _, waited: told.append(waited),
+            )
+        assert clock.now == pytest.approx(145.0)
+        assert told == [float(second) for second in range(45)]
+
+    def test_given_back_while_waiting(self, memory: MemoryLog, clock: Any) -> None:
+        """A lease given back is taken at the next look, without the margin."""
+        clock.at(107.0, acquire(memory, holder="a", clock=clock).release)
+        lease = acquire(memory.attach(), holder="b", wait=60, clock=clock)
+        assert (lease.epoch, clock.now) == (2, pytest.approx(107.0))
+
+    def test_without_a_wait(self, memory: MemoryLog, clock: Any) -> None:
+        """Without a given wait a holder that shows life is not waited for any longer."""
+        holder = acquire(memory, holder="a", clock=clock)
+        clock.at(112.0, holder.ensure)
+        with pytest.raises(LeaseHeld):
+            acquire(memory.attach(), holder="b", clock=clock)
+        assert clock.now == pytest.approx(112.0)
+
+
+class TestTakeOver:
+    def test_silent_holder(self, memory: MemoryLog, clock: Any) -> None:
+        """A holder silent for a whole TTL is taken over; its successor waits the margin."""
+        acquire(memory, holder="a", clock=clock)
+        lease = acquire(memory.attach(), holder="b", clock=clock)
+        assert lease.epoch == 2
+        assert row(memory).holder == "b"
+        assert clock.now == pytest.approx(100 + 30 + 10)
+        assert clock.slept[-1] == 10
+
+    def test_heartbeat_starts_anew(self, memory: MemoryLog, clock: Any) -> None:
+        """The TTL counts from the last heartbeat that the challenger saw."""
+        holder = acquire(memory, holder="a", clock=clock)
+        clock.at(115.0, holder.ensure)
+        acquire(memory.attach(), holder="b", wait=600, clock=clock)
+        assert clock.now == pytest.approx(115 + 30 + 10)
+
+    def test_wall_clocks_do_not_matter(self, memory: MemoryLog, clock: Any) -> None:
+        """A since far in the past or future neither shortens nor lengthens the wait."""
+        rewrite(memory, **{**OF_ANOTHER_HOST, "since": "1999-01-01T00:00:00+00:00"})
+        acquire(memory, holder="b", clock=clock)
+        assert clock.now == pytest.approx(140.0)
+
+    def test_proven_dead(
+        self, memory: MemoryLog, clock: Any, dead_pid: tuple[int, str]
+    ) -> None:
+        """A holder that is proven dead is neither waited for, nor its margin."""
+        rewrite(memory, **of_dead_process(dead_pid))
+        memory.renew("migration", "1:x")
+        lease = acquire(memory, holder="b", wait=0, clock=clock)
+        assert (lease.epoch, clock.slept) == (2, [])
+
+    def test_dead_before_it_could_act(
+        self, memory: MemoryLog, clock: Any, dead_pid: tuple[int, str]
+    ) -> None:
+        """A dead process that never wrote a heartbeat was waiting for its own predecessor, which
+        may still act: the margin stands."""
+        rewrite(memory, epoch=5, **of_dead_process(dead_pid))
+        memory.renew("migration", "4:x")
+        assert acquire(memory, holder="b", wait=0, clock=clock).epoch == 6
+        assert clock.slept == [10]
+
+    def test_only_one_wins(self, memory: MemoryLog, clock: Any) -> None:
+        """Two challengers of one dead holder: the epoch rises once, the other finds it held."""
+        rewrite(memory, **OF_ANOTHER_HOST)
+        rival = memory.attach()
+
+        def rival_first(call: str) -> None:
+            if call == "append":
+                memory.on_call = None
+                rewrite(rival, epoch=2, holder="rival")
+
+        def arm() -> None:
+            memory.on_call = rival_first
+
+        clock.at(129.0, arm)
+        with pytest.raises(LeaseHeld, match="'rival'"):
+            acquire(memory, holder="b", wait=32, clock=clock)
+        assert row(memory).epoch == 2
+
+    def test_fenced(self, memory: MemoryLog, clock: Any) -> None:
+        """After a take-over the earlier holder can neither renew, nor commit, nor give back."""
+        old = acquire(memory, holder="a", clock=clock)
+        rewrite(memory, epoch=2, holder="b")
+        clock.sleep(11)
+        with pytest.raises(LeaseLost, match="epoch 1 was taken over: it is at epoch 2"):
+            old.ensure()
+
+        def decide(_: State) -> Changes:
+            changes = Changes()
+            changes.put("operation", "o", OperationRecord(kind="k", state="s"))
+            return changes
+
+        with pytest.raises(LeaseLost):
+            commit(memory, decide, epoch=old.epoch, kind="test")
+        old.release()
+        assert row(memory).holder == "b"
+        assert dict(read_state(memory).operations) == {}
+
+
+class TestEnsure:
+    def test_young(self, memory: MemoryLog, clock: Any) -> None:
+        """A young renewal needs no call at all."""
+        lease = acquire(memory, holder="a", clock=clock)
+        calls: list[str] = []
+        memory.on_call = calls.append
+        clock.sleep(9)
+        lease.ensure()
+        assert calls == []
+
+    def test_renews(self, memory: MemoryLog, clock: Any) -> None:
+        """From a third of the TTL on the heartbeat is renewed, once the epoch was looked at."""
+        lease = acquire(memory, holder="a", clock=clock)
+        before = memory.heartbeat("migration")
+        calls: list[str] = []
+        memory.on_call = calls.append
+        for _ in range(10):
+            clock.sleep(10)
+            lease.ensure()
+        assert memory.heartbeat("migration") != before
+        assert calls == ["read", "read.done", "renew", "renew.done"] * 10
+
+    def test_too_late(self, memory: MemoryLog, clock: Any) -> None:
+        """A renewal that is TTL minus margin old forbids acts, and a renewal does not mend it."""
+        lease = acquire(memory, holder="a", clock=clock)
+        clock.sleep(20)
+        for _ in range(2):
+            with pytest.raises(LeaseLost, match=r"last renewed 20\.0 s ago"):
+                lease.ensure()
+
+    def test_slow_renewal(self, memory: MemoryLog, clock: Any) -> None:
+        """A renewal counts from its beginning: one that took too long allows nothing."""
+        lease = acquire(memory, holder="a", clock=clock)
+        clock.sleep(15)
+        memory.on_call = lambda call: clock.sleep(21) if call == "renew" else None
+        with pytest.raises(LeaseLost, match=r"last renewed 21\.0 s ago"):
+            lease.ensure()
+
+    def test_heartbeat_thread(self, memory: MemoryLog, clock: Any) -> None:
+        """Only real time wants a heartbeat thread."""
+        assert acquire(memory, holder="a", clock=clock).wants_heartbeat is False
+        real = acquire(memory, holder="a", clock=SystemClock(), key="cluster/c")
+        assert real.wants_heartbeat is True
+
+
+class TestUnlock:
+    def test_takes_away(self, memory: MemoryLog, clock: Any) -> None:
+        """Unlocking frees the lease, fences the holder, and leaves the margin to the next."""
+        old = acquire(memory, holder="a", clock=clock)
+        unlock(memory, "a")
+        assert (row(memory).holder, row(memory).epoch) == ("", 2)
+        clock.sleep(10)
+        with pytest.raises(LeaseLost):
+            old.ensure()
+        clock.slept.clear()
+        assert acquire(memory, holder="b", clock=clock).epoch == 3
+        assert clock.slept == [10]
+
+    def test_dead(self, memory: MemoryLog, clock: Any, dead_pid: tuple[int, str]) -> None:
+        """After unlocking a process that is proven dead nobody waits."""
+        rewrite(memory, **of_dead_process(dead_pid))
+        memory.renew("migration", "1:x")
+        unlock(memory, "dead")
+        acquire(memory, holder="b", clock=clock)
+        assert clock.slept == []
+
+    def test_other_holder(self, memory: MemoryLog, clock: Any) -> None:
+        """Unlocking names its holder; a lease that somebody else holds by now stays."""
+        acquire(memory, holder="a", clock=clock)
+        with pytest.raises(LeaseHeld, match="held by 'a'"):
+            unlock(memory, "b")
+        assert row(memory).holder == "a"
+
+    def test_free(self, memory: MemoryLog) -> None:
+        """Unlocking a free lease does nothing."""
+        version = memory.version()
+        assert unlock(memory, "a").version == version
+
+
+class TestProvenDead:
+    def test_this_process(self) -> None:
+        """The running process is not dead."""
+        me = this_process()
+        record = LeaseRecord(1, "a", me.host, me.boot_id, me.pid, me.started)
+        assert proven_dead(record) is False
+
+    def test_number_reused(self) -> None:
+        """A number that belongs to a process started at another time proves the holder dead."""
+        me = this_process()
+        assert proven_dead(LeaseRecord(1, "a", me.host, me.boot_id, me.pid, "1")) is True
+
+    def test_ended(self, dead_pid: tuple[int, str]) -> None:
+        """A process that ended is proven dead."""
+        assert proven_dead(LeaseRecord(epoch=1, **of_dead_process(dead_pid))) is True
+
+    def test_killed_and_not_reaped(self) -> None:
+        """A killed process that its parent has not waited for is proven dead."""
+        code = ("import os, time; from catalog_migrate.catalog.process import this_process; "
+                "print(this_process().started, flush=True); time.sleep(60)")
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        started = child.stdout.readline().strip()
+        me = this_process()
+        record = LeaseRecord(1, "a", me.host, me.boot_id, child.pid, started)
+        try:
+            assert proven_dead(record) is False
+            child.kill()
+            dead = threading.Event()
+            for _ in range(500):
+                if proven_dead(record):
+                    break
+                dead.wait(0.01)
+            assert proven_dead(record) is True
+        finally:
+            child.kill()
+            child.stdout.close()
+            child.wait()
+
+    @pytest.mark.parametrize(
+        "field", [{"host": "x"}, {"boot_id": "x"}, {"boot_id": ""}, {"started": ""}, {"host": ""}]
+    )
+    def test_elsewhere(self, dead_pid: tuple[int, str], field: dict[str, str]) -> None:
+        """Nothing is proven of another host, boot or process namespace, or without the facts."""
+        values = {**of_dead_process(dead_pid), **field}
+        assert proven_dead(LeaseRecord(epoch=1, **values)) is False

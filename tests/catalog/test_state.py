@@ -1,0 +1,246 @@
+"""The state as the sum of rows, decoded on demand, and the JSON of records frozen in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.records import (
+    COLLECTIONS,
+    AllocatorRecord,
+    ConfigRecord,
+    IntentRecord,
+    ItemRecord,
+    LeaseRecord,
+    MappingRecord,
+    OperationRecord,
+    Record,
+    ReleaseRecord,
+    SealedShard,
+    ShardRecord,
+    TombstoneRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State, decode_record, encode_record, sum_rows
+from catalog_migrate.catalog.transaction import Changes, rows_of
+from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
+from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+
+GOLDEN = Path(__file__).parent / "golden"
+H = "1:" + "0123456789abcdef" * 2
+
+RECORDS: dict[str, Record] = {
+    "config": ConfigRecord(value="UTC"),
+    "release": ReleaseRecord(
+        owner="release", name="1.0", manifest_hash=H, serial=3, in_force=True
+    ),
+    "allocator": AllocatorRecord(next=17),
+    "mapping": MappingRecord(
+        schema="Sales", kind="table", name="Order Lines", owner="release", item_id="i4",
+        global_id="s9", fingerprint=H, definition_hash=H, storage_hash=H, text_hash=H,
+        comment_hash=H, applied=(H,),
+    ),
+    "item": ItemRecord(
+        owner="release", global_id="s9",
+        definition=ObjectDefinition(
+            schema="Sales", kind="table", name="Order Lines",
+            columns=(
+                Column(name="id", type="BIGINT", nullable=False, comment="key"),
+                Column(name="näme", type="STRING", renamed_from="label", using="trim(label)"),
+            ),
+            dropped=("old",), depends_on=(), properties={"b": "2", "a": "1"},
+            partitioned_by=("id",), checks=(Check(name="positive", expression="id > 0"),),
+        ),
+        uses=("i1", "i2"), shard="sales/order lines/7f",
+    ),
+    "shard": ShardRecord(
+        item_id="i4", global_id="s9", state="retired", source="sales/x/1", source_version=5,
+        version=2, evolve=True, sealed_version=6, retired_at=1_800_000_000, retired_serial=4,
+        unfilled=True,
+    ),
+    "tombstone": TombstoneRecord(
+        item_id="i5", global_id="s6", schema="s", kind="view", name="v", serial=4, position=2,
+        definition_hash=H, users=("relation:s.w",),
+    ),
+    "intent": IntentRecord(
+        epoch=8, plan_hash=H, release="1.1", paths=("s/t/1",),
+        seals=(SealedShard(path="s/t/0", follows=3, properties={"delta.appendOnly": None}),),
+    ),
+    "lease": LeaseRecord(
+        epoch=8, holder="pod-1", host="h", boot_id="b/pid:[1]", pid=12, started="345",
+        since="2027-01-15T08:00:00+00:00",
+    ),
+    "operation": OperationRecord(kind="alter", state="running", detail={"step": "stop"}),
+}
+
+
+class TestGolden:
+    @pytest.mark.parametrize("collection", sorted(COLLECTIONS))
+    def test_bytes(self, collection: str) -> None:
+        """The JSON of each record is what the files of format 1 hold, byte for byte."""
+        text = (GOLDEN / f"{collection}.json").read_text(encoding="utf-8")
+        assert encode_record(RECORDS[collection]) + "\n" == text
+
+    @pytest.mark.parametrize("collection", sorted(COLLECTIONS))
+    def test_read_back(self, collection: str) -> None:
+        """A record of format 1 is read back whole."""
+        text = (GOLDEN / f"{collection}.json").read_text(encoding="utf-8")
+        assert decode_record(collection, "k", text) == RECORDS[collection]
+
+    def test_later_fields(self) -> None:
+        """A field that a later tool of the same format added is passed over."""
+        assert decode_record("allocator", "i", '{"next":3,"new":1}') == AllocatorRecord(next=3)
+
+    def test_identity_text(self) -> None:
+        """Keys of mappings are folded and quoted where they must be; they never change."""
+        assert identity_text(("relation", "sales", "order lines")) == "relation:sales.`order lines`"
+        assert identity_text(("function", "s", "f")) == "function:s.f"
+
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(["item", "shard"]), st.sampled_from("abc"), st.sampled_from("xyz")
+    ),
+    unique=True,
+)
+
+
+class TestSum:
+    @given(kept=rows, gone=rows, order=st.randoms(use_true_random=False))
+    def test_any_order(self, kept: Any, gone: Any, order: Any) -> None:
+        """The sum is what was added and not retracted, whatever the order of the rows."""
+        log = [LogRow(*row, 1) for row in kept]
+        log += [LogRow(*row, diff) for row in gone if row not in kept for diff in (1, -1)]
+        order.shuffle(log)
+        assert sorted(sum_rows(log)) == sorted(kept)
+
+    @pytest.mark.parametrize("diff", [2, -1])
+    def test_contradiction(self, diff: int) -> None:
+        """A row that is there twice, or was retracted without being there, is corruption."""
+        with pytest.raises(CatalogCorrupt, match=rf"item 'i1' is in the log {diff} times"):
+            sum_rows([LogRow("item", "i1", "{}", diff)])
+
+    edits = st.lists(
+        st.dictionaries(st.sampled_from("abcd"), st.none() | st.integers(0, 3)), max_size=8
+    )
+
+    @given(history=edits)
+    def test_commits(self, history: list[dict[str, int | None]]) -> None:
+        """After any commits the summed rows, the carried state and a plain dict agree."""
+        log = [LogRow("config", "format_version", '{"value":"1"}', 1),
+               LogRow("config", "serial", '{"value":"0"}', 1)]
+        state = State.from_snapshot(LogSnapshot(0, sum_rows(log)))
+        model: dict[str, int] = {}
+        serial = 0
+        for edit in history:
+            changes = Changes()
+            changes.raise_serial()
+            for key, value in edit.items():
+                if value is None:
+                    changes.delete("allocator", key)
+                else:
+                    changes.put("allocator", key, AllocatorRecord(next=value))
+            effective = changes.effective(state)
+            log += rows_of(state, effective)
+            state = state.changed(state.version + 1, effective) if effective else state
+            old = dict(model)
+            for key, value in edit.items():
+                if value is None:
+                    model.pop(key, None)
+                else:
+                    model[key] = value
+            serial += old != model
+            assert {key: row.next for key, row in state.allocators.items()} == model
+            assert state.serial == serial
+        again = State.from_snapshot(LogSnapshot(state.version, sum_rows(log)))
+        assert {name: dict(rows) for name, rows in again.raw.items() if rows} == {
+            name: dict(rows) for name, rows in state.raw.items() if rows
+        }
+
+
+def _state(**records: dict[str, Record]) -> State:
+    rows = [("config", "format_version", '{"value":"1"}'), ("config", "serial", '{"value":"0"}')]
+    rows += [
+        (collection, key, encode_record(record))
+        for collection, entries in records.items()
+        for key, record in entries.items()
+    ]
+    return State.from_snapshot(LogSnapshot(0, rows))
+
+
+class TestState:
+    def test_release_history(self) -> None:
+        """Releases come by owner and number, not by text; the one in force is found by owner."""
+        state = _state(
+            release={
+                f"release/{n}": ReleaseRecord("release", f"r{n}", H, n, in_force=n == 10)
+                for n in (10, 9, 2)
+            }
+            | {"system/1": ReleaseRecord("system", "0.1", H, 1, in_force=True)},
+        )
+        assert [row.name for row in state.releases] == ["r2", "r9", "r10", "0.1"]
+        assert list(state.release_rows("release")) == ["release/2", "release/9", "release/10"]
+        in_force = state.release_in_force()
+        assert in_force is not None
+        assert in_force.name == "r10"
+        system = state.release_in_force("system")
+        assert system is not None
+        assert system.name == "0.1"
+        assert state.release_in_force("user") is None
+
+    def test_tombstones_in_work_order(self) -> None:
+        """Tombstones come by serial, then position, as numbers."""
+        def stone(serial: int, position: int) -> TombstoneRecord:
+            return TombstoneRecord("i1", "s1", "s", "view", "v", serial, position)
+
+        state = _state(
+            tombstone={f"{s}/{p}": stone(s, p) for s, p in [(10, 0), (9, 11), (9, 2)]}
+        )
+        order = [(row.serial, row.position) for row in state.tombstones]
+        assert order == [(9, 2), (9, 11), (10, 0)]
+
+    def test_lazy(self) -> None:
+        """A record that cannot be read harms nobody who does not look at its collection."""
+        rows = [("config", "format_version", '{"value":"1"}'), ("item", "i1", "{oops")]
+        state = State.from_snapshot(LogSnapshot(3, rows))
+        assert dict(state.leases) == {}
+        with pytest.raises(CatalogCorrupt, match="item 'i1' of the catalog is not readable"):
+            state.items.get("i1")
+
+    def test_unknown_collection(self) -> None:
+        """Rows of a collection that this tool does not know are carried along."""
+        rows = [("config", "format_version", '{"value":"1"}'), ("audit", "k", "{}")]
+        state = State.from_snapshot(LogSnapshot(3, rows))
+        assert state.raw["audit"] == {"k": "{}"}
+        assert state.changed(4, {("config", "x"): '{"value":"1"}'}).raw["audit"] == {"k": "{}"}
+
+    def test_two_values(self) -> None:
+        """Two values under one key are corruption."""
+        rows = [("config", "a", '{"value":"1"}'), ("config", "a", '{"value":"2"}')]
+        with pytest.raises(CatalogCorrupt, match="config 'a' has two values"):
+            State.from_snapshot(LogSnapshot(0, rows))
+
+    @pytest.mark.parametrize(
+        ("text", "error"),
+        [('{"value":"2"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+         (None, CatalogCorrupt)],
+    )
+    def test_format(self, text: str | None, error: type[Exception]) -> None:
+        """A newer format is refused; one that is missing or no number is corruption."""
+        rows = [("config", "serial", '{"value":"1"}')]
+        rows += [("config", "format_version", text)] if text is not None else []
+        with pytest.raises(error):
+            State.from_snapshot(LogSnapshot(0, rows))
+
+    def test_immutable(self) -> None:
+        """Collections cannot be written to, and a changed state leaves the old one alone."""
+        state = _state(allocator={"i": AllocatorRecord(1)})
+        with pytest.raises(TypeError):
+            state.allocators["i"] = AllocatorRecord(2)  # type: ignore[index]
+        state.changed(1, {("allocator", "i"): '{"next":5}'})
+        assert state.allocators["i"].next == 1

@@ -1,0 +1,333 @@
+"""What every engine must do alike: the same assertions on Spark and on the simulated one."""
+
+from __future__ import annotations
+
+import pytest
+from catalog_migrate.engine.port import BindRequest, Engine, FunctionSpec, ShardSpec, ViewSpec
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Argument, Check, Column
+
+COLUMNS = (Column("id", "BIGINT", False, comment="key"), Column("note", "STRING"))
+PROJECTION = (("id", "id"), ("note", "note"))
+
+
+class Kit:
+    """An engine, an own schema, a warehouse, and rows appended as a foreign writer would."""
+
+    def __init__(self, engine: Engine, schema: str, warehouse: str, append) -> None:
+        self.engine, self.schema, self.warehouse, self.append = engine, schema, warehouse, append
+        engine.ensure_schema(schema)
+
+    def name(self, name: str) -> ItemName:
+        return ItemName(self.schema, name)
+
+    def shard(self, name: str, columns=COLUMNS, **more) -> str:
+        path = f"{self.warehouse}/{self.schema}/{name}"
+        self.engine.create_shard(ShardSpec(path, columns, **more))
+        return path
+
+
+@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.spark), "simulated"])
+def kit(request, schema_name, warehouse):
+    if request.param == "simulated":
+        from catalog_migrate.testing.engine import SimulatedEngine
+
+        engine = SimulatedEngine()
+
+        def append(path, rows):
+            engine.world.append(path, [{"id": number, "note": note} for number, note in rows])
+    else:
+        from catalog_migrate.engine.spark.engine import SparkEngine
+
+        spark = request.getfixturevalue("spark")
+        engine = SparkEngine(spark)
+
+        def append(path, rows):
+            frame = spark.createDataFrame(rows, "id BIGINT, note STRING")
+            frame.write.format("delta").mode("append").save(path)
+
+    return Kit(engine, schema_name, warehouse, append)
+
+
+def test_a_shard_is_created_once_and_keeps_its_columns(kit):
+    """Creating a shard again in the same form does nothing; its columns come back canonical."""
+    path = kit.shard("a")
+    assert kit.engine.shard_version(path) == 0
+    assert tuple(kit.engine.shard_columns(path)) == COLUMNS
+    assert kit.engine.shard_size(path)[0] == 0
+    kit.shard("a")
+    assert kit.engine.shard_version(path) == 0
+    with pytest.raises(EngineFailure) as caught:
+        kit.shard("a", columns=(Column("other", "INT"),))
+    assert caught.value.condition == "DELTA_TABLE_ALREADY_EXISTS"
+
+
+def test_there_is_no_version_where_no_shard_is(kit):
+    """shard_version of an empty place is None."""
+    assert kit.engine.shard_version(f"{kit.warehouse}/nothing") is None
+
+
+def test_a_table_is_registered_observed_and_dropped(kit):
+    """register_table is repeatable, shows in names and observe, and drop keeps the files."""
+    path = kit.shard("a")
+    kit.engine.register_table(kit.name("a"), path)
+    kit.engine.register_table(kit.name("a"), path)
+    (seen,) = kit.engine.observe(kit.schema)
+    assert (seen.name, seen.kind, seen.location) == (kit.name("a"), "table", path)
+    assert kit.engine.names(kit.schema) == {kit.name("a")}
+    kit.engine.drop(seen)
+    kit.engine.drop(seen)
+    assert kit.engine.names(kit.schema) == frozenset()
+    assert kit.engine.shard_version(path) == 0
+
+
+def test_registering_needs_a_shard_and_a_free_name(kit):
+    """register_table refuses a place without a log, and a name that stands elsewhere."""
+    with pytest.raises(EngineFailure):
+        kit.engine.register_table(kit.name("a"), f"{kit.warehouse}/nothing")
+    kit.engine.register_table(kit.name("a"), kit.shard("a"))
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.register_table(kit.name("a"), kit.shard("b"))
+    assert caught.value.condition == "TABLE_OR_VIEW_ALREADY_EXISTS"
+
+
+def test_a_schema_goes_only_when_it_is_empty(kit):
+    """drop_schema_if_empty leaves a schema that holds a name; an absent schema holds none."""
+    path = kit.shard("a")
+    kit.engine.register_table(kit.name("a"), path)
+    kit.engine.drop_schema_if_empty(kit.schema)
+    assert kit.engine.names(kit.schema) == {kit.name("a")}
+    kit.engine.drop(kit.engine.observe(kit.schema)[0])
+    kit.engine.drop_schema_if_empty(kit.schema)
+    assert list(kit.engine.observe(kit.schema)) == []
+    with pytest.raises(EngineFailure):
+        kit.engine.register_table(kit.name("a"), path)
+
+
+def test_a_view_is_recognised_by_its_properties(kit):
+    """create_view replaces, carries properties and text, and observe reads them back."""
+    kit.engine.register_table(kit.name("a"), kit.shard("a"))
+    sql = f"SELECT id, note FROM {kit.schema}.a"
+    for fingerprint in ("1:aa", "1:bb"):
+        view = ViewSpec(
+            kit.name("v"), COLUMNS, sql, comment="it's a view",
+            properties={
+                "catalog_migrate.id": "s2",
+                "catalog_migrate.fingerprint": fingerprint,
+            },
+        )
+        kit.engine.create_view(view)
+    seen = {found.name.name: found for found in kit.engine.observe(kit.schema)}
+    assert seen["v"].kind == "view"
+    assert seen["v"].text == sql
+    assert dict(seen["v"].properties) == {
+        "catalog_migrate.id": "s2", "catalog_migrate.fingerprint": "1:bb",
+    }
+    kit.engine.drop(seen["v"])
+    assert kit.engine.names(kit.schema) == {kit.name("a")}
+
+
+def test_dropping_a_table_never_drops_a_view(kit):
+    """drop of a table registration is refused when a view stands under the name."""
+    path = kit.shard("a")
+    kit.engine.register_table(kit.name("a"), path)
+    (table,) = kit.engine.observe(kit.schema)
+    kit.engine.drop(table)
+    kit.engine.create_view(ViewSpec(kit.name("a"), [Column("one", "INT", False)], "SELECT 1"))
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.drop(table)
+    assert caught.value.condition == "WRONG_COMMAND_FOR_OBJECT_TYPE"
+    assert kit.engine.names(kit.schema) == {kit.name("a")}
+
+
+def test_a_function_is_created_and_recognised(kit):
+    """create_function replaces; its properties come back with observe; drop is repeatable."""
+    function = FunctionSpec(
+        kit.name("twice"), [Argument("x", "INT")], "INT", "x * 2",
+        comment="doubles", properties={"catalog_migrate.id": "s9"},
+    )
+    kit.engine.create_function(function)
+    kit.engine.create_function(function)
+    (seen,) = kit.engine.observe(kit.schema)
+    assert (seen.name, seen.kind) == (kit.name("twice"), "function")
+    assert dict(seen.properties) == {"catalog_migrate.id": "s9"}
+    kit.engine.drop(seen)
+    kit.engine.drop(seen)
+    assert list(kit.engine.observe(kit.schema)) == []
+
+
+def test_rows_are_copied_in_bulk_and_then_the_tail(kit):
+    """copy_rows takes one version, copy_tail what came after it; counts agree."""
+    source, target = kit.shard("a"), kit.shard("b")
+    kit.append(source, [(1, "x"), (2, "y")])
+    bulk = kit.engine.copy_rows(source, 1, target, PROJECTION)
+    assert (bulk.rows, bulk.version) == (2, 1)
+    kit.append(source, [(3, "z")])
+    kit.engine.fence(source, "catalog_migrate/test", 4)
+    upto = kit.engine.shard_version(source)
+    tail = kit.engine.copy_tail(source, 1, upto, target, PROJECTION)
+    assert tail is not None
+    assert tail.rows == 1
+    assert kit.engine.count_rows(target, tail.version) == 3
+    assert kit.engine.count_rows(source, 1) == 2
+    assert kit.engine.shard_size(target)[0] == 3
+
+
+def test_an_empty_tail_copies_nothing(kit):
+    """copy_tail over commits without rows gives 0 rows and the target's version."""
+    source, target = kit.shard("a"), kit.shard("b")
+    kit.append(source, [(1, "x")])
+    kit.engine.fence(source, "catalog_migrate/test", 1)
+    tail = kit.engine.copy_tail(source, 1, 2, target, PROJECTION)
+    assert (tail.rows, tail.version) == (0, 0)
+
+
+def test_a_tail_that_is_not_append_only_is_refused(kit):
+    """copy_tail gives None when rows went meanwhile."""
+    source, target = kit.shard("a"), kit.shard("b")
+    kit.append(source, [(1, "x")])
+    kit.engine.truncate_shard(source)
+    assert kit.engine.copy_tail(source, 1, 2, target, PROJECTION) is None
+
+
+def test_a_failing_expression_names_table_column_and_row(kit):
+    """copy_rows fails with the target, the column and the row when a cast fails."""
+    source = kit.shard("a")
+    target = kit.shard("b", columns=(Column("id", "BIGINT", False), Column("note", "INT")))
+    kit.append(source, [(1, "11"), (2, "twelve")])
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.copy_rows(source, 1, target, [("id", "id"), ("note", "CAST(note AS INT)")])
+    assert caught.value.condition == "CAST_INVALID_INPUT"
+    assert target in caught.value.message
+    assert "note" in caught.value.message
+    assert "twelve" in caught.value.message
+    assert kit.engine.shard_size(target)[0] == 0
+
+
+def test_a_sealed_shard_refuses_appends_until_it_is_unsealed(kit):
+    """seal lands at exactly the next version; unseal puts the shard back into use."""
+    path = kit.shard("a")
+    kit.append(path, [(1, "x")])
+    before = kit.engine.seal_properties(path)
+    assert set(before.values()) == {None}
+    assert kit.engine.seal(path, follows=1) == 2
+    assert kit.engine.is_sealed(path)
+    with pytest.raises(Exception, match=r"(?i)seal|constraint"):
+        kit.append(path, [(2, "y")])
+    with pytest.raises(EngineFailure):
+        kit.engine.truncate_shard(path)
+    kit.engine.unseal(path, before)
+    kit.engine.unseal(path, before)
+    assert not kit.engine.is_sealed(path)
+    kit.append(path, [(2, "y")])
+    assert kit.engine.shard_size(path)[0] == 2
+
+
+def test_a_seal_loses_against_a_writer(kit):
+    """seal raises SEAL_CONFLICT when its version is taken, and changes nothing."""
+    path = kit.shard("a")
+    kit.append(path, [(1, "x")])
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.seal(path, follows=0)
+    assert caught.value.condition == "SEAL_CONFLICT"
+    assert not kit.engine.is_sealed(path)
+
+
+def test_a_fence_makes_a_late_seal_lose(kit):
+    """fence takes the version that a late seal follows to."""
+    path = kit.shard("a")
+    kit.engine.fence(path, "catalog_migrate/test", 7)
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.seal(path, follows=0)
+    assert caught.value.condition == "SEAL_CONFLICT"
+
+
+def test_a_shard_evolves_in_place_and_once(kit):
+    """evolve adds, relaxes, comments and constrains; a repetition commits nothing."""
+    path = kit.shard("a")
+    kit.append(path, [(1, "x")])
+    columns = (
+        Column("id", "BIGINT", comment="the key"), Column("note", "STRING"),
+        Column("extra", "INT", comment="new"),
+    )
+    shard = ShardSpec(
+        path, columns, comment="a table", checks=[Check("pos", "id > 0")], properties={"k": "v"}
+    )
+    kit.engine.evolve(path, columns, shard)
+    assert tuple(kit.engine.shard_columns(path)) == columns
+    version = kit.engine.shard_version(path)
+    kit.engine.evolve(path, columns, shard)
+    assert kit.engine.shard_version(path) == version
+    assert kit.engine.shard_size(path)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        (Column("id", "BIGINT", False, comment="key"),),
+        (Column("id", "BIGINT", False, comment="key"), Column("note", "INT")),
+        (*COLUMNS, Column("extra", "INT", False)),
+        (COLUMNS[0], Column("note", "STRING", False)),
+    ],
+)
+def test_what_needs_a_copy_is_not_done_in_place(kit, columns):
+    """evolve refuses to drop, retype, tighten, or add a NOT NULL column."""
+    path = kit.shard("a")
+    with pytest.raises(EngineFailure):
+        kit.engine.evolve(path, columns, ShardSpec(path, columns))
+    assert tuple(kit.engine.shard_columns(path)) == COLUMNS
+
+
+def test_shards_are_listed_and_deleted(kit):
+    """delete_shard removes a shard and is repeatable; deleting data keeps the log."""
+    kept, gone = kit.shard("a"), kit.shard("b")
+    kit.append(kept, [(1, "x")])
+    assert list(kit.engine.list_shards(kit.warehouse)) == [kept, gone]
+    kit.engine.delete_shard(gone)
+    kit.engine.delete_shard(gone)
+    kit.engine.delete_shard_data(kept)
+    assert list(kit.engine.list_shards(kit.warehouse)) == [kept]
+    assert kit.engine.shard_version(kept) == 1
+
+
+def bind(kit, sql, contract, functions=()):
+    view = ViewSpec(kit.name("v"), contract, sql)
+    (result,) = kit.engine.bind([BindRequest(view, {kit.name("parent"): COLUMNS}, functions)])
+    return result
+
+
+def test_a_view_binds_against_parents_that_do_not_exist(kit):
+    """bind gives the analysed columns of the body and leaves no name behind."""
+    result = bind(kit, f"SELECT p.note, id FROM {kit.schema}.parent AS p", [
+        Column("n", "STRING"), Column("i", "BIGINT", False),
+    ])
+    assert result.reason is None
+    assert [(c.type, c.nullable) for c in result.columns] == [("STRING", True), ("BIGINT", False)]
+    assert kit.engine.names(kit.schema) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("sql", "contract", "word"),
+    [
+        ("SELECT nothing FROM {s}.parent", [Column("a", "STRING")], "nothing"),
+        ("SELECT id FROM {s}.other", [Column("a", "BIGINT")], "other"),
+        ("SELECT id FROM {s}.parent", [Column("a", "INT")], "no up-cast"),
+        ("SELECT note FROM {s}.parent", [Column("a", "STRING", False)], "NOT NULL"),
+        ("SELECT id, note FROM {s}.parent", [Column("a", "BIGINT")], "2 columns"),
+    ],
+)
+def test_a_view_that_does_not_fit_says_why(kit, sql, contract, word):
+    """bind names what is missing, lossy, nullable or of the wrong number."""
+    reason = bind(kit, sql.format(s=kit.schema), contract).reason
+    assert reason is not None
+    assert word in reason
+
+
+def test_a_view_binds_with_a_function_of_the_new_state(kit):
+    """bind knows functions that do not exist yet."""
+    function = FunctionSpec(kit.name("twice"), [Argument("x", "BIGINT")], "BIGINT", "x * 2")
+    sql = f"SELECT {kit.schema}.twice(id) AS d FROM {kit.schema}.parent"
+    assert bind(kit, sql, [Column("d", "BIGINT")], [function]).reason is None
+    assert bind(kit, sql, [Column("d", "BIGINT")]).reason is not None
+    assert list(kit.engine.observe(kit.schema)) == []

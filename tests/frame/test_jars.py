@@ -1,0 +1,198 @@
+"""The lock of jars, and what the user reads when a download is refused or is not the locked jar."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.engine.spark.jars import (
+    SETTINGS_VARIABLE,
+    LockedJar,
+    cache_directory,
+    ensure_jars,
+    ivy_module,
+    locked_jars,
+)
+from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.errors import PrerequisiteMissing
+
+CONTENTS = {"first": b"the first jar", "second": b"the second jar, a longer one"}
+
+
+def _jar(name: str, contents: bytes) -> LockedJar:
+    return LockedJar("org.made", name, "1.0", len(contents), hashlib.sha256(contents).hexdigest())
+
+
+def _lock() -> list[LockedJar]:
+    return [_jar(name, contents) for name, contents in CONTENTS.items()]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """A repository of two jars on disk, and the Ivy settings file that names it."""
+    for name, contents in CONTENTS.items():
+        directory = tmp_path / "mirror" / "org" / "made" / name / "1.0"
+        directory.mkdir(parents=True)
+        (directory / f"{name}-1.0.jar").write_bytes(contents)
+        (directory / f"{name}-1.0.pom").write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>org.made</groupId>"
+            f"<artifactId>{name}</artifactId><version>1.0</version></project>"
+        )
+    root = (tmp_path / "mirror").as_uri()
+    settings = tmp_path / "ivysettings.xml"
+    settings.write_text(
+        '<ivysettings><settings defaultResolver="mirror"/><resolvers>'
+        f'<ibiblio name="mirror" m2compatible="true" root="{root}"/>'
+        "</resolvers></ivysettings>"
+    )
+    return settings
+
+
+@pytest.fixture
+def env(tmp_path: Path, mirror: Path) -> dict[str, str]:
+    """This machine's environment with an empty cache and the mirror."""
+    return {
+        **os.environ,
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        SETTINGS_VARIABLE: str(mirror),
+    }
+
+
+def test_the_lock_names_eleven_jars_with_size_and_checksum() -> None:
+    """Eleven jars, 23 MB together, each with a sha256 and a file name of its own."""
+    jars = locked_jars()
+    assert len(jars) == 11
+    assert sum(jar.size for jar in jars) == 23317519
+    assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars)
+    assert len({jar.filename for jar in jars}) == 11
+    assert jars[0].coordinates == "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def test_every_jar_is_asked_for_without_what_it_depends_on() -> None:
+    """The Ivy file holds each jar once, none of them transitively."""
+    text = ivy_module(_lock())
+    assert text.count("<dependency ") == 2
+    assert text.count('transitive="false"') == 2
+    assert '<dependency org="org.made" name="first" rev="1.0" transitive="false"/>' in text
+
+
+def test_the_cache_follows_xdg_only_when_it_is_absolute(tmp_path: Path) -> None:
+    """A relative XDG_CACHE_HOME is ignored, as its specification says."""
+    assert cache_directory({"XDG_CACHE_HOME": str(tmp_path)}) == (
+        tmp_path / "catalog-migrate" / "jars"
+    )
+    home = Path.home() / ".cache" / "catalog-migrate" / "jars"
+    assert cache_directory({"XDG_CACHE_HOME": "relative"}) == home
+    assert cache_directory({}) == home
+
+
+def test_missing_jars_are_fetched_once_and_then_only_looked_at(env: dict[str, str]) -> None:
+    """The first call downloads and says so; the second says nothing and starts no Java."""
+    said: list[str] = []
+    paths = ensure_jars(said.append, jars=_lock(), env=env)
+    assert [Path(path).read_bytes() for path in paths] == list(CONTENTS.values())
+    directory = cache_directory(env)
+    assert said == [
+        f"fetching 2 of 2 jars (0.0 MB) into {directory}",
+        "downloading first-1.0.jar",
+        "downloading second-1.0.jar",
+        "all 2 jars are there and verified",
+    ]
+    said.clear()
+    assert ensure_jars(said.append, jars=_lock(), env={**env, "PATH": "", "JAVA_HOME": ""}) == paths
+    assert said == []
+    assert sorted(entry.name for entry in directory.iterdir()) == [
+        "org.made_first-1.0.jar",
+        "org.made_first-1.0.jar.verified",
+        "org.made_second-1.0.jar",
+        "org.made_second-1.0.jar.verified",
+    ]
+
+
+def test_only_a_damaged_jar_is_fetched_again(env: dict[str, str]) -> None:
+    """A jar changed on disk, its size kept, is recognised by its checksum and replaced."""
+    paths = ensure_jars(jars=_lock(), env=env)
+    Path(paths[0]).write_bytes(CONTENTS["first"].upper())
+    os.utime(paths[0], ns=(1, 1))
+    said: list[str] = []
+    ensure_jars(said.append, jars=_lock(), env=env)
+    assert said[0].startswith("fetching 1 of 2 jars")
+    assert Path(paths[0]).read_bytes() == CONTENTS["first"]
+
+
+def test_a_download_with_a_wrong_checksum_is_not_kept(env: dict[str, str]) -> None:
+    """The sentence names the jar and both checksums; the cache stays without it."""
+    wrong = LockedJar("org.made", "first", "1.0", len(CONTENTS["first"]), "0" * 64)
+    with pytest.raises(PrerequisiteMissing) as caught:
+        ensure_jars(jars=[wrong], env=env)
+    assert caught.value.message == (
+        "the download of org.made:first:1.0 is not the locked jar: 13 bytes with sha256"
+        f" {hashlib.sha256(CONTENTS['first']).hexdigest()}, where 13 bytes with {'0' * 64} are"
+        " locked; nothing was kept"
+    )
+    assert "mirror" in (caught.value.remedy or "")
+    assert list(cache_directory(env).iterdir()) == []
+
+
+def test_a_refused_download_names_the_jar_and_the_settings_variable(env: dict[str, str]) -> None:
+    """A jar that the mirror does not have is named, with the way to another mirror."""
+    with pytest.raises(PrerequisiteMissing) as caught:
+        ensure_jars(jars=[*_lock(), _jar("third", b"?")], env=env)
+    assert caught.value.message.startswith("3 of 3 jars could not be downloaded: ")
+    assert "org.made:third:1.0" in caught.value.message
+    assert SETTINGS_VARIABLE in (caught.value.remedy or "")
+    assert any("third" in line for line in caught.value.data["complaints"])
+    assert list(cache_directory(env).iterdir()) == []
+
+
+def test_a_mirror_that_refuses_connections_is_quoted(env: dict[str, str], mirror: Path) -> None:
+    """Ivy's own reason stands in the sentence, before what follows from it."""
+    mirror.write_text(
+        '<ivysettings><settings defaultResolver="closed"/><resolvers>'
+        '<ibiblio name="closed" m2compatible="true" root="http://127.0.0.1:1/"/>'
+        "</resolvers></ivysettings>"
+    )
+    with pytest.raises(PrerequisiteMissing) as caught:
+        ensure_jars(jars=_lock(), env=env)
+    assert caught.value.message.startswith(
+        "2 of 2 jars could not be downloaded: org.made:first:1.0, org.made:second:1.0 ("
+    )
+    assert "Connection refused" in caught.value.message
+
+
+def test_settings_that_are_not_a_file_are_said_so(env: dict[str, str], tmp_path: Path) -> None:
+    """The variable's name and its value stand in the sentence."""
+    with pytest.raises(PrerequisiteMissing) as caught:
+        ensure_jars(jars=_lock(), env={**env, SETTINGS_VARIABLE: str(tmp_path / "none.xml")})
+    assert caught.value.message == (
+        f"{SETTINGS_VARIABLE} names {tmp_path / 'none.xml'}, which is not a file"
+    )
+
+
+def test_a_missing_java_is_said_before_anything_is_downloaded(env: dict[str, str]) -> None:
+    """Without Java the jars cannot be fetched, and the remedy is Java's."""
+    with pytest.raises(PrerequisiteMissing, match="there is no Java"):
+        ensure_jars(jars=_lock(), env={**env, "PATH": "", "JAVA_HOME": ""})
+
+
+def test_two_processes_at_once_both_end_with_whole_jars(env: dict[str, str]) -> None:
+    """Fetching twice at the same time works, and no private directory is left behind."""
+    check_java()
+    answers: list[list[str]] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(ensure_jars(jars=_lock(), env=env)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 2
+    assert answers[0] == answers[1]
+    assert [Path(path).read_bytes() for path in answers[0]] == list(CONTENTS.values())
+    assert len(list(cache_directory(env).iterdir())) == 4

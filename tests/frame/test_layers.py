@@ -1,0 +1,101 @@
+"""The layers, what an import costs, and what the repository promises beside its code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.errors import CatalogMigrateError
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("pyspark", "deltalake", "networkx", "sqlglot", "pandas", "pyarrow", "rich", "click")
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_imports_only_go_down() -> None:
+    """import-linter keeps every contract of pyproject.toml."""
+    answer = _run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "catalog_migrate",
+        "catalog_migrate.engine.spark.jars",
+        "catalog_migrate.engine.spark.session",
+    ],
+)
+def test_an_import_loads_nothing_heavy(module: str) -> None:
+    """What costs time to import is imported where it is used, not with the package."""
+    program = f"import sys, {module}; print(*sorted(set({HEAVY!r}) & set(sys.modules)))"
+    answer = _run(sys.executable, "-c", program)
+    assert answer.stderr == ""
+    assert answer.stdout.strip() == ""
+
+
+def test_the_locked_requirements_have_hashes_and_name_no_host() -> None:
+    """Every requirement is pinned and hashed; no address stands in the lock."""
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        text = lock.read_text(encoding="utf-8")
+        assert "://" not in text
+        assert "--index-url" not in text
+        assert "--find-links" not in text
+        requirements = re.split(r"\n(?=\S)", text.strip())
+        pinned = [entry for entry in requirements if not entry.startswith("#")]
+        assert pinned
+        assert all(
+            re.match(r"[a-z0-9.\-]+==\S", entry) and "--hash=sha256:" in entry for entry in pinned
+        )
+
+
+def test_every_exit_code_has_a_runbook_page() -> None:
+    """The frozen exit codes, and those of all error classes, each have their page."""
+    pages = {int(page.stem.split("-")[1]) for page in (ROOT / "docs/runbooks").glob("exit-*.md")}
+    raised = {kind.exit_code for kind in CatalogMigrateError.__subclasses__()}
+    assert pages == {0, 1, 2, 3, 4, 5, 6, 64, 78, 130}
+    assert raised <= pages
+
+
+def test_every_error_code_is_used_once() -> None:
+    """Codes never share a meaning."""
+    codes = [kind.code for kind in CatalogMigrateError.__subclasses__()]
+    assert len(codes) == len(set(codes))
+
+
+def test_every_dependency_has_its_decision_record() -> None:
+    """Each run-time requirement of pyproject.toml is named by an ADR."""
+    section = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    block = section.split("dependencies = [", 1)[1].split("]", 1)[0]
+    names = re.findall(r'"([a-z0-9\-]+)', block)
+    slugs = {record.stem[5:] for record in (ROOT / "docs/adr").glob("*.md")}
+    assert names
+    assert {name for name in names if name not in slugs} == set()
+
+
+def test_set_up_says_what_to_do_when_python_is_missing() -> None:
+    """A Python that is not there is named with the package to install and the way to name one."""
+    answer = subprocess.run(
+        [str(ROOT / ".ci" / "setup")],
+        cwd=ROOT,
+        env={**os.environ, "PYTHON": "python-that-is-not-there"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[0] == (
+        "set-up: there is no python-that-is-not-there on the PATH"
+    )
+    assert "make PYTHON=" in answer.stderr

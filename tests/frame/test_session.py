@@ -1,0 +1,86 @@
+"""The local Spark session: its settings, and what the user reads when Spark does not start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.engine.spark.session import session_conf
+
+
+def test_names_end_with_the_session_unless_a_metastore_is_given(tmp_path: Path) -> None:
+    """Without a metastore Spark's in-memory catalog is used, with one embedded Derby."""
+    assert session_conf([])["spark.sql.catalogImplementation"] == "in-memory"
+    conf = session_conf([], metastore=str(tmp_path / "names"))
+    assert conf["spark.sql.catalogImplementation"] == "hive"
+    assert conf["spark.hadoop.javax.jdo.option.ConnectionURL"] == (
+        f"jdbc:derby:;databaseName={tmp_path / 'names'};create=true"
+    )
+
+
+def test_a_session_has_delta_utc_ansi_and_no_ui(tmp_path: Path) -> None:
+    """The settings on which views and conversions depend are fixed, callers may add their own."""
+    conf = session_conf(
+        ["a.jar", "b.jar"], warehouse_dir=str(tmp_path), extra={"spark.ui.enabled": "true"}
+    )
+    assert conf["spark.jars"] == "a.jar,b.jar"
+    assert conf["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
+    assert conf["spark.sql.session.timeZone"] == "UTC"
+    assert conf["spark.sql.ansi.enabled"] == "true"
+    assert conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert conf["spark.sql.warehouse.dir"] == str(tmp_path)
+    assert conf["spark.ui.enabled"] == "true"
+
+
+def _python(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+
+
+@pytest.mark.spark
+def test_names_in_an_embedded_metastore_outlive_the_process(tmp_path: Path) -> None:
+    """A view and a Delta table made by one process are found by the next; stderr stays empty."""
+    start = (
+        "from catalog_migrate.engine.spark.session import local_session\n"
+        f"spark = local_session(warehouse_dir={str(tmp_path / 'wh')!r},"
+        f" metastore={str(tmp_path / 'names')!r})\n"
+    )
+    made = _python(
+        start + "spark.sql('CREATE SCHEMA kept')\n"
+        f"spark.sql(\"CREATE TABLE kept.t (i INT) USING delta LOCATION '{tmp_path / 't'}'\")\n"
+        "spark.sql('INSERT INTO kept.t VALUES (7)')\n"
+        "spark.sql('CREATE VIEW kept.v (i) WITH SCHEMA BINDING AS SELECT i FROM kept.t')\n",
+        tmp_path,
+    )
+    assert (made.returncode, made.stderr) == (0, "")
+    found = _python(start + "print(spark.sql('SELECT i FROM kept.v').collect())\n", tmp_path)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "[Row(i=7)]\n", "")
+    assert not (tmp_path / "derby.log").exists()
+    assert not (tmp_path / "metastore_db").exists()
+
+
+@pytest.mark.spark
+def test_what_the_jvm_said_is_quoted_when_it_does_not_start(tmp_path: Path) -> None:
+    """What Java says of an agent that is not there stands in the error, with the remedy."""
+    answer = _python(
+        "from catalog_migrate.engine.spark.session import local_session\n"
+        "from catalog_migrate.errors import PrerequisiteMissing\n"
+        "try:\n"
+        "    local_session(conf={'spark.driver.extraJavaOptions': '-javaagent:none.jar'})\n"
+        "except PrerequisiteMissing as error:\n"
+        "    print(error)\n",
+        tmp_path,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith("CM0500: Spark did not start: ")
+    assert "Error opening zip file or JAR manifest missing : none.jar" in answer.stdout
+    assert "remedy: " in answer.stdout

@@ -1,0 +1,116 @@
+"""The wheel, installed into an environment of its own, carries all that the product needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the working tree without downloading anything."""
+    directory = tmp_path_factory.mktemp("wheel")
+    hatchling = (sys.executable, "-m", "hatchling")
+    built = _run(*hatchling, "build", "-t", "wheel", "-d", str(directory), cwd=ROOT)
+    assert built.returncode == 0, built.stderr
+    (found,) = directory.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel; its dependencies are lent by this one, by a .pth file.
+
+    The .pth files of the lender are not read, so our editable install stays out of it.
+    """
+    home = tmp_path_factory.mktemp("environment") / "venv"
+    uv = (sys.executable, "-m", "uv")
+    made = _run(*uv, "venv", "--offline", "--python", sys.executable, str(home), cwd=home.parent)
+    assert made.returncode == 0, made.stderr
+    python = str(home / "bin" / "python")
+    options = ("--offline", "--no-deps", "--python", python)
+    installed = _run(*uv, "pip", "install", *options, str(wheel), cwd=home.parent)
+    assert installed.returncode == 0, installed.stderr
+    (packages,) = home.glob("lib/python*/site-packages")
+    (packages / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    return home
+
+
+def test_the_wheel_holds_the_built_ins_the_lock_and_the_type_marker(wheel: Path) -> None:
+    """Exactly the SQL files of builtins/ lie in it, beside py.typed and the jars' lock."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    ours = {
+        f"catalog_migrate/builtins/{file.relative_to(ROOT / 'builtins').as_posix()}"
+        for file in (ROOT / "builtins").rglob("*.sql")
+    }
+    assert ours
+    assert {name for name in names if name.startswith("catalog_migrate/builtins/")} == ours
+    assert {
+        "catalog_migrate/py.typed",
+        "catalog_migrate/engine/spark/jars.lock.json",
+        "catalog_migrate/engine/spark/log4j2.properties",
+    } <= names
+    assert not any(name.startswith(("tests/", "bench/", "fixtures/")) for name in names)
+
+
+def test_the_installed_command_answers_its_version(environment: Path, tmp_path: Path) -> None:
+    """``catalog-migrate version`` runs from the wheel, not from the working tree."""
+    answer = _run(str(environment / "bin" / "catalog-migrate"), "version", cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert "0.1.0" in answer.stdout
+    python = str(environment / "bin" / "python")
+    program = "import catalog_migrate; print(catalog_migrate.__file__)"
+    where = _run(python, "-c", program, cwd=tmp_path)
+    assert Path(where.stdout.strip()).is_relative_to(environment)
+
+
+@pytest.mark.spark
+def test_the_installed_wheel_bootstraps_an_empty_warehouse(
+    environment: Path, tmp_path: Path
+) -> None:
+    """A release of one table and one view is bootstrapped, then there is nothing left to do."""
+    release = tmp_path / "release"
+    release.mkdir()
+    (release / "shop.sql").write_text(
+        "CREATE TABLE shop.orders (id BIGINT NOT NULL, total DECIMAL(18,2));\n"
+        "CREATE VIEW shop.big (id BIGINT) AS SELECT id FROM shop.orders WHERE total > 100;\n",
+        encoding="utf-8",
+    )
+    command = (
+        str(environment / "bin" / "catalog-migrate"),
+        "bootstrap",
+        "--catalog",
+        str(tmp_path / "catalog"),
+        "--warehouse",
+        str(tmp_path / "warehouse"),
+        "--release",
+        str(release),
+    )
+    first = _run(*command, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    status = _run(
+        str(environment / "bin" / "catalog-migrate"),
+        "status",
+        "--catalog",
+        str(tmp_path / "catalog"),
+        "--format",
+        "json",
+        cwd=tmp_path,
+    )
+    assert status.returncode == 0, status.stderr
+    assert '"lineage"' in status.stdout

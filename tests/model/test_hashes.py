@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xxhash import xxh3_128
+
+from catalog_migrate.model import hashes
+from catalog_migrate.model.objects import Check, Column, ObjectDefinition
+
+GOLDEN: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "golden" / "hashes.json").read_text(encoding="utf-8")
+)
+
+PLAIN = ObjectDefinition("s", "table", "t", columns=(Column("id", "INT"), Column("v", "STRING")))
+RICH = ObjectDefinition(
+    "Shop",
+    "table",
+    "Orders",
+    columns=(
+        Column("Id", "BIGINT", nullable=False, comment="number of the order"),
+        Column("Day", "DATE", generated="CAST(at  AS DATE)", renamed_from=("Date", "D")),
+        Column("at", "TIMESTAMP", using="to_timestamp(at, 'yyyy  MM')", default="now()"),
+    ),
+    renamed_from="shop.Sales",
+    dropped=("Note", "flag"),
+    comment="one row an order",
+    properties={"delta.appendOnly": "true", "a": "Ü"},
+    partitioned_by=("Day",),
+    clustered_by=("Id", "at"),
+    checks=(Check("positive", "id > 0"), Check("Known", "at IS NOT NULL")),
+)
+
+
+def compute(case: dict[str, Any]) -> str | dict[str, str]:
+    """The hash (or the decisions) that one golden case asks for."""
+    function, value = case["function"], case["input"]
+    if function == "schema_fingerprint":
+        return hashes.schema_fingerprint((n, t, nullable) for n, t, nullable in value)
+    if function in ("storage_hash", "comment_hash", "decision_hashes"):
+        definition = {"plain": PLAIN, "rich": RICH}[value]
+        result: str | dict[str, str] = getattr(hashes, function)(definition)
+        return result
+    return str(getattr(hashes, function)(value))
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: f"{case['function']}-{case['about']}")
+def test_hashes_are_those_of_the_golden_file(case: dict[str, Any]) -> None:
+    """Stored catalogs hold these values: a change of one needs a new scheme, not a new file."""
+    assert compute(case) == case["output"]
+
+
+def part(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def test_the_schema_recipe_is_the_documented_one() -> None:
+    """Tag, number of columns, then folded name, folded type and nullability, length-prefixed."""
+    data = b"\x01" + part(b"\0\0\0\1") + part(b"ab") + part(b"struct<x: int>") + part(b"\x01")
+    assert hashes.schema_fingerprint([("aB", "STRUCT<X: INT>", True)]) == (
+        "1:" + xxh3_128(data).hexdigest()
+    )
+
+
+def test_the_definition_recipe_is_the_documented_one() -> None:
+    """Its own tag byte, then the tokens."""
+    data = b"\x11" + part(b"SELECT") + part("Ä".encode())
+    assert hashes.definition_hash(["SELECT", "Ä"]) == "1:" + xxh3_128(data).hexdigest()
+
+
+_columns = st.lists(
+    st.tuples(st.text(max_size=4), st.sampled_from(["INT", "STRING", "DATE"]), st.booleans()),
+    max_size=4,
+)
+
+
+@given(_columns, _columns)
+def test_fingerprints_are_equal_exactly_when_the_folded_columns_are(
+    left: list[tuple[str, str, bool]], right: list[tuple[str, str, bool]]
+) -> None:
+    """No boundary between parts can be moved without changing the hash."""
+    same = [(n.lower(), t, b) for n, t, b in left] == [(n.lower(), t, b) for n, t, b in right]
+    assert (hashes.schema_fingerprint(left) == hashes.schema_fingerprint(right)) is same
+
+
+def test_order_type_nullability_and_number_of_columns_count() -> None:
+    """Each of them changes the fingerprint; the case of a name does not."""
+    base = [("a", "INT", True), ("b", "INT", True)]
+    variants = [
+        base,
+        base[::-1],
+        base[:1],
+        [("a", "BIGINT", True), base[1]],
+        [("a", "INT", False), base[1]],
+        [("c", "INT", True), base[1]],
+        [],
+    ]
+    assert len({hashes.schema_fingerprint(columns) for columns in variants}) == len(variants)
+    assert hashes.schema_fingerprint([("A", "INT", True), ("B", "INT", True)]) == (
+        hashes.schema_fingerprint(base)
+    )
+
+
+def test_hashes_of_different_kinds_never_agree() -> None:
+    """The same parts under another tag give another hash."""
+    values = {
+        hashes.definition_hash(["x"]),
+        hashes.dependency_hash(["x"]),
+        hashes.text_hash("x"),
+    }
+    assert len(values) == 3
+
+
+def test_dependencies_are_a_set_without_case() -> None:
+    """Order, repetition and case of declared dependencies are no change."""
+    assert hashes.dependency_hash(["s.b", "S.A", "s.a"]) == hashes.dependency_hash(["s.a", "s.b"])
+    assert hashes.dependency_hash(["s.a"]) != hashes.dependency_hash(["s.a", "s.b"])
+
+
+def changed(**fields: Any) -> ObjectDefinition:
+    """RICH with other fields."""
+    return ObjectDefinition(**{name: getattr(RICH, name) for name in RICH.__struct_fields__}
+                            | fields)  # fmt: skip
+
+
+def test_storage_ignores_the_order_of_checks_and_properties_and_white_space() -> None:
+    """What is stored the same way has the same hash."""
+    same = changed(
+        checks=(Check("KNOWN", " at IS\n NOT NULL "), Check("positive", "id > 0")),
+        properties={"a": "Ü", "delta.appendOnly": "true"},
+        comment="other",
+        partitioned_by=("DAY",),
+    )
+    assert hashes.storage_hash(same) == hashes.storage_hash(RICH)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"partitioned_by": ()},
+        {"clustered_by": ("at", "Id")},
+        {"checks": (Check("positive", "id > 1"), RICH.checks[1])},
+        {"properties": {"a": "Ü"}},
+        {"columns": RICH.columns[::2]},
+        {"partitioned_by": ("Day", "Id"), "clustered_by": ("at",)},
+    ],
+    ids=["partitioning", "clustering", "check", "property", "generated", "moved between lists"],
+)
+def test_storage_changes_with_each_of_its_parts(fields: dict[str, Any]) -> None:
+    """Partitioning, order of clustering, CHECKs, properties and generated columns count."""
+    assert hashes.storage_hash(changed(**fields)) != hashes.storage_hash(RICH)
+
+
+def test_white_space_inside_quotes_counts() -> None:
+    """Only space between tokens is folded."""
+    one = changed(checks=(Check("c", "a = 'x  y'"),))
+    other = changed(checks=(Check("c", "a = 'x y'"),))
+    assert hashes.storage_hash(one) != hashes.storage_hash(other)
+
+
+def test_comments_count_only_in_the_comment_hash() -> None:
+    """An empty comment is none; a column's comment belongs to its column."""
+    bare = changed(comment="", columns=tuple(Column(c.name, c.type) for c in RICH.columns))
+    assert hashes.comment_hash(bare) == hashes.comment_hash(PLAIN)
+    assert hashes.comment_hash(bare) != hashes.comment_hash(RICH)
+    moved = (Column("a", "INT", comment="x"), Column("b", "INT"))
+    other = (Column("a", "INT"), Column("b", "INT", comment="x"))
+    assert hashes.comment_hash(changed(columns=moved)) != hashes.comment_hash(
+        changed(columns=other)
+    )
+
+
+def test_each_decision_has_its_label_and_its_own_hash() -> None:
+    """Labels are folded; the hash covers what was decided and for what."""
+    decisions = hashes.decision_hashes(RICH)
+    assert list(decisions) == [
+        "renamed_from", "renamed_from:day", "using:at", "default:at", "dropped:note",
+        "dropped:flag",
+    ]  # fmt: skip
+    assert len(set(decisions.values())) == 6
+    assert hashes.decision_hashes(PLAIN) == {}
+
+
+def test_a_decision_keeps_its_hash_when_only_the_type_changes() -> None:
+    """An old USING, already applied, must not decide a later change of type."""
+    before = changed(columns=(Column("x", "INT", using="length(x)"),))
+    after = changed(columns=(Column("X", "BIGINT", using="length(x)\n"),))
+    assert hashes.decision_hashes(before) == hashes.decision_hashes(after)

@@ -1,0 +1,250 @@
+"""Where the rows of a changed table come from, and what is blocked for want of a word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from catalog_migrate.errors import UsageError
+from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.planner.migration import Target
+from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
+from catalog_migrate.planner.planning import plan_migration
+
+
+def move(make: Any, old: Any, new: Any, *approve: str) -> tuple[Plan, Target]:
+    """The plan from a release of one table to another, and the table's target."""
+    migration = plan_migration(make.baseline(old), make.release(new), approve=approve)
+    return migration.plan, migration.targets[0]
+
+
+def test_nullable_columns_at_the_end_evolve(make: Any) -> None:
+    """Added nullable columns at the end and relaxed nullability change metadata only."""
+    plan, target = move(
+        make, make.table("t", "a INT NOT NULL"), make.table("t", "a INT, b STRING, c INT")
+    )
+    assert (target.contents, target.projection, target.action) == ("evolve", (), "migrate")
+    assert plan.changes[0].contents == "evolve"
+    assert plan.changes[0].columns == (
+        ColumnChange("nullability", "a", old_nullable=False, new_nullable=True),
+        ColumnChange("added", "b", new_type="STRING", new_nullable=True),
+        ColumnChange("added", "c", new_type="INT", new_nullable=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "projection"),
+    [
+        ("b INT, a INT", (("b", "CAST(NULL AS INT)"), ("a", "`a`"))),
+        ("a INT, b VARIANT", (("a", "`a`"), ("b", "CAST(NULL AS VARIANT)"))),
+        ("a INT, b ARRAY<TIMESTAMP_NTZ>",
+         (("a", "`a`"), ("b", "CAST(NULL AS ARRAY<TIMESTAMP_NTZ>)"))),
+        ("a BIGINT", (("a", "CAST(`a` AS BIGINT)"),)),
+    ],
+)
+def test_what_cannot_be_done_in_place_is_copied(
+    make: Any, columns: str, projection: tuple[tuple[str, str], ...]
+) -> None:
+    """A column elsewhere than at the end, one that needs a table feature, a wider type: copied."""
+    _, target = move(make, make.table("t"), make.table("t", columns))
+    assert (target.contents, target.projection) == ("copy", projection)
+
+
+def test_decisions_fill_convert_rename_and_drop(make: Any) -> None:
+    """Each decision becomes an expression over the old columns, and losses are named."""
+    old = make.table("t", "a INT, b BIGINT, c STRING, old INT, x INT")
+    new = make.table(
+        "t",
+        [
+            Column("a", "INT", nullable=False, default="0"),
+            Column("b", "INT", using="CAST(b % 10 AS INT)"),
+            Column("note", "STRING", renamed_from=("memo", "C")),
+            Column("n", "INT", nullable=False, using="a + 1"),
+            Column("d", "STRING", default="'x'"),
+        ],
+        dropped=("old", "x"),
+    )
+    plan, target = move(make, old, new)
+    assert plan.blocked == ()
+    assert target.projection == (
+        ("a", "COALESCE(`a`, CAST(0 AS INT))"),
+        ("b", "CAST(b % 10 AS INT)"),
+        ("note", "`c`"),
+        ("n", "CAST(a + 1 AS INT)"),
+        ("d", "CAST('x' AS STRING)"),
+    )
+    change = plan.changes[0]
+    assert change.risk == "converts b from BIGINT to INT; drops column old; drops column x"
+    assert [(one.change, one.name, one.old_name) for one in change.columns] == [
+        ("nullability", "a", None), ("retyped", "b", None), ("renamed", "note", "c"),
+        ("added", "n", None), ("added", "d", None), ("removed", "old", None),
+        ("removed", "x", None),
+    ]
+
+
+def test_every_undecided_column_is_blocked_with_the_text_to_write(make: Any) -> None:
+    """One entry for each undecided column, all at once."""
+    plan, _ = move(
+        make,
+        make.table("t", "a BIGINT, b INT, gone DOUBLE"),
+        make.table("t", "a INT, b INT NOT NULL, n STRING NOT NULL"),
+    )
+    assert plan.blocked == (
+        Blocked("s.t", "CM0301",
+              "a turns from BIGINT to INT, which may lose values or what they mean",
+                "a INT USING CAST(a AS INT)", "a"),
+        Blocked("s.t", "CM0304", "column b becomes NOT NULL and may hold NULL",
+                "b INT NOT NULL USING COALESCE(b, <value for NULL>)", "b"),
+        Blocked("s.t", "CM0303",
+                "new column n is NOT NULL and nothing says what the rows there get",
+                "n STRING NOT NULL USING <expression over the old columns>", "n"),
+        Blocked("s.t", "CM0302", "column gone is gone and its values with it",
+                "DROPPED (gone)", "gone"),
+    )
+    assert not plan.applyable
+
+
+def test_approval_of_columns_and_of_the_whole_table(make: Any) -> None:
+    """Approved losses are carried out: TRY_CAST, a dropped column; a missing value cannot be."""
+    old = make.table("t", "a BIGINT, b INT, gone DOUBLE")
+    new = make.table("t", "a INT, b INT NOT NULL, n STRING NOT NULL")
+    plan, target = move(make, old, new, "s.t.a", "s.t.GONE")
+    assert [one.column for one in plan.blocked] == ["b", "n"]
+    assert plan.approved == ("s.t.a", "s.t.gone")
+    assert target.projection[0] == ("a", "TRY_CAST(`a` AS INT)")
+    plan, target = move(make, old, new, "s.t")
+    assert [one.code for one in plan.blocked] == ["CM0303"]
+    assert plan.approved == ("s.t",)
+    assert plan.changes[0].risk == (
+        "a: values that are no INT become NULL; b: fails if a row holds NULL; drops column gone"
+    )
+
+
+def test_malformed_approval_is_a_usage_error(make: Any) -> None:
+    """An approval that names nothing is refused before anything is planned."""
+    for entry in ("t", "a.b.c.d", "s.t.", ""):
+        with pytest.raises(UsageError, match="is not an approval"):
+            plan_migration(make.baseline(), make.release(), approve=[entry])
+
+
+def test_applied_decision_does_not_run_again(make: Any) -> None:
+    """A USING that ran in an earlier release does not decide a later change of the column."""
+    first = make.baseline(make.table("t", "a BIGINT"))
+    narrowed = make.release(make.table("t", [Column("a", "INT", using="CAST(a AS INT)")]))
+    second = make.after(first, plan_migration(first, narrowed))
+    assert len(second.objects["relation", "s", "t"].applied) == 1
+    again = make.release(make.table("t", [Column("a", "SMALLINT", using="CAST(a AS INT)")]))
+    plan = plan_migration(second, again).plan
+    assert [(one.column, one.code) for one in plan.blocked] == [("a", "CM0301")]
+
+
+def test_skipping_a_release_runs_its_decisions(make: Any) -> None:
+    """1 to 3 directly and 1 to 2 to 3 end in the same shape with the same decisions applied."""
+    one = make.baseline(make.table("t", "a BIGINT, b INT"))
+    two = make.release(
+        make.table("t", [Column("a", "INT", using="CAST(a AS INT)"), Column("b", "INT")])
+    )
+    three = make.release(
+        make.table(
+            "t",
+            [Column("a", "INT", using="CAST(a AS INT)"), Column("c", "INT", renamed_from="b")],
+        )
+    )
+    step = make.after(one, plan_migration(one, two))
+    stepped, direct = plan_migration(step, three), plan_migration(one, three)
+    assert stepped.plan.blocked == direct.plan.blocked == ()
+    assert stepped.targets[0].projection == (("a", "`a`"), ("c", "`b`"))
+    assert direct.targets[0].projection == (("a", "CAST(a AS INT)"), ("c", "`b`"))
+    assert stepped.targets[0].applied == direct.targets[0].applied
+
+
+def test_columns_in_another_order_are_moved_and_copied(make: Any) -> None:
+    """Only columns whose relative order changed are listed as moved."""
+    plan, target = move(
+        make, make.table("t", "a INT, b INT, c INT, d INT"),
+        make.table("t", "d INT, a INT, b INT, c INT"),
+    )
+    assert plan.changes[0].columns == (ColumnChange("moved", "d"),)
+    assert target.contents == "copy"
+
+
+def test_insertion_in_the_middle_moves_nothing(make: Any) -> None:
+    """A new column between two others shifts positions, not the relative order."""
+    plan, _ = move(make, make.table("t", "a INT, b INT"), make.table("t", "a INT, n INT, b INT"))
+    assert [one.change for one in plan.changes[0].columns] == ["added"]
+
+
+def test_probable_column_rename_is_a_question(make: Any) -> None:
+    """One column gone and one of its type come: asked, with the text to write, and blocked."""
+    plan, _ = move(
+        make, make.table("t", "a INT, memo STRING"), make.table("t", "a INT, note STRING")
+    )
+    assert plan.questions == (
+        Question("s.t", "memo", "note", "note STRING RENAMED FROM memo"),
+    )
+    assert [one.column for one in plan.blocked] == ["memo"]
+
+
+def test_table_reached_by_a_change_keeps_its_shard(make: Any) -> None:
+    """A table that only got a new id through what it uses takes its shard over untouched."""
+    old = [make.table("a"), make.table("t", depends_on=("s.a",))]
+    migration = plan_migration(
+        make.baseline(*old), make.release(make.table("a", "a INT, b INT"), old[1])
+    )
+    target = migration.targets[1]
+    assert (target.action, target.contents, target.old) == (
+        "migrate", "keep", ("relation", "s", "t"),
+    )
+    assert migration.plan.changes[1].contents == "none"
+
+
+def test_derived_table_is_filled_again_and_never_blocked(make: Any) -> None:
+    """A migrated derived table needs no decision: the application fills it."""
+    plan, target = move(
+        make, make.table("t", "a BIGINT", contents="derived"),
+        make.table("t", "b INT NOT NULL", contents="derived"),
+    )
+    assert (target.contents, plan.blocked, plan.changes[0].contents) == ("derived", (), "derived")
+
+
+@pytest.mark.parametrize(
+    ("more", "contents"),
+    [
+        ({"partitioned_by": ("a",)}, "copy"),
+        ({"clustered_by": ("a",)}, "copy"),
+        ({"checks": (Check("c", "a > 0"),)}, "copy"),
+        ({"properties": {"x": "1"}}, "evolve"),
+        ({"comment": "c"}, "evolve"),
+    ],
+)
+def test_storage_changes_are_updates_with_the_id_kept(
+    make: Any, more: dict[str, Any], contents: str
+) -> None:
+    """Layout and new checks copy, properties and comments change in place; the id stays."""
+    plan, target = move(
+        make, make.table("t", "a INT, b INT"), make.table("t", "a INT, b INT", **more)
+    )
+    assert (target.action, target.contents, target.global_id) == ("update", contents, "s1")
+    assert target.projection == ((("a", "`a`"), ("b", "`b`")) if contents == "copy" else ())
+    assert (plan.drops, plan.creates, plan.blocked) == ((), (), ())
+
+
+def test_removed_check_is_taken_away_in_place(make: Any) -> None:
+    """A check that goes can fail on no row."""
+    _, target = move(make, make.table("t", checks=(Check("c", "a > 0"),)), make.table("t"))
+    assert target.contents == "evolve"
+
+
+def test_rows_and_bytes_come_from_the_catalog(make: Any) -> None:
+    """Sizes are asked by ItemId and shown for a table whose rows move."""
+    asked: list[str] = []
+
+    def sizes(item_id: str) -> tuple[int, int]:
+        asked.append(item_id)
+        return 7, 900
+
+    plan = plan_migration(
+        make.baseline(make.table("t")), make.release(make.table("t", "a BIGINT")), sizes=sizes
+    ).plan
+    assert (plan.changes[0].rows, plan.changes[0].bytes, asked) == (7, 900, ["i1"])

@@ -1,0 +1,96 @@
+"""The plan file: round trip, hash, schema, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import catalog_migrate.planner
+from catalog_migrate.errors import EditedPlan, UnsupportedFormat
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Base, Plan
+from catalog_migrate.planner.planfile import decode_plan, encode_plan, plan_hash
+from catalog_migrate.planner.planning import plan_migration
+
+SCHEMA = Path(catalog_migrate.planner.__file__).parent / "schema" / "plan.schema.json"
+
+
+@pytest.fixture
+def plan(make: Any) -> Plan:
+    """A plan with a change of every sort, blocked and questioned."""
+    baseline = make.baseline(
+        make.table("t", "a BIGINT, memo STRING", properties={"x": "1"}), make.view("v", ["s.t"]),
+        make.table("gone"),
+    )
+    release = make.release(
+        make.table("t", "a INT, note STRING"), make.view("v", ["s.t"]), make.view("new", ["s.v"])
+    )
+    return plan_migration(baseline, release).plan
+
+
+def test_round_trip(plan: Plan) -> None:
+    """A plan read back is the plan that was written."""
+    assert decode_plan(encode_plan(plan)) == plan
+    assert encode_plan(decode_plan(encode_plan(plan))) == encode_plan(plan)
+
+
+def test_file_fits_the_schema(plan: Plan, make: Any) -> None:
+    """What is written validates against the JSON Schema, an empty plan and a full one."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    empty = plan_migration(Baseline.empty(), make.release()).plan
+    for one in (plan, empty):
+        jsonschema.validate(json.loads(encode_plan(one)), schema)
+    assert list(schema["properties"]) == list(json.loads(encode_plan(plan)))
+    change = schema["$defs"]["change"]["properties"]
+    assert list(change) == list(msgspec.to_builtins(plan)["changes"][0])
+
+
+def test_hash_leaves_out_sizes_address_and_tool(plan: Plan) -> None:
+    """Rows, bytes, tool version and the catalog's address do not belong to a plan's identity."""
+    other = msgspec.structs.replace(
+        plan,
+        tool_version="9",
+        base=Base(catalog="elsewhere", release="1"),
+        changes=tuple(msgspec.structs.replace(one, rows=5, bytes=6) for one in plan.changes),
+    )
+    assert plan_hash(other) == plan.plan_hash
+    assert plan_hash(msgspec.structs.replace(plan, base=Base(serial=3))) != plan.plan_hash
+
+
+def test_edited_plan_is_refused(plan: Plan) -> None:
+    """A plan whose contents do not match its hash is refused."""
+    with pytest.raises(EditedPlan, match="changed after it was made"):
+        decode_plan(encode_plan(plan).replace(b'"applyable": false', b'"applyable": true'))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format_version": 1}',
+                                  b'{"format_version": "1.0"}'])
+def test_what_is_no_plan_is_refused(data: bytes) -> None:
+    """Anything else than a plan file is refused with a typed error."""
+    with pytest.raises(EditedPlan, match="not a plan file"):
+        decode_plan(data)
+
+
+def test_newer_major_is_refused_before_anything_else(plan: Plan) -> None:
+    """A plan of format 2 is refused as such, not as an edited one."""
+    with pytest.raises(UnsupportedFormat, match=r"format 2\.0"):
+        decode_plan(encode_plan(plan).replace(b'"1.0"', b'"2.0"', 1))
+
+
+def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:
+    """Keys that this tool does not know are covered by the hash and otherwise ignored."""
+    from catalog_migrate.planner import planfile
+
+    document = json.loads(encode_plan(plan)) | {"format_version": "1.7", "later": {"x": 1}}
+    document["plan_hash"] = planfile._hash_of(document)
+    read = decode_plan(json.dumps(document).encode())
+    assert read.changes == plan.changes
+    document["later"] = {"x": 2}
+    with pytest.raises(EditedPlan):
+        decode_plan(json.dumps(document).encode())

@@ -1,0 +1,327 @@
+"""Which objects change, how and why; ids, blocked drops, questions, and what nothing costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Step, Validation
+from catalog_migrate.planner.planning import plan_migration
+
+SUMMARY = {
+    "create": 0, "drop": 0, "migrate": 0, "redefine": 0, "update": 0, "refresh": 0, "restart": 0,
+    "unchanged": 0,
+}
+
+
+def actions(plan: Any) -> list[tuple[Any, ...]]:
+    """(name, action, cause) of every change."""
+    return [(change.name, change.action, change.cause) for change in plan.changes]
+
+
+def test_first_release_creates_everything_with_ids_in_creation_order(make: Any) -> None:
+    """Into an empty catalog everything is created, ids are numbered in creation order."""
+    migration = plan_migration(
+        Baseline.empty(), make.release(make.view("a", ["s.z"]), make.table("z"))
+    )
+    plan = migration.plan
+    assert plan.creates == ("s.z", "s.a")
+    assert plan.drops == ()
+    assert [(c.name, c.item_id, c.new_id, c.cause, c.contents) for c in plan.changes] == [
+        ("s.z", "i1", "s1", None, "none"), ("s.a", "i2", "s2", None, "none"),
+    ]
+    assert (migration.next_item, migration.next_global) == (3, 3)
+    assert plan.summary == SUMMARY | {"create": 2}
+
+
+def test_reach_is_transitive_and_every_dependent_is_explained(make: Any) -> None:
+    """A changed table gives every dependent a new id, with the shortest path to it."""
+    old = [make.table("t"), make.view("v", ["s.t"]), make.view("w", ["s.v"]), make.table("u")]
+    new = [make.table("t", "a INT, b INT"), *old[1:]]
+    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
+    assert [(c.name, c.cause, c.because, c.item_id, c.old_id, c.new_id) for c in plan.changes] == [
+        ("s.t", "self", ("s.t",), "i1", "s1", "s5"),
+        ("s.v", "dependency", ("s.t", "s.v"), "i3", "s3", "s6"),
+        ("s.w", "dependency", ("s.t", "s.v", "s.w"), "i4", "s4", "s7"),
+    ]
+    assert plan.drops == ("s.w", "s.v", "s.t")
+    assert plan.creates == ("s.t", "s.v", "s.w")
+    assert plan.summary == SUMMARY | {"migrate": 3, "unchanged": 1}
+    assert plan.applyable
+
+
+def test_because_prefers_the_lexicographically_first_of_two_shortest_paths(make: Any) -> None:
+    """Of two equally short paths the one whose names come first explains the dependent."""
+    old = [
+        make.table("t"), make.view("b", ["s.t"]), make.view("a", ["s.t"]),
+        make.view("x", ["s.b", "s.a"]),
+    ]
+    new = [make.table("t", "a BIGINT"), *old[1:]]
+    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
+    assert plan.changes[-1].because == ("s.t", "s.a", "s.x")
+
+
+def test_another_body_with_the_same_contract_is_redefined_and_nothing_else(make: Any) -> None:
+    """Equal fingerprint and another definition: the id stays, dependents stay."""
+    old = [make.table("t"), make.view("v", ["s.t"]), make.view("w", ["s.v"])]
+    new = [old[0], make.view("v", ["s.t"], body="other"), old[2]]
+    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
+    assert actions(plan) == [("s.v", "redefine", "self")]
+    assert plan.changes[0].new_id == plan.changes[0].old_id == "s2"
+    assert plan.steps == (Step("redefine", "view", "s.v"),)
+    assert (plan.drops, plan.creates) == ((), ())
+
+
+def test_redefine_stands_between_what_it_reads_and_what_it_stops_reading(make: Any) -> None:
+    """A redefine comes after the create that it reads and before the drop of what it read."""
+    old = [make.table("t"), make.view("p", ["s.t"]), make.view("v", ["s.p"])]
+    new = [make.table("t"), make.view("q", ["s.t"], "a INT, b INT"), make.view("v", ["s.q"])]
+    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
+    assert plan.steps == (
+        Step("create", "view", "s.q"), Step("redefine", "view", "s.v"),
+        Step("drop", "view", "s.p"),
+    )
+    assert actions(plan) == [
+        ("s.p", "drop", None), ("s.q", "create", None), ("s.v", "redefine", "self"),
+    ]
+
+
+def test_swapped_views_are_dropped_and_created_with_their_ids(make: Any) -> None:
+    """Where no place for a redefine exists, it and its users are recreated with ids kept."""
+    old = [
+        make.table("t"), make.view("a", ["s.t"]), make.view("b", ["s.a"]),
+        make.view("user", ["s.b"]),
+    ]
+    new = [
+        make.table("t"), make.view("b", ["s.t"]), make.view("a", ["s.b"]),
+        make.view("user", ["s.b"]),
+    ]
+    migration = plan_migration(make.baseline(*old), make.release(*new))
+    by_name = {change.name: change for change in migration.plan.changes}
+    assert {change.action for change in by_name.values()} == {"redefine"}
+    assert all(change.old_id == change.new_id for change in by_name.values())
+    assert len(migration.plan.steps) == len(set(migration.plan.steps))
+
+
+def test_comment_only_is_an_update_at_the_end(make: Any) -> None:
+    """A comment changes in place, ids stay, and updates come last."""
+    old = [make.table("t"), make.table("u")]
+    new = [make.table("t", comment="why"), make.table("u"), make.table("z")]
+    migration = plan_migration(make.baseline(*old), make.release(*new))
+    assert actions(migration.plan) == [("s.t", "update", "self"), ("s.z", "create", None)]
+    assert migration.plan.steps == (Step("create", "table", "s.z"), Step("update", "table", "s.t"))
+    assert migration.targets[0].contents == "evolve"
+
+
+def test_properties_are_listed_as_options(make: Any) -> None:
+    """A table property set and one dropped are an update with one option each."""
+    old = make.table("t", properties={"x": "1", "y": "2"})
+    new = make.table("t", properties={"x": "3"})
+    plan = plan_migration(make.baseline(old), make.release(new)).plan
+    assert plan.changes[0].options == (
+        OptionChange("x", "set", "1", "3"), OptionChange("y", "drop", "2", None),
+    )
+
+
+def test_new_decision_on_unchanged_columns_changes_nothing_but_is_remembered(make: Any) -> None:
+    """A USING that has nothing to convert gives an empty plan whose target has it applied."""
+    old = make.table("t", [Column("a", "INT")])
+    new = make.table("t", [Column("a", "INT", using="1")])
+    migration = plan_migration(make.baseline(old), make.release(new))
+    assert migration.plan.is_empty
+    assert len(migration.targets[0].applied) == 1
+    again = plan_migration(make.after(make.baseline(old), migration), make.release(new))
+    assert again.targets == ()
+
+
+def test_rename_keeps_the_item_and_moves_the_dependents(make: Any) -> None:
+    """RENAMED FROM keeps the ItemId and the rows; the new name is created, the old dropped."""
+    old = [make.table("t"), make.view("v", ["s.t"])]
+    new = [make.table("n", renamed_from=("gone", "T")), make.view("v", ["s.n"])]
+    migration = plan_migration(make.baseline(*old), make.release(*new))
+    plan = migration.plan
+    renamed = plan.changes[0]
+    assert (renamed.name, renamed.old_name, renamed.action, renamed.cause) == (
+        "s.n", "s.t", "migrate", "self",
+    )
+    assert (renamed.item_id, renamed.old_id, renamed.new_id) == ("i1", "s1", "s3")
+    assert (plan.drops, plan.creates) == (("s.v", "s.t"), ("s.n", "s.v"))
+    assert plan.blocked == ()
+    assert migration.targets[0].contents == "keep"
+    assert migration.targets[0].old == ("relation", "s", "t")
+    assert migration.removed == ()
+
+
+def test_earlier_name_that_is_taken_in_the_release_is_no_rename(make: Any) -> None:
+    """An earlier name that the release still has does not count; the object is created."""
+    old = [make.table("t")]
+    new = [make.table("t"), make.table("n", renamed_from="t")]
+    plan = plan_migration(make.baseline(*old), make.release(*new)).plan
+    assert actions(plan) == [("s.n", "create", None)]
+
+
+def test_kind_change_is_drop_and_create_with_a_new_item(make: Any) -> None:
+    """A view that becomes a table is dropped and created anew, and its users migrate."""
+    old = [make.table("t"), make.view("x", ["s.t"]), make.view("u", ["s.x"])]
+    new = [make.table("t"), make.table("x"), make.view("u", ["s.x"])]
+    migration = plan_migration(make.baseline(*old), make.release(*new))
+    assert [(c.name, c.kind, c.action, c.item_id) for c in migration.plan.changes] == [
+        ("s.x", "view", "drop", "i2"), ("s.x", "table", "create", "i4"),
+        ("s.u", "view", "migrate", "i3"),
+    ]
+    assert migration.plan.changes[2].because == ("s.x", "s.u")
+    assert migration.plan.drops == ("s.u", "s.x")
+    assert migration.removed == (("relation", "s", "x"),)
+
+
+def test_was_keeps_the_item_through_a_change_of_kind(make: Any) -> None:
+    """WAS VIEW keeps the ItemId; the old item is not removed, it lives on."""
+    old = [make.view("x")]
+    new = [make.table("x", was="view")]
+    migration = plan_migration(make.baseline(*old), make.release(*new))
+    assert [(c.kind, c.action, c.item_id) for c in migration.plan.changes] == [
+        ("view", "drop", "i1"), ("table", "create", "i1"),
+    ]
+    assert migration.targets[0].global_id == "s2"
+    assert migration.removed == ()
+
+
+def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
+    """A retained table that goes needs approval, unless it is known to hold no row."""
+    baseline = make.baseline(make.table("t"), make.table("u"))
+    release = make.release(make.table("u"))
+    plan = plan_migration(baseline, release).plan
+    assert plan.blocked == (
+        Blocked(
+            "s.t", "CM0305",
+            "the release has no such table any more, and its rows would go with it",
+            "--approve s.t",
+        ),
+    )
+    assert not plan.applyable
+    approved = plan_migration(baseline, release, approve=["S.`T`", "s.other"]).plan
+    assert (approved.blocked, approved.approved) == ((), ("s.t",))
+    assert approved.changes[0].risk == "drops the table and its rows"
+    empty = plan_migration(baseline, release, sizes=lambda item: (0, 12)).plan
+    assert (empty.blocked, empty.changes[0].rows, empty.changes[0].bytes) == ((), 0, 12)
+    unknown = plan_migration(baseline, release, sizes=lambda item: (-1, 12)).plan
+    assert len(unknown.blocked) == 1
+
+
+def test_dropped_derived_table_and_view_need_no_word(make: Any) -> None:
+    """Derived rows can be made again, and a view holds none."""
+    baseline = make.baseline(make.table("d", contents="derived"), make.view("v"), make.table("t"))
+    plan = plan_migration(baseline, make.release(make.table("t"))).plan
+    assert plan.blocked == ()
+    assert plan.summary["drop"] == 2
+
+
+def test_name_of_another_owner_blocks(make: Any) -> None:
+    """A user's object under the name of a new built-in blocks and is named."""
+    baseline = Baseline(taken={("relation", "s", "t"): "user"})
+    blocked = plan_migration(baseline, make.release(make.table("t"))).plan.blocked
+    assert [(one.name, one.code) for one in blocked] == [("s.t", "CM0306")]
+
+
+def test_view_without_sql_is_planned_and_not_applyable(make: Any) -> None:
+    """A view that only declares what it depends on can be planned, not applied."""
+    view = ObjectDefinition("s", "view", "v", (Column("a", "INT"),), depends_on=("s.t",))
+    plan = plan_migration(Baseline.empty(), make.release(make.table("t"), view)).plan
+    assert (plan.blocked, plan.applyable) == ((), False)
+    assert plan.validations == (
+        Validation(
+            "s.v", False,
+            "CM0307 the release has no sql for it: it can be planned, not applied",
+        ),
+    )
+
+
+def test_probable_rename_of_an_object_is_a_question(make: Any) -> None:
+    """A dropped and a created table of one shape are asked about, with the text to write."""
+    plan = plan_migration(
+        make.baseline(make.table("orders", "a INT, b INT")),
+        make.release(make.table("orders2", "a INT, b INT")),
+    ).plan
+    assert plan.questions == (Question("s.orders2", "s.orders", None, "RENAMED FROM s.orders"),)
+
+
+def test_function_body_is_redefined_and_its_signature_migrates(make: Any) -> None:
+    """Another body keeps a function's id and users; another argument type does not."""
+    function = ObjectDefinition(
+        "s", "function", "f", arguments=(Argument("x", "INT"),), returns="INT", body="x"
+    )
+    user = make.view("v", ["function:s.f"])
+    baseline = make.baseline(function, user)
+    body = plan_migration(baseline, make.release(replace(function, body="x + 1"), user)).plan
+    assert actions(body) == [("function:s.f", "redefine", "self")]
+    argument = replace(function, arguments=(Argument("x", "BIGINT"),))
+    plan = plan_migration(baseline, make.release(argument, user)).plan
+    assert actions(plan) == [("function:s.f", "migrate", "self"), ("s.v", "migrate", "dependency")]
+
+
+def test_redefined_type_moves_only_tables_whose_columns_it_changes(make: Any) -> None:
+    """A type has no schema: it is redefined; the column that expands to it migrates its table."""
+    kind = ObjectDefinition("s", "type", "money", definition="DECIMAL(10,2)")
+    baseline = make.baseline(kind, make.table("t", "a DECIMAL(10,2)", depends_on=("type:s.money",)))
+    release = make.release(
+        replace(kind, definition="DECIMAL(12,2)"),
+        make.table("t", "a DECIMAL(12,2)", depends_on=("type:s.money",)),
+    )
+    plan = plan_migration(baseline, release).plan
+    assert actions(plan) == [("type:s.money", "redefine", "self"), ("s.t", "migrate", "self")]
+
+
+def test_table_with_other_edges_only_is_updated_and_its_shard_kept(make: Any) -> None:
+    """What a table uses is brought up to date without touching its rows."""
+    kind = ObjectDefinition("s", "type", "a", definition="INT")
+    other = ObjectDefinition("s", "type", "b", definition="INT")
+    migration = plan_migration(
+        make.baseline(kind, make.table("t", depends_on=("type:s.a",))),
+        make.release(other, make.table("t", depends_on=("type:s.b",))),
+    )
+    assert migration.targets[1].action == "update"
+    assert migration.targets[1].contents == "keep"
+    assert migration.targets[1].uses == (("type", "s", "b"),)
+
+
+def test_base_is_the_catalogs(make: Any) -> None:
+    """A plan is bound to the lineage, serial and release it was made from."""
+    base = Base("file:/c", "abc", 7, "1")
+    plan = plan_migration(Baseline(base=base), make.release(make.table("t"))).plan
+    assert plan.base == base
+    assert (plan.target.release, plan.target.manifest_hash) == ("2", "hash of 2")
+
+
+def test_unchanged_release_of_10000_objects_is_found_by_hashes_alone(make: Any) -> None:
+    """Without a change the plan is empty, within a second (0.1 s apart from hashing)."""
+    objects = [make.view(f"v{n}", columns="a INT, b STRING") for n in range(10_000)]
+    baseline, release = make.baseline(*objects), make.release(*objects)
+    started = time.perf_counter()
+    migration = plan_migration(baseline, release)
+    assert time.perf_counter() - started < 1.0
+    assert migration.plan.is_empty
+    assert migration.plan.summary == SUMMARY | {"unchanged": 10_000}
+    assert (migration.targets, migration.next_global) == ((), 10_001)
+
+
+def test_planning_without_a_change_imports_nothing_heavy() -> None:
+    """Neither a graph library nor an engine is loaded to find that nothing changed."""
+    code = (
+        "import sys\n"
+        "from catalog_migrate.planner.baseline import Baseline\n"
+        "from catalog_migrate.planner.planning import plan_migration\n"
+        "from catalog_migrate.release.release import Release\n"
+        "assert plan_migration(Baseline.empty(), Release('1', (), 'h', {}, {})).plan.is_empty\n"
+        "print([name for name in ('networkx', 'pyspark', 'deltalake', 'sqlglot', 'difflib')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,86 @@
+"""The lexer: what is a token, where it stands, and what strings stand for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog_migrate.sql.tokens import LineIndex, string_literal, string_value, tokenise
+
+
+def test_tokens_carry_their_place_and_leave_comments_out() -> None:
+    """Comments and blanks are no tokens; each token knows its offsets."""
+    sql = "SELECT a -- no\n/* nested /* too */ */ FROM `b``c`"
+    assert [(token.kind, token.value, sql[token.start : token.end]) for token in tokenise(sql)] == [
+        ("word", "select", "SELECT"),
+        ("word", "a", "a"),
+        ("word", "from", "FROM"),
+        ("quoted", "b`c", "`b``c`"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "texts"),
+    [
+        ("1L 1.5e-3 2BD 1b", ["1L", "1.5e-3", "2BD", "1b"]),
+        ("'a;b' \"c\" r'\\' x'1F' 'it''s'", ["'a;b'", '"c"', "r'\\'", "x'1F'", "'it''s'"]),
+        ("a<=>b::INT->c||d", ["a", "<=>", "b", "::", "INT", "->", "c", "||", "d"]),
+        ("ARRAY<ARRAY<INT>>", ["ARRAY", "<", "ARRAY", "<", "INT", ">", ">"]),
+        ("delta.${log}", ["delta", ".", "${log}"]),
+        ("größe", ["größe"]),
+    ],
+)
+def test_token_texts(sql: str, texts: list[str]) -> None:
+    """Literals and operators of Spark SQL are one token each."""
+    assert [token.text for token in tokenise(sql)] == texts
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("a 'b", "a string that never ends"),
+        ("a `b", "a name that never ends"),
+        ("a /* /* b */", "a comment that never ends"),
+    ],
+)
+def test_unended_text_is_an_error_token(sql: str, message: str) -> None:
+    """The lexer never fails: what does not end becomes an error token at its start."""
+    last = tokenise(sql)[-1]
+    assert (last.kind, last.value, last.start) == ("error", message, 2)
+
+
+def test_line_index_counts_from_one() -> None:
+    """Lines and columns are counted from 1."""
+    index = LineIndex("ab\ncd\n")
+    assert [index.place(offset) for offset in (0, 1, 3, 4)] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("literal", "value"),
+    [
+        ("'it''s'", "it's"), (r"'a\'b\n\\'", "a'b\n\\"), (r"r'a\n'", r"a\n"), ('"x""y"', 'x"y'),
+        (r"'\u0041'", "A"), (r"'\101'", "A"), (r"'\%\q'", r"\%q"),
+    ],
+)
+def test_string_value(literal: str, value: str) -> None:
+    """Escapes and doubled quotes mean what they mean in Spark."""
+    assert string_value(literal) == value
+
+
+@given(st.text())
+def test_string_literal_round_trip(value: str) -> None:
+    """A printed literal is one token and stands for the same text."""
+    literal = string_literal(value)
+    assert [token.text for token in tokenise(literal)] == [literal]
+    assert string_value(literal) == value
+
+
+@given(st.text(alphabet="aB1 '`\"/*-;.,()<>=\\\n$", max_size=40))
+def test_any_text_is_tokenised(text: str) -> None:
+    """Whatever the text, tokens ascend, do not overlap and lie within it."""
+    position = 0
+    for token in tokenise(text):
+        assert position <= token.start < token.end <= len(text)
+        assert token.text == text[token.start : token.end]
+        position = token.end

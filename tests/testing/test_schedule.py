@@ -1,0 +1,69 @@
+"""Tests of whole schedules: the invariants under crashes, restarts and foreign writers."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from catalog_migrate.testing import checks
+from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
+from catalog_migrate.testing.simulate import main, simulate, spread
+from catalog_migrate.testing.world import Version
+
+
+@pytest.mark.parametrize("seed", [0, 500, 1000, 1500])
+def test_invariants_hold_in_500_schedules(seed: int) -> None:
+    """No crash at any call, no restart by any release and no writer breaks an invariant."""
+    starts, crashes, rows = simulate(500, seed=seed)
+    assert starts > 1500
+    assert crashes > 400
+    assert rows > 2500
+
+
+def test_a_schedule_is_a_function_of_its_seed() -> None:
+    """The same seed runs the same starts, crashes and rows, so that a failure can be replayed."""
+    assert run_schedule(42) == run_schedule(42)
+
+
+def test_each_way_through_a_chain_ends_alike() -> None:
+    """I4: through all releases and straight to the last, definitions and rows are equal."""
+    for seed in range(40):
+        compare_paths(seed)
+
+
+def test_a_seal_that_holds_nobody_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If appends went on in a sealed shard, the schedules would find the lost rows."""
+    monkeypatch.setattr(Version, "is_sealed", property(lambda _: False))
+    monkeypatch.setattr(checks, "_check_shards", lambda *_: None)
+    with pytest.raises(ScheduleFailed, match="I6"):
+        simulate(100)
+
+
+def test_a_failure_prints_its_seed_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The seed that replays a violation is printed, with what each start did."""
+    monkeypatch.setattr(checks, "_check_shards", _always_broken)
+    assert main(["3", "--seed", "11"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "seed 11: I6: broken on purpose\n  release 1: " in captured.err
+    assert "simulate 1 --seed 11" in captured.err
+
+
+def test_a_success_prints_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0 and schedules per second."""
+    assert main(["2"]) == 0
+    assert capsys.readouterr().out.startswith("2 schedules, ")
+
+
+def test_processes_share_the_same_schedules() -> None:
+    """However many processes run them, the schedules are the same; failures travel whole."""
+    assert spread(6, seed=3, jobs=2) == simulate(6, seed=3)
+    failure = ScheduleFailed(7, ["release 1: initialized"], "I6: x")
+    assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
+
+
+def _always_broken(*_: object) -> None:
+    raise checks.InvariantBroken("I6", "broken on purpose")
