@@ -151,14 +151,15 @@ class Catalog:
         state = self.state()
         in_force = state.release_in_force("release")
         pending = tuple(shared_pending(state))
-        failed = state.operations.get(RECONCILE)
+        last = state.operations.get(RECONCILE)
+        failed = last if last is not None and last.state == "failed" else None
         return Status(
             release=in_force.name if in_force is not None else None,
             serial=state.serial,
             lineage=state.lineage,
             pending=len(pending),
             work=pending,
-            failure=dict(failed.detail) if failed is not None and failed.state == "failed" else None,
+            failure=dict(failed.detail) if failed is not None else None,
             lease=state.leases.get("migration"),
             objects=sum(m.owner != "system" for m in state.mappings.values()),
             unfilled=unfilled(state),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,6 @@ from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
     MigrationBlocked,
-    NotReconciled,
     StalePlan,
     UsageError,
 )
@@ -74,6 +73,10 @@ class BootstrapReport:
     reason: str | None = None
 
 
+REPLANS = 3
+"""How often a start plans again when others change what it planned from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What a start may do without asking: ``allow_downgrade`` lets an older release be applied."""
@@ -121,9 +124,11 @@ def bootstrap(
         def fill(name: str, path: str) -> None:
             callback(spark, name, path)
 
+    log = open_log(uri)
+    ansi, time_zone = _session_settings(spark, log)
     return migrate(
         SparkEngine(spark, threads=threads),
-        open_log(uri),
+        log,
         loaded,
         warehouse=None if warehouse is None else os.path.abspath(os.fspath(warehouse)),
         clock=SystemClock(),
@@ -137,7 +142,27 @@ def bootstrap(
         read_only=read_only,
         on_progress=on_progress or silent,
         system=system_release(uri),
+        ansi=ansi,
+        time_zone=time_zone,
     )
+
+
+def _session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
+    """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
+
+    A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
+    """
+    try:
+        config = read_state(log).config
+    except CatalogNotFound:
+        return (
+            spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
+            spark.conf.get("spark.sql.session.timeZone", "UTC"),
+        )
+    ansi, time_zone = config["ansi"].value == "true", config["time_zone"].value
+    spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    spark.conf.set("spark.sql.session.timeZone", time_zone)
+    return ansi, time_zone
 
 
 def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
@@ -162,7 +187,7 @@ def migrate(
     populate: Populate | None = None,
     wait: float | None = None,
     threads: int = 1,
-    policy: Policy = Policy(),  # noqa: B008 - a frozen value
+    policy: Policy = Policy(),
     plan: Plan | None = None,
     read_only: bool = False,
     on_progress: OnProgress = silent,
@@ -170,12 +195,19 @@ def migrate(
     token: Callable[[], str] = new_token,
     ttl: float = 30.0,
     margin: float = 10.0,
+    ansi: bool = True,
+    time_zone: str = "UTC",
 ) -> BootstrapReport:
-    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins."""
+    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
+
+    ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
+    a catalog that is created now.
+    """
     start = _Start(
         engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
         populate=populate, wait=wait, threads=threads, policy=policy, approved=plan,
         on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
+        settings=(ansi, time_zone),
     )
     return start.read_only(warehouse) if read_only else start.run(warehouse)
 
@@ -187,7 +219,7 @@ class _Start:
         self, engine: Engine, log: CatalogLog, release: Release, *, clock: Clock, holder: str,
         approve: tuple[str, ...], populate: Populate | None, wait: float | None, threads: int,
         policy: Policy, approved: Plan | None, on_progress: OnProgress, system: Release | None,
-        token: Callable[[], str], ttl: float, margin: float,
+        token: Callable[[], str], ttl: float, margin: float, settings: tuple[bool, str],
     ) -> None:
         self.engine = engine
         self.log = log
@@ -204,6 +236,8 @@ class _Start:
         self.token = token
         self.ttl = ttl
         self.margin = margin
+        self.settings = settings
+        self.first: tuple[int, Migration] | None = None
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
             self.parts.append(("system", system))
@@ -245,6 +279,7 @@ class _Start:
                 )
         if not first.plan.applyable:
             raise _blocked(first)
+        self.first = (state.serial, first)
         seen_hash = _manifest_in_force(state)
         lease = acquire(
             self.log, holder=self.holder, ttl=self.ttl, margin=self.margin, wait=self.wait,
@@ -293,30 +328,53 @@ class _Start:
     def _bring_in(
         self, work: Work, state: State, owner: Owner, release: Release
     ) -> tuple[State, Migration, int, bool]:
-        """Plan, prove, prepare, commit and finish one release; (state, plan, rows, committed)."""
+        """Plan, prove, prepare, commit and finish one release; (state, plan, rows, committed).
+
+        When the catalog or a table moved under the plan, what was begun is undone and the plan is
+        made again.
+        """
+        for attempt in range(1, REPLANS + 1):
+            migration = self._plan_again(state, owner, release)
+            if migration.plan.is_empty:
+                return self._keep(work, state, owner, release, migration), migration, 0, False
+            if not migration.plan.applyable:
+                raise _blocked(migration)
+            migration = prove(work, state, migration)
+            try:
+                prepared = prepare(work, state, migration, populate=self.populate)
+                state = put_in_force(work, state, migration, prepared, owner=owner)
+            except CommitConflict:
+                self._abandon(work)
+                if attempt == REPLANS:
+                    raise
+                state = read_state(self.log)
+                continue
+            except (Exception, KeyboardInterrupt):
+                self._abandon(work)
+                raise
+            return finish_shared(work, state), migration, prepared.rows, True
+        raise AssertionError("unreachable")
+
+    def _plan_again(self, state: State, owner: Owner, release: Release) -> Migration:
+        """The plan under the lease; the one made before it, when nothing was committed since."""
+        first, self.first = self.first, None
+        if owner == "release" and first is not None and first[0] == state.serial:
+            return first[1]
         migration = self._plan(state, owner, release)
         if owner == "release":
             self._check_approved(state, migration)
-        if migration.plan.is_empty:
-            in_force = state.release_in_force(owner)
-            if in_force is None or (in_force.name, in_force.manifest_hash) != (
-                release.name, release.manifest_hash
-            ):
-                state = put_release(
-                    work, name=release.name, manifest_hash=release.manifest_hash, owner=owner
-                )
-            return state, migration, 0, False
-        if not migration.plan.applyable:
-            raise _blocked(migration)
-        migration = prove(work, state, migration)
-        try:
-            prepared = prepare(work, state, migration, populate=self.populate)
-            state = put_in_force(work, state, migration, prepared, owner=owner)
-        except (Exception, KeyboardInterrupt) as error:
-            if not isinstance(error, CommitConflict):
-                self._abandon(work)
-            raise
-        return finish_shared(work, state), migration, prepared.rows, True
+        return migration
+
+    def _keep(
+        self, work: Work, state: State, owner: Owner, release: Release, migration: Migration
+    ) -> State:
+        """Nothing differs: put the release's name (and its new decisions) on record."""
+        in_force = state.release_in_force(owner)
+        if in_force is not None and (in_force.name, in_force.manifest_hash) == (
+            release.name, release.manifest_hash
+        ):
+            return state
+        return put_release(work, migration, owner=owner)
 
     def _abandon(self, work: Work) -> None:
         """Undo a failed attempt now; when that fails too, the next start does it."""
@@ -343,7 +401,11 @@ class _Start:
                 raise _blocked(first) from None
             place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
             try:
-                return create_catalog(self.log, warehouse=place), True
+                ansi, time_zone = self.settings
+                state = create_catalog(
+                    self.log, warehouse=place, ansi=ansi, time_zone=time_zone
+                )
+                return state, True
             except CommitConflict:  # another process created it in this very moment
                 return read_state(self.log), False
 
@@ -480,6 +542,5 @@ def _blocked(migration: Migration) -> MigrationBlocked:
 
 
 __all__ = [
-    "BootstrapReport", "Mapping", "NotReconciled", "Outcome", "Policy", "bootstrap", "fenced_out",
-    "migrate", "version_of",
+    "BootstrapReport", "Outcome", "Policy", "bootstrap", "fenced_out", "migrate", "version_of",
 ]

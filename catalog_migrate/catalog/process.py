@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from catalog_migrate.catalog.records import LeaseRecord
@@ -51,6 +52,7 @@ def proven_dead(record: LeaseRecord) -> bool:
     return started != record.started or (state in "ZX" and _threads(record.pid) <= 1)
 
 
+@lru_cache(maxsize=1)
 def _boot_id() -> str:
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

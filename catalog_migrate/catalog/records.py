@@ -30,7 +30,7 @@ def identity_text(identity: Identity) -> str:
 
 
 class ConfigRecord(msgspec.Struct, frozen=True):
-    """One setting of the catalog; keys: ``format_version lineage serial warehouse ansi time_zone``."""
+    """One setting: ``format_version lineage serial warehouse ansi time_zone``."""
 
     value: str
 

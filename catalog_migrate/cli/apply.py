@@ -32,6 +32,7 @@ from catalog_migrate.errors import (
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.release.release import Release
 
 
 @click.command("apply")
@@ -74,9 +75,10 @@ def command(
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
+    loaded = read_release(settings)
     if plan_file is not None:
         plan = read_plan(plan_file)
-        refuse_stale(plan, settings)
+        refuse_stale(plan, loaded, settings)
     else:
         plan = make_plan(settings, approve)
     if not plan.applyable:
@@ -91,7 +93,7 @@ def command(
             note("nothing was touched")
             return 1
     run_hook(
-        settings, read_release(settings), format_=format_, approve=(*plan.approved, *approve),
+        settings, loaded, format_=format_, approve=(*plan.approved, *approve),
         plan=plan if plan_file is not None or plan.base.serial is not None else None,
         allow_downgrade=allow_downgrade,
     )
@@ -111,11 +113,17 @@ def read_plan(path: str) -> Plan:
     return decode_plan(data)
 
 
-def refuse_stale(plan: Plan, settings: Settings) -> None:
-    """StalePlan before Spark is started, when the catalog is not the one the plan was made for.
+def refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
+    """StalePlan before Spark is started, when catalog or release are not those of the plan.
 
     A plan whose release is in force by now passes: applying it again has nothing to do.
     """
+    again = "run `catalog-migrate plan` again and approve the new plan"
+    if plan.target.manifest_hash not in (None, release.manifest_hash):
+        raise StalePlan(
+            f"the release {release.name} is not the one that this plan was made for"
+            f" ({plan.target.release}); its contents changed", remedy=again,
+        )
     try:
         opened = open_catalog(settings)
     except CatalogNotFound:
@@ -135,5 +143,5 @@ def refuse_stale(plan: Plan, settings: Settings) -> None:
     raise StalePlan(
         "the catalog is not what this plan was made from",
         changes=explain_staleness(plan, baseline),
-        remedy="run `catalog-migrate plan` again and approve the new plan",
+        remedy=again,
     )

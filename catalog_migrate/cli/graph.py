@@ -28,6 +28,7 @@ Node = tuple[str, tuple[str, ...]]
 @click.argument("name", required=False)
 @catalog_option
 @release_option
+@click.option("--system", is_flag=True, help="Our own built-ins (schema catalog_migrate) too.")
 @format_option("text", "dot", "mermaid", "json")
 @out_option
 @click.pass_context
@@ -36,6 +37,7 @@ def command(
     name: str | None,
     catalog: str | None,
     release: str | None,
+    system: bool,
     format_: str,
     out: str | None,
 ) -> None:
@@ -55,13 +57,16 @@ def command(
         uses = {identity: tuple(loaded.uses.get(identity, ())) for identity in keys}
     else:
         state = open_catalog(settings).state()
-        by_item = {mapping.item_id: mapping.identity for mapping in state.mappings.values()}
-        keys = {mapping.identity: str(mapping.key) for mapping in state.mappings.values()}
+        mappings = [
+            mapping for mapping in state.mappings.values() if system or mapping.owner != "system"
+        ]
+        by_item = {mapping.item_id: mapping.identity for mapping in mappings}
+        keys = {mapping.identity: str(mapping.key) for mapping in mappings}
         uses = {
             mapping.identity: tuple(
                 by_item[use] for use in state.items[mapping.item_id].uses if use in by_item
             )
-            for mapping in state.mappings.values()
+            for mapping in mappings
         }
     emit(_FORMS[format_](nodes(keys, uses, name)), out)
 

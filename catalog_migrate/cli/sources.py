@@ -66,8 +66,15 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
 
 @contextmanager
 def local_spark(settings: Settings) -> Iterator[Any]:
-    """A local session as configured, stopped in the end."""
+    """A local session as configured, stopped in the end; one that runs already is left running."""
+    from pyspark.sql import SparkSession
+
     from catalog_migrate.engine.spark.session import local_session
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
 
     note("starting Spark")
     spark = local_session(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -22,7 +24,6 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.work import Work
-
 
 RECONCILE = "reconcile"
 """Key of the operation row that stands from a commit until the world was brought in line."""
@@ -48,12 +49,22 @@ def put_in_force(
     return commit(work.log, decide, epoch=work.epoch, kind="migrate")
 
 
-def put_release(work: Work, *, name: str, manifest_hash: str, owner: Owner) -> State:
-    """Record that a release without any difference is in force now (no new serial)."""
+def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
+    """Record that a release without any difference is in force now (no new serial).
+
+    Decisions that it carries for columns that are right already count as applied from now on.
+    """
 
     def decide(state: State) -> Changes:
         changes = Changes()
-        _put_release(changes, state, owner, name, manifest_hash, state.serial)
+        for target in migration.targets:
+            mapping = state.mappings[identity_text(target.identity)]
+            changes.put(
+                "mapping", identity_text(target.identity),
+                msgspec.structs.replace(mapping, applied=target.applied),
+            )
+        name = migration.plan.target.release
+        _put_release(changes, state, owner, name, migration.manifest_hash, state.serial)
         return changes
 
     return commit(work.log, decide, epoch=work.epoch, kind="release")
@@ -69,11 +80,11 @@ def _changes(
     for mapping in state.mappings.values():
         if mapping.owner != owner:
             item_of.setdefault(mapping.identity, mapping.item_id)
-    replaced = _put_tombstones(changes, state, migration, serial)
+    _put_tombstones(changes, state, migration, serial)
     for target in migration.targets:
         _put_target(changes, state, target, prepared, item_of, owner, serial, now)
     for identity in migration.removed:
-        _remove(changes, state, identity, replaced, now, serial)
+        _remove(changes, state, identity, prepared, now, serial)
     kept = {identity_text(target.identity) for target in migration.targets}
     for target in migration.targets:
         if target.old is not None and identity_text(target.old) not in kept:
@@ -100,7 +111,7 @@ def _changes(
 
 def _put_tombstones(
     changes: Changes, state: State, migration: Migration, serial: int
-) -> frozenset[str]:
+) -> None:
     """One tombstone for each name that goes, in the order of the plan; users by name."""
     users: dict[str, list[str]] = {}
     mappings = [state.mappings.get(identity_text(identity)) for identity in migration.drops]
@@ -123,7 +134,6 @@ def _put_tombstones(
                 users=tuple(sorted(users.get(identity_text(mapping.identity), ()))),
             ),
         )
-    return frozenset(text_of.values())
 
 
 def _put_target(
@@ -180,7 +190,7 @@ def _put_target(
 
 
 def _remove(
-    changes: Changes, state: State, identity: Identity, _: frozenset[str], now: int, serial: int
+    changes: Changes, state: State, identity: Identity, prepared: Prepared, now: int, serial: int
 ) -> None:
     mapping = state.mappings.get(identity_text(identity))
     if mapping is None:
@@ -188,7 +198,7 @@ def _remove(
     item = state.items[mapping.item_id]
     changes.delete("item", mapping.item_id)
     if item.shard is not None:
-        _retire(changes, state, item.shard, None, now, serial)
+        _retire(changes, state, item.shard, prepared.sealed.get(item.shard), now, serial)
 
 
 def _retire(
@@ -205,16 +215,12 @@ def _retire(
 
 
 def _shard(record: ShardRecord, **changes: object) -> ShardRecord:
-    import msgspec
-
     return msgspec.structs.replace(record, **changes)
 
 
 def _put_release(
     changes: Changes, state: State, owner: Owner, name: str, manifest_hash: str, serial: int
 ) -> None:
-    import msgspec
-
     number = 0
     current = None
     for key, record in sorted(state.release_rows(owner).items()):

@@ -123,7 +123,7 @@ def desired_world(state: State) -> dict[Identity, DesiredName]:
 
 
 def desired_names_only(state: State) -> set[tuple[str, str]]:
-    """The folded names of all relations: enough to see that nothing is missing, without decoding."""
+    """The folded names of all relations: enough to see that nothing is missing."""
     return {
         (mapping.schema.lower(), mapping.name.lower())
         for mapping in state.mappings.values()

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from catalog_migrate.catalog.records import IntentRecord, SealedShard, ShardRecord
+from catalog_migrate.catalog.records import (
+    IntentRecord,
+    SealedShard,
+    ShardRecord,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
@@ -46,6 +51,9 @@ class NewShard:
     version: int | None = None
     rows: int = 0
     unfilled: bool = False
+
+    def __str__(self) -> str:
+        return str(self.target.definition.item_name)
 
 
 @dataclass(slots=True)
@@ -162,15 +170,16 @@ def prepare(
     """Build the new shards and seal the old ones; see the module's docstring for the order.
 
     Raises PrepareFailed (the old release stays in force and what was begun is undone by
-    :func:`catalog_migrate.reconciler.cleanup.abandon`).
+    :func:`catalog_migrate.reconciler.cleanup.abandon`), and CommitConflict when the world moved
+    under the plan, so that it has to be made again.
     """
     for target in migration.targets:
-        if target.action is not None and target.definition.kind == "view":
-            if target.definition.sql is None:
-                raise PrepareFailed(
-                    f"{target.definition.key} has no SQL, so it can be planned but not applied",
-                    remedy="add its `sql` to the manifest",
-                )
+        definition = target.definition
+        if target.action is not None and definition.kind == "view" and definition.sql is None:
+            raise PrepareFailed(
+                f"{definition.key} has no SQL, so it can be planned but not applied",
+                remedy="add its `sql` to the manifest",
+            )
     shards = _new_shards(work, state, migration)
     doomed = _doomed(state, migration, shards)
     prepared = Prepared()
@@ -179,7 +188,22 @@ def prepare(
     _declare(work, migration, shards)
     _build(work, shards, prepared, populate)
     _seal(work, migration, shards, doomed, prepared)
+    _verify_empty(work, state, migration, prepared)
     return prepared
+
+
+def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prepared) -> None:
+    """A table whose drop needed no approval because it was empty must still be, now sealed."""
+    approved = {name.lower() for name in migration.plan.approved}
+    for path, name in left_behind(state, migration).items():
+        if name.lower() in approved or path not in prepared.sealed:
+            continue
+        rows = work.engine.count_rows(work.absolute(path), prepared.sealed[path])
+        if rows:
+            raise CommitConflict(
+                f"{name} was empty when its drop was planned and has {rows} row(s) now",
+                remedy=f"keep the table, or start again with --approve {name}",
+            )
 
 
 def _new_shards(work: Work, state: State, migration: Migration) -> list[NewShard]:
@@ -197,26 +221,29 @@ def _new_shards(work: Work, state: State, migration: Migration) -> list[NewShard
     return shards
 
 
-def _doomed(state: State, migration: Migration, shards: list[NewShard]) -> dict[str, NewShard | None]:
+def _doomed(
+    state: State, migration: Migration, shards: list[NewShard]
+) -> dict[str, NewShard | None]:
     """Old shards that the commit will retire, with the copy (if any) that follows them."""
     doomed: dict[str, NewShard | None] = {
         shard.source: shard for shard in shards if shard.source is not None
     }
-    for text in _removed_shards(state, migration):
-        doomed.setdefault(text, None)
+    for path in left_behind(state, migration):
+        doomed.setdefault(path, None)
     return doomed
 
 
-def _removed_shards(state: State, migration: Migration) -> list[str]:
-    from catalog_migrate.catalog.records import identity_text
-
-    paths = []
-    for identity in migration.removed:
+def left_behind(state: State, migration: Migration) -> dict[str, str]:
+    """Shard path -> name of each table that goes for good, or becomes a view under its id."""
+    kinds = {target.item_id: target.definition.kind for target in migration.targets}
+    paths: dict[str, str] = {}
+    for identity in migration.drops:
         mapping = state.mappings.get(identity_text(identity))
-        if mapping is not None and mapping.kind == "table":
-            path = state.items[mapping.item_id].shard
-            if path is not None:
-                paths.append(path)
+        if mapping is None or mapping.kind != "table":
+            continue
+        path = state.items[mapping.item_id].shard
+        if path is not None and kinds.get(mapping.item_id) != "table":
+            paths[path] = str(mapping.key)
     return paths
 
 

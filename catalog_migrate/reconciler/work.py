@@ -15,7 +15,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.engine.port import Engine
-from catalog_migrate.errors import EngineFailure, UsageError
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -75,7 +75,7 @@ class Work:
         return self.lease.epoch
 
     def ensure(self) -> None:
-        """Prove, before an act on the world, that the lease is still ours (no-op for local work)."""
+        """Prove, before an act on the world, that the lease is ours (no-op for local work)."""
         if self.lease is not None:
             with self._lock:
                 self.lease.ensure()
@@ -106,7 +106,7 @@ class Work:
         def guarded(item: T) -> R | Exception:
             try:
                 return self.retrying(lambda: act(item))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 return error
 
         if self.threads <= 1 or len(items) <= 1:
@@ -145,7 +145,7 @@ class Work:
             while not done.wait(lease.ttl / 3):
                 try:
                     self.ensure()
-                except Exception:
+                except CatalogMigrateError:
                     return  # the next ensure() of the working thread reports it
 
         thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)

@@ -60,7 +60,7 @@ def _entry(entry: Entry) -> str:
         if colon:
             lines.append(f"  - {_escape(key)}write: {_code(value)}\n")
         else:
-            lines.append(f"  - {_escape(detail if len(detail) <= _LINE_LIMIT else key)}\n")
+            lines.append(f"  - {_escape(key)}\n")
     if len(entry.details) > len(shown):
         lines.append(f"  - … and {len(entry.details) - len(shown):,} more\n")
     return "".join(lines)
@@ -71,6 +71,8 @@ def _mark(sign: str) -> str:
 
 
 def _clip(text: str) -> str:
+    """One line of bearable length: a line break would end the list item."""
+    text = " ".join(text.splitlines())
     return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "…"
 
 

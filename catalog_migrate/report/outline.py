@@ -189,17 +189,52 @@ def _dependents(below: list[Change]) -> list[str]:
 
 
 def _losses(plan: Plan) -> Section:
-    """Everything whose values do not all survive, or could not."""
+    """Everything whose values do not all survive as they are, decided or not."""
     entries = []
     for change in sorted(plan.changes, key=lambda each: (*_weight(each, []), each.name)):
-        gone = change.action == "drop" and change.kind == "table"
-        if change.risk is None and not gone:
-            continue
-        held = amount(change)
-        reason = change.risk or "the table and its rows go"
-        entries.append(Entry(f"{change.name}: {reason}{f' ({held})' if held else ''}", "!"))
+        reasons = _lost_by(change)
+        if reasons:
+            held = amount(change)
+            head = f"{change.name}: {reasons[0]}" if len(reasons) == 1 else change.name
+            details = () if len(reasons) == 1 else tuple(reasons)
+            entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
+    if note and plan.blocked:
+        note = "Nothing but what is to be decided below."
     return Section("What could be lost", tuple(entries), note)
+
+
+def _lost_by(change: Change) -> list[str]:
+    """Why values of a table are not all kept as they are; empty for every other change."""
+    if change.risk is not None:
+        return [change.risk]
+    if change.kind != "table":
+        return []
+    if change.action == "drop":
+        return ["the table and its rows go"]
+    if change.contents != "copy":
+        return []
+    return [
+        f"the values of column {column.name} go"
+        if column.change == "removed"
+        else f"column {column.name} becomes what the conversion to {column.new_type} makes of it"
+        for column in change.columns
+        if column.change == "removed" or (column.change == "retyped" and not _keeps(column))
+    ]
+
+
+def _keeps(column: ColumnChange) -> bool:
+    """Whether every value of the old type is one of the new type."""
+    from catalog_migrate.errors import UnknownType
+    from catalog_migrate.model.types import is_lossless
+
+    if column.old_type is None or column.new_type is None:
+        return False
+    try:
+        return is_lossless(column.old_type, column.new_type)
+    except UnknownType:
+        # a plan of a newer tool may hold a type that this one does not know: say so, not nothing
+        return False
 
 
 def _obstacles(plan: Plan) -> Section:

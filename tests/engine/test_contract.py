@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from catalog_migrate.engine.port import BindRequest, Engine, FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.failures import condition_of, failing, short_message
-from catalog_migrate.engine.spark.shards import data_files
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.shards import data_files, shard_columns
 from catalog_migrate.engine.spark.statements import local_path
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.sql.tokens import string_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Projection = Sequence[tuple[str, str]]
 """(column of the target, SQL expression over the columns of the source), in order."""
 
+_NUMBER = "catalog_migrate_row_number"
 _SHOWN_VALUES = 8
 _SHOWN_LENGTH = 60
 
@@ -72,66 +72,65 @@ class Copies:
 
     # finding the row -----------------------------------------------------------------------
     def _locate(self, rows: str, target: str, projection: Projection) -> str | None:
-        """Which column of which row it was; None when no expression fails by itself."""
-        for column, expression in projection:
-            failure = self._failure_of(rows, expression)
-            if failure is None:
-                continue
-            row = self._failing_row(rows, expression)
-            where = f" on the row {row}" if row else ""
-            return f"column {quote_sql(column)} = {expression} fails{where}: {failure}"
-        return self._null_under_not_null(rows, target, projection)
-
-    def _failure_of(self, rows: str, expression: str, condition: str = "TRUE") -> str | None:
-        """Spark's message when the expression fails on one of the rows."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
+        """Which column of which row it was; None when that cannot be found out."""
         try:
-            frame = self._spark.sql(f"SELECT * FROM {_filtered(rows, condition)}")
-            frame.selectExpr(f"{expression} AS value").write.format("noop").mode(
-                "overwrite"
-            ).save()
-        except (PySparkException, Py4JError) as error:
-            if condition_of(error) is None:
-                raise
-            return short_message(error)
+            for column, expression in projection:
+                failure = self._failure_of(f"SELECT * FROM {rows}", expression)
+                if failure is None:
+                    continue
+                row = self._failing_row(rows, expression)
+                where = f" on the row {row}" if row else ""
+                return f"column {quote_sql(column)} = {expression} fails{where}: {failure}"
+            return self._null_under_not_null(rows, target, projection)
+        except EngineFailure:
+            # The copy's own failure is raised by the caller: it says more than this one.
+            return None
+
+    def _failure_of(self, query: str, expression: str) -> str | None:
+        """Spark's message when the expression fails on one of the query's rows."""
+        try:
+            with failing(f"evaluate {expression}"):
+                frame = self._spark.sql(query).selectExpr(f"{expression} AS value")
+                frame.write.format("noop").mode("overwrite").save()
+        except EngineFailure as failure:
+            return failure.message.partition(": ")[2]
         return None
 
     def _failing_row(self, rows: str, expression: str) -> str | None:
-        """Halve the range of row numbers inside the data files until one row is left."""
-        top = self._first(f"SELECT max(_metadata.row_index) AS top FROM {rows}")
-        if top is None or top["top"] is None:
-            return None
-        low, high = 0, int(str(top["top"]))
-        while low < high:
-            middle = (low + high) // 2
-            condition = f"_metadata.row_index BETWEEN {low} AND {middle}"
-            if self._failure_of(rows, expression, condition) is not None:
-                high = middle
-            else:
-                low = middle + 1
-        at = f"_metadata.row_index = {low}"
-        listed = self._spark.sql(
-            f"SELECT DISTINCT _metadata.file_name AS name FROM {_filtered(rows, at)}"
-        ).collect()
-        for row in listed:
-            one = f"{at} AND _metadata.file_name = {string_literal(row['name'])}"
-            if self._failure_of(rows, expression, one) is not None:
-                return self._shown(f"SELECT * FROM {_filtered(rows, one)}")
+        """Halve the range of row numbers of one partition until a single row is left.
+
+        A filter on a number that is not deterministic stays between the scan and the expression,
+        and the numbers are the same in each run as long as the files are.
+        """
+        numbered = f"(SELECT *, monotonically_increasing_id() AS {_NUMBER} FROM {rows})"
+        with failing("number the rows"):
+            ranges = self._spark.sql(
+                f"SELECT min({_NUMBER}) AS low, max({_NUMBER}) AS high FROM {numbered}"
+                f" GROUP BY {_NUMBER} >> 33 ORDER BY low"
+            ).collect()
+
+        def between(low: int, high: int) -> str:
+            return f"SELECT * FROM {numbered} WHERE {_NUMBER} BETWEEN {low} AND {high}"
+
+        for low, high in ranges:
+            if self._failure_of(between(low, high), expression) is None:
+                continue
+            while low < high:
+                middle = (low + high) // 2
+                if self._failure_of(between(low, middle), expression) is not None:
+                    high = middle
+                else:
+                    low = middle + 1
+            return self._shown(between(low, low))
         return None
 
     def _null_under_not_null(self, rows: str, target: str, projection: Projection) -> str | None:
         """The first row whose value is NULL under a NOT NULL column of the target."""
-        strict = {
-            field.name.lower()
-            for field in self._spark.sql(f"SELECT * FROM {statements.by_path(target)}").schema
-            if not field.nullable
-        }
+        strict = {column.name.lower() for column in shard_columns(target) if not column.nullable}
         for column, expression in projection:
             if column.lower() not in strict:
                 continue
-            row = self._shown(f"SELECT * FROM {_filtered(rows, f'({expression}) IS NULL')}")
+            row = self._shown(f"SELECT * FROM (SELECT * FROM {rows}) WHERE ({expression}) IS NULL")
             if row is not None:
                 return f"column {quote_sql(column)} = {expression} is NULL on the row {row}"
         return None
@@ -140,19 +139,15 @@ class Copies:
         row = self._first(query)
         if row is None:
             return None
+        row.pop(_NUMBER, None)
         values = list(row.items())[:_SHOWN_VALUES]
         shown = ", ".join(f"{name}={str(value)[:_SHOWN_LENGTH]}" for name, value in values)
         return f"({shown}{', ...' if len(row) > _SHOWN_VALUES else ''})"
 
     def _first(self, query: str) -> dict[str, object] | None:
-        frame: DataFrame = self._spark.sql(query)
-        found = frame.limit(1).collect()
+        with failing("show a row"):
+            found = self._spark.sql(query).limit(1).collect()
         return found[0].asDict() if found else None
-
-
-def _filtered(rows: str, condition: str) -> str:
-    """A FROM clause with one more condition."""
-    return f"{rows} AND {condition}" if " WHERE " in rows else f"{rows} WHERE {condition}"
 
 
 def _newest(path: str) -> int:

@@ -29,6 +29,8 @@ _TRANSIENT_CAUSES = re.compile(
     r"|SQLTransientConnectionException|SERVICE_UNAVAILABLE|Too many open files"
 )
 
+_FOREIGN = frozenset({"pyspark", "py4j", "deltalake", "_internal"})
+
 _working = threading.local()
 
 
@@ -94,7 +96,7 @@ def is_foreign(error: BaseException) -> bool:
     pyspark.
     """
     home = type(error).__module__.partition(".")[0]
-    return home in ("pyspark", "py4j", "deltalake", "_internal") or isinstance(error, OSError | ValueError)
+    return home in _FOREIGN or isinstance(error, OSError | ValueError)
 
 
 @contextmanager

@@ -35,7 +35,8 @@ _UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
 
 SPARK_ONLY = ("INTERVAL", "VOID")
 """Types that delta-rs would write into a table that Spark then cannot read."""
-_FEATURE_TYPES = ("TIMESTAMP_NTZ", "VARIANT")
+_FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
+"""Types that need a table feature of their own."""
 
 
 def needs_spark(shard: ShardSpec) -> bool:
@@ -131,7 +132,7 @@ class Shards:
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns by the log's newest schema."""
-        return datatypes.columns_of(_schema(_open(path)))
+        return shard_columns(path)
 
     def shard_size(self, path: str) -> tuple[int, int]:
         """(rows, bytes) by the statistics in the log; rows -1 when a file has none."""
@@ -249,6 +250,9 @@ class Shards:
                 schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
                 _open(path).alter.add_columns(list(schema.fields))
                 return
+            for name, feature in _FEATURE_TYPES.items():
+                if any(datatypes.holds(parse_type(column.type), name) for column in new):
+                    self._spark.sql(statements.enable_feature(path, feature))
             after: str | None = None
             for column in columns:
                 if column.name.lower() not in standing:
@@ -314,6 +318,11 @@ def shard_version(path: str) -> int | None:
         if not DeltaTable.is_deltatable(path):
             return None
         return DeltaTable(path).version()
+
+
+def shard_columns(path: str) -> Sequence[Column]:
+    """Columns as the log has them now, with canonical types; needs no Spark."""
+    return datatypes.columns_of(_schema(_open(path)))
 
 
 def shard_size(path: str) -> tuple[int, int]:

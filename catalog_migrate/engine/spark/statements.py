@@ -88,6 +88,13 @@ def add_column(path: str, column: Column, after: str | None) -> str:
     return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
 
 
+def enable_feature(path: str, feature: str) -> str:
+    """Allow a Delta table feature on a table that is there; those it had stay."""
+    return (
+        f"ALTER TABLE {by_path(path)} SET TBLPROPERTIES ('delta.feature.{feature}' = 'supported')"
+    )
+
+
 def relax_column(path: str, name: str) -> str:
     """Let a column be NULL."""
     return f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(name)} DROP NOT NULL"

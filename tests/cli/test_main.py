@@ -1,0 +1,298 @@
+"""The command line without Spark: exit codes, streams, help, and what is imported."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from catalog_migrate.cli.group import VERBS
+from catalog_migrate.cli.main import main
+from catalog_migrate.errors import CatalogMigrateError
+
+
+class Answer(NamedTuple):
+    """What a call left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Runs a command line in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*args: str) -> Answer:
+        capsys.readouterr()
+        code = main(args)
+        return Answer(code, *capsys.readouterr())
+
+    return run
+
+
+def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
+    """Write a manifest of one table and return its path."""
+    path.write_text(json.dumps({
+        "format_version": "1.0", "release": name,
+        "objects": [{
+            "schema": "s", "kind": "table", "name": "t",
+            "columns": [{"name": column, "type": kind} for column, kind in columns],
+        }],
+    }))
+    return str(path)
+
+
+def test_version_imports_nothing_heavy() -> None:
+    """Neither form of the question imports click, msgspec or any verb."""
+    code = (
+        "import sys; from catalog_migrate.cli.main import main; main(['--version']);"
+        "main(['version']);"
+        "print(sorted({'click', 'msgspec', 'pyspark', 'deltalake'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines() == ["catalog-migrate 0.1.0", "catalog-migrate 0.1.0", "[]"]
+
+
+def test_planning_imports_no_spark(tmp_path: Path) -> None:
+    """`diff` runs to its end without pyspark, deltalake, sqlglot, networkx or rich."""
+    old = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    code = (
+        "import sys; from catalog_migrate.cli.main import main;"
+        f"main(['diff', {old!r}, {old!r}]);"
+        "heavy = {'pyspark', 'deltalake', 'sqlglot', 'rich', 'pyarrow'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "release compile", "config show"])
+def test_every_verb_helps_with_an_example(verb: str, call: Call) -> None:
+    """--help of each verb exits 0 and shows a command line to copy."""
+    answer = call(*verb.split(), "--help")
+    assert answer.code == 0
+    assert "Example:\n    catalog-migrate " in answer.out
+
+
+def test_help_lists_every_verb_in_order(call: Call) -> None:
+    """The group's help names all verbs, and the exit codes."""
+    out = call("--help").out
+    places = [out.index(f"\n  {verb} ") for verb in VERBS]
+    assert places == sorted(places)
+    assert "Exit codes: 0 done" in out
+
+
+def test_an_unknown_verb_or_option_is_a_usage_error(call: Call) -> None:
+    """Exit 64 with the nearest verb on stderr and nothing on stdout."""
+    answer = call("plna")
+    assert (answer.code, answer.out) == (64, "")
+    assert "Did you mean 'plan'?" in answer.err
+    assert call("plan", "--dry-run").code == 64
+
+
+def test_a_configuration_error_exits_78(call: Call, tmp_path: Path) -> None:
+    """An unknown key is told with its suggestion before anything is done."""
+    (tmp_path / "catalog_migrate.toml").write_text('[catalog]\nurl = "x"\n')
+    answer = call("status")
+    assert answer.code == 78
+    assert "did you mean catalog.uri?" in answer.err
+
+
+def test_what_is_missing_is_named_with_its_flag(call: Call) -> None:
+    """Without a catalog, status says which flag and key give one (exit 64)."""
+    answer = call("status")
+    assert answer == Answer(64, "", (
+        "error CM0601: catalog.uri is not set\n"
+        "  remedy: give --catalog URI, or set catalog.uri in catalog_migrate.toml\n"
+    ))
+
+
+def test_an_absent_catalog_is_an_error(call: Call) -> None:
+    """Looking at a catalog that is not there exits 1 with its code."""
+    answer = call("status", "--catalog", "nowhere")
+    assert answer.code == 1
+    assert answer.err.startswith("error CM0200: ")
+
+
+def test_interruption_exits_130_and_says_that_work_resumes(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C in a verb is answered with a sentence, not a traceback."""
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("catalog_migrate.cli.config.settings_of", interrupted)
+    answer = call("config", "show")
+    assert answer.code == 130
+    assert "run it again to resume" in answer.err
+
+
+def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_path: Path) -> None:
+    """The sample is three objects and SAFE; a second init touches nothing and exits 64."""
+    assert call("init").code == 0
+    answer = call("plan")
+    assert answer.code == 0
+    assert answer.out.startswith("SAFE: 3 created; 0 unchanged\n")
+    assert "applying creates it" in answer.err
+    assert not (tmp_path / "catalog").exists()
+    (tmp_path / "release" / "orders.sql").write_text("mine")
+    again = call("init")
+    assert again.code == 64
+    assert (tmp_path / "release" / "orders.sql").read_text() == "mine"
+
+
+def test_the_written_configuration_names_every_key(call: Call) -> None:
+    """init's file loads as it stands, and config show says that three values came from it."""
+    call("init")
+    shown = json.loads(call("config", "show", "--format", "json").out)
+    from_file = {key for key, value in shown.items() if value["origin"].endswith(".toml")}
+    assert from_file == {"catalog.uri", "catalog.warehouse", "release.path"}
+
+
+def test_diff_exit_codes(call: Call, tmp_path: Path) -> None:
+    """0 for equal releases, 2 for changes when asked, 3 for missing decisions."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    two = manifest(tmp_path / "2.json", "2", [("a", "INT"), ("b", "STRING")])
+    assert call("diff", one, one, "--detailed-exitcode").code == 0
+    assert call("diff", one, two).code == 0
+    assert call("diff", one, two, "--detailed-exitcode").code == 2
+    blocked = call("diff", two, one)
+    assert blocked.code == 3
+    assert blocked.out.startswith("NEEDS 1 DECISION: ")
+    assert "write: DROPPED (b)" in blocked.out
+    assert call("diff", two, one, "--approve", "s.t.b").code == 0
+
+
+def test_a_blocked_plan_is_saved_and_refused(call: Call, tmp_path: Path) -> None:
+    """diff --out writes the plan even when blocked; apply of it exits 3 and touches nothing."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    two = manifest(tmp_path / "2.json", "2", [("a", "INT"), ("b", "STRING")])
+    assert call("diff", two, one, "--out", "plan.json").code == 3
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    assert saved["applyable"] is False
+    answer = call("apply", "plan.json", "--release", one, "--catalog", "c", "--yes")
+    assert answer.code == 3
+    assert answer.out.startswith("NEEDS 1 DECISION: ")
+    assert not (tmp_path / "c").exists()
+
+
+def test_apply_without_a_terminal_needs_yes(call: Call, tmp_path: Path) -> None:
+    """Nobody to ask: exit 64, the report on stderr, nothing written."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    answer = call("apply", "--release", one, "--catalog", "c", "--no-input")
+    assert (answer.code, answer.out) == (64, "")
+    assert "add --yes" in answer.err
+    assert not (tmp_path / "c").exists()
+
+
+def test_an_edited_plan_is_refused(call: Call, tmp_path: Path) -> None:
+    """One changed character in the file: CM0311."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    call("plan", "--release", one, "--catalog", "c", "--out", "plan.json")
+    path = tmp_path / "plan.json"
+    path.write_text(path.read_text().replace('"s.t"', '"s.u"'))
+    answer = call("apply", "plan.json", "--release", one, "--catalog", "c", "--yes")
+    assert answer.code == 1
+    assert "CM0311" in answer.err
+
+
+def test_a_plan_of_another_release_is_stale(call: Call, tmp_path: Path) -> None:
+    """The release changed after the plan: exit 4 before Spark is started."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    call("plan", "--release", one, "--catalog", "c", "--out", "plan.json")
+    manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")])
+    answer = call("apply", "plan.json", "--release", one, "--catalog", "c", "--yes")
+    assert answer.code == 4
+    assert "its contents changed" in answer.err
+
+
+def test_formats_of_a_plan(call: Call, tmp_path: Path) -> None:
+    """json is the plan file with two blanks of indentation, markdown and html start as such."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    base = ("plan", "--release", one, "--catalog", "c", "--format")
+    assert call(*base, "json").out.startswith('{\n  "format_version": "1.0",\n')
+    assert call(*base, "markdown").out.startswith("**SAFE**: 1 created")
+    assert call(*base, "html").out.startswith("<!doctype html>")
+
+
+def test_a_result_that_cannot_be_written_is_told(call: Call, tmp_path: Path) -> None:
+    """--out into a directory that is not there: CM0602, and no half file."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    answer = call("plan", "--release", one, "--catalog", "c", "--out", "no/where.json")
+    assert answer.code == 1
+    assert "error CM0602: no/where.json cannot be written" in answer.err
+
+
+def test_check_names_what_is_wrong_in_a_release(call: Call, tmp_path: Path) -> None:
+    """A sound release says so; an unsound one exits 1 with file and line."""
+    call("init")
+    assert call("check", "release", "--format", "json").code == 0
+    (tmp_path / "release" / "bad.sql").write_text("CREATE TABLE shop.x (a NOTYPE);\n")
+    answer = call("check", "release")
+    assert answer.code == 1
+    assert "bad.sql:1:" in answer.err
+
+
+def test_graph_of_a_release_in_every_form(call: Call) -> None:
+    """Names with what they use; NAME leaves only what is connected with it."""
+    call("init")
+    assert call("graph", "--release", "release").out == (
+        "shop.big_orders <- shop.customers, shop.orders\nshop.customers\nshop.orders\n"
+    )
+    assert call("graph", "shop.orders", "--release", "release", "--format", "mermaid").out == (
+        'flowchart LR\n  n0["shop.big_orders"]\n  n1["shop.orders"]\n  n1 --> n0\n'
+    )
+    dot = call("graph", "--release", "release", "--format", "dot").out
+    assert '  "shop.orders" -> "shop.big_orders";\n' in dot
+    found = json.loads(call("graph", "--release", "release", "--format", "json").out)
+    assert found["objects"][1] == {"name": "shop.customers", "uses": []}
+
+
+def test_compile_writes_a_manifest_and_check_finds_it_stale(call: Call, tmp_path: Path) -> None:
+    """A release with typed views compiles without Spark; a later change makes --check exit 1."""
+    call("init")
+    assert call("release", "compile", "release").code == 0
+    assert json.loads((tmp_path / "release.json").read_text())["release"] == "1.0"
+    assert call("release", "compile", "release", "--check").code == 0
+    assert call("diff", "release", "release.json", "--detailed-exitcode").code == 0
+    (tmp_path / "release" / "more.sql").write_text("CREATE TABLE shop.more (a INT);\n")
+    answer = call("release", "compile", "release", "--check")
+    assert answer.code == 1
+    assert "CM0140" in answer.err
+
+
+def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> None:
+    """The scratch log is raced for and removed."""
+    from catalog_migrate.cli.doctor import race
+
+    (tmp_path / "c").mkdir()
+    assert race(str(tmp_path / "c")).endswith("one of them won")
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
+    """doctor tells our errors with their remedy and goes on."""
+    from catalog_migrate.cli.doctor import Finding, tried
+
+    def fails() -> str:
+        raise CatalogMigrateError("no luck", remedy="try again")
+
+    assert tried("x", fails) == Finding("x", False, "CM0000 no luck", "try again")

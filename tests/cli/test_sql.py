@@ -1,0 +1,43 @@
+"""What the sql verb lets through."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.cli.sql import reading
+from catalog_migrate.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT 1", " select a from s.t ; ", "(SELECT 1) UNION (SELECT 2)", "SHOW TABLES IN s",
+        "DESCRIBE EXTENDED s.t", "EXPLAIN SELECT 1", "/* DROP */ SELECT 'DELETE; it'",
+        "WITH x AS (SELECT insert FROM t) SELECT * FROM x", "VALUES (1)", "FROM t SELECT a",
+    ],
+)
+def test_reading_statements_pass_as_they_are(statement: str) -> None:
+    """Whatever only reads goes to Spark without its closing semicolon."""
+    found = reading(statement)
+    assert found in statement
+    assert not found.endswith(";")
+
+
+@pytest.mark.parametrize(
+    ("statement", "word"),
+    [
+        ("DROP TABLE s.t", "DROP"), ("insert into s.t values (1)", "INSERT"),
+        ("-- SELECT\nDELETE FROM s.t", "DELETE"), ("CREATE VIEW v AS SELECT 1", "CREATE"),
+        ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", "INSERT"),
+        ("FROM t INSERT OVERWRITE u SELECT *", "INSERT"), ("SET a = 1", "SET"),
+        ("BEGIN DROP TABLE t", "BEGIN"), ("`SELECT`", "`SELECT`"),
+        ("SELECT 1; DROP TABLE t", "more than one"), ("", "no statement"),
+        (" ; ", "no statement"), ("SELECT 'open", "cannot be read"),
+    ],
+)
+def test_anything_else_is_refused(statement: str, word: str) -> None:
+    """Writing, several statements, none, and text that is no SQL are usage errors."""
+    with pytest.raises(UsageError) as caught:
+        reading(statement)
+    assert word in caught.value.message
+    assert caught.value.exit_code == 64

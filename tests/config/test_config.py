@@ -1,0 +1,107 @@
+"""Layers, origins, and everything that is wrong reported at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.config import KEYS, load, markdown_table
+from catalog_migrate.errors import InvalidConfiguration
+
+
+def test_defaults_hold_without_a_file(tmp_path: Path) -> None:
+    """Every key has its default and says so."""
+    settings = load(tmp_path, env={})
+    assert [settings.settings[key.path].value for key in KEYS] == [key.default for key in KEYS]
+    assert {setting.origin for setting in settings.settings.values()} == {"default"}
+    assert settings.file is None
+
+
+def test_each_layer_stands_above_the_one_before(tmp_path: Path) -> None:
+    """A flag beats the environment, which beats the file, which beats the default."""
+    file = tmp_path / "catalog_migrate.toml"
+    file.write_text('[catalog]\nuri = "a"\n[spark]\nthreads = 2\n[output]\nwidth = 80\n')
+    settings = load(
+        tmp_path,
+        env={"CATALOG_MIGRATE__SPARK__THREADS": "6", "CATALOG_MIGRATE__CATALOG__URI": "b"},
+        flags={"catalog.uri": "c", "release.path": None},
+    )
+    assert settings.settings["output.width"].value == 80
+    assert settings.settings["output.width"].origin == str(file)
+    assert settings.settings["spark.threads"].value == 6
+    assert settings.settings["spark.threads"].origin == "CATALOG_MIGRATE__SPARK__THREADS"
+    assert settings.text("catalog.uri") == str(tmp_path / "c")
+    assert settings.settings["catalog.uri"].origin == "flag --catalog"
+    assert settings.text("release.path") is None
+
+
+def test_a_file_upwards_is_found_and_its_paths_start_at_its_directory(tmp_path: Path) -> None:
+    """Started in a sub-directory, the paths of the file above do not move."""
+    (tmp_path / "catalog_migrate.toml").write_text('[release]\npath = "release"\n')
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert load(below, env={}).text("release.path") == str(tmp_path / "release")
+
+
+def test_pyproject_serves_when_there_is_no_file_of_our_own(tmp_path: Path) -> None:
+    """[tool.catalog-migrate] is read; catalog_migrate.toml beside it would win."""
+    (tmp_path / "pyproject.toml").write_text('[tool.catalog-migrate.release]\nname = "16"\n')
+    assert load(tmp_path, env={}).text("release.name") == "16"
+    (tmp_path / "catalog_migrate.toml").write_text('[release]\nname = "17"\n')
+    assert load(tmp_path, env={}).text("release.name") == "17"
+
+
+def test_an_address_is_left_as_it_is(tmp_path: Path) -> None:
+    """A catalog URI with a scheme is not a path."""
+    assert load(tmp_path, env={}, flags={"catalog.uri": "s3://b/c"}).text("catalog.uri") == (
+        "s3://b/c"
+    )
+
+
+def test_all_problems_come_at_once_with_suggestions(tmp_path: Path) -> None:
+    """Unknown keys in the file and the environment and unfit values are one error, exit 78."""
+    file = tmp_path / "catalog_migrate.toml"
+    file.write_text('loose = 1\n[catalog]\nurl = "a"\n[spark]\nthreads = "many"\n')
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(tmp_path, env={"CATALOG_MIGRATE__SPARK__THREAD": "1"})
+    assert caught.value.exit_code == 78
+    assert [problem.message for problem in caught.value.problems] == [
+        "loose is not a key",
+        "catalog.url is not a key",
+        "spark.threads is 'many', which is not a whole number of at least 1",
+        "CATALOG_MIGRATE__SPARK__THREAD is not a key",
+    ]
+    assert [problem.remedy for problem in caught.value.problems[1:]] == [
+        "did you mean catalog.uri?",
+        "write a whole number of at least 1",
+        "did you mean CATALOG_MIGRATE__SPARK__THREADS?",
+    ]
+    assert caught.value.problems[0].file == str(file)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spark.threads", 0), ("spark.threads", True), ("spark.threads", 1.5),
+        ("bootstrap.timeout", -1), ("bootstrap.timeout", "soon"), ("output.color", "green"),
+        ("catalog.uri", ""), ("output.width", 10),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(path: str, value: object, tmp_path: Path) -> None:
+    """Wrong types, numbers below the least and words outside the choices are problems."""
+    with pytest.raises(InvalidConfiguration, match=path):
+        load(tmp_path, env={}, flags={path: value})  # type: ignore[dict-item]
+
+
+def test_a_file_that_is_not_toml_is_told_with_its_place(tmp_path: Path) -> None:
+    """A syntax error names the file and the line."""
+    (tmp_path / "catalog_migrate.toml").write_text("[catalog\n")
+    with pytest.raises(InvalidConfiguration, match=r"catalog_migrate\.toml is not TOML.*line 1"):
+        load(tmp_path, env={})
+
+
+def test_the_documentation_is_the_table() -> None:
+    """docs/configuration.md ends with the table of keys as the code has it."""
+    docs = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert docs.read_text(encoding="utf-8").endswith("\n\n" + markdown_table())

@@ -1,0 +1,91 @@
+"""The README shows the example files as they are, and the examples do what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "fixtures" / "examples"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def fenced(language: str) -> list[str]:
+    """The README's code blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+
+
+def run(*command: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """One process of an example, with its output."""
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(("language", "file"), [("python", "app.py"), ("sh", "upgrade.sh")])
+def test_the_readme_shows_the_example_files(language: str, file: str) -> None:
+    """The hook and the upgrade script in the README are the text of the files that are run."""
+    assert (EXAMPLES / file).read_text() in fenced(language)
+
+
+def test_the_hook_takes_ten_lines() -> None:
+    """The application with the hook in it has ten lines that are not blank."""
+    lines = (EXAMPLES / "app.py").read_text().splitlines()
+    assert len([line for line in lines if line.strip()]) == 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    """Every relative link of a page leads to a file or directory of the repository."""
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text())
+    relative = [target for target in targets if "://" not in target]
+    assert [target for target in relative if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_modules_exist(page: Path) -> None:
+    """Every `catalog_migrate/...` path that a page names is a file or directory here."""
+    named = set(re.findall(r"`(catalog_migrate/[\w/]+(?:\.py)?)`", page.read_text()))
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.spark
+def test_the_examples_upgrade_a_catalog_and_keep_its_row(tmp_path: Path) -> None:
+    """The application starts on 1.0, the script upgrades to 2.0, the old application is refused."""
+    catalog = str(tmp_path / "catalog")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "default"}
+    app = (sys.executable, str(EXAMPLES / "app.py"), str(EXAMPLES / "v1"), catalog)
+
+    first = run(*app, env=env)
+    assert (first.returncode, first.stdout) == (0, "initialized 1.0 1 orders\n"), first.stderr
+
+    upgrade = run("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog, env=env)
+    assert upgrade.returncode == 0, upgrade.stderr
+    assert upgrade.stdout.startswith("SAFE: 3 migrated; 0 unchanged\nfrom 1.0 ")
+    assert "column remark renamed to note" in upgrade.stdout
+    assert "migrated: release 2.0" in upgrade.stdout
+    assert "1 row copied" in upgrade.stdout
+
+    old = run(*app, env=env)
+    assert old.returncode == 1
+    assert old.stderr.splitlines()[-1].startswith("release 1.0 was replaced by 2.0")
+
+    show = run("catalog-migrate", "show", "shop.orders", "--catalog", catalog, "--format", "json",
+               env=env)
+    assert rows_of(json.loads(show.stdout)["location"]) == [
+        {"id": 1, "customer_id": 7, "total": None, "note": None}
+    ]
+
+
+def rows_of(location: str) -> list[dict[str, object]]:
+    """The rows of a shard, read without Spark."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(location).to_pyarrow_table()
+    rows: list[dict[str, object]] = table.to_pylist()
+    return rows

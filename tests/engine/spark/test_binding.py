@@ -1,0 +1,36 @@
+"""Rewriting a body so that it reads stand-ins."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.engine.spark.binding import contract_reason, stand_in_text
+from catalog_migrate.model.objects import Column
+
+RELATIONS = {("s", "t"): "b1", ("s", "u"): "b2"}
+FUNCTIONS = {("s", "f"): "b3"}
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT a FROM s.t", "SELECT a FROM `b1` AS `t`"),
+        ("SELECT p.a FROM S.T AS p", "SELECT p.a FROM `b1` AS p"),
+        ("SELECT p.a FROM s.t p, s.u", "SELECT p.a FROM `b1` p, `b2` AS `u`"),
+        ("SELECT t.a FROM s.t JOIN `s`.u ON true",
+         "SELECT t.a FROM `b1` AS `t` JOIN `b2` AS `u` ON true"),
+        ("SELECT s.t.a FROM s.t WHERE s.t.a > 1", "SELECT t.a FROM `b1` AS `t` WHERE t.a > 1"),
+        ("SELECT s.f(a) FROM s.t", "SELECT `b3`(a) FROM `b1` AS `t`"),
+        ("SELECT 's.t' FROM other.t -- s.t", "SELECT 's.t' FROM other.t -- s.t"),
+        ("WITH t AS (SELECT 1 AS a) SELECT a FROM t", "WITH t AS (SELECT 1 AS a) SELECT a FROM t"),
+        ("SELECT a FROM (SELECT a FROM s.t) q", "SELECT a FROM (SELECT a FROM `b1` AS `t`) q"),
+    ],
+)
+def test_parents_are_replaced_by_stand_ins(sql, expected):
+    """Relations and functions of the new state are replaced, aliases kept or added."""
+    assert stand_in_text(sql, RELATIONS, FUNCTIONS) == expected
+
+
+def test_lengths_do_not_matter_to_a_query():
+    """A VARCHAR contract takes a STRING body: Spark's queries know no lengths."""
+    assert contract_reason([Column("a", "VARCHAR(3)")], [Column("x", "STRING")]) is None

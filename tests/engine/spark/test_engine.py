@@ -1,0 +1,160 @@
+"""What only the real engine can show: Spark's and Delta's own behaviour."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+import pytest
+
+from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
+from catalog_migrate.engine.spark.engine import SparkEngine, check_session
+from catalog_migrate.errors import EngineFailure, UnsuitableSession
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Check, Column
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def engine(spark):
+    return SparkEngine(spark)
+
+
+def test_every_type_lands_in_a_table_that_spark_reads_and_seals(engine, spark, warehouse):
+    """Lengths, TIMESTAMP_NTZ, VARIANT, generated columns, NOT NULL and checks work together."""
+    columns = (
+        Column("id", "INT", False), Column("name", "VARCHAR(3)"), Column("at", "TIMESTAMP_NTZ"),
+        Column("v", "VARIANT"), Column("next", "INT", generated="id + 1"),
+    )
+    path = f"{warehouse}/a"
+    shard = ShardSpec(path, columns, checks=[Check("Pos", "id > 0")], comment="it's")
+    engine.create_shard(shard)
+    engine.create_shard(shard)
+    assert tuple(engine.shard_columns(path)) == columns
+    spark.sql(
+        f"INSERT INTO delta.`{path}` (id, name, at, v) "
+        "SELECT 1, 'abc', timestamp_ntz'2020-01-02 03:04:05', parse_json('[1]')"
+    )
+    row = spark.sql(f"SELECT * EXCEPT (v) FROM delta.`{path}`").collect()[0]
+    assert tuple(row) == (1, "abc", datetime(2020, 1, 2, 3, 4, 5), 2)
+    for values in ("-1, 'a'", "2, 'abcd'"):
+        with pytest.raises(Exception, match="DELTA_"):
+            spark.sql(f"INSERT INTO delta.`{path}` (id, name) SELECT {values}")
+    version = engine.shard_version(path)
+    assert engine.seal(path, follows=version) == version + 1
+    with pytest.raises(Exception, match="catalog_migrate_sealed"):
+        spark.sql(f"INSERT INTO delta.`{path}` (id) SELECT 3")
+    assert engine.count_rows(path, version) == 1
+
+
+def test_clustering_is_left_to_spark_and_intervals_are_refused(engine, warehouse):
+    """delta-rs cannot cluster; a type that Delta does not know is an error, not a broken table."""
+    columns = (Column("id", "INT"),)
+    engine.create_shard(ShardSpec(f"{warehouse}/c", columns, clustered_by=["id"]))
+    assert tuple(engine.shard_columns(f"{warehouse}/c")) == columns
+    with pytest.raises(EngineFailure) as caught:
+        engine.create_shard(ShardSpec(f"{warehouse}/i", [Column("i", "INTERVAL YEAR")]))
+    assert caught.value.condition == "DELTA_UNSUPPORTED_DATA_TYPES"
+
+
+def test_a_column_is_added_where_the_definition_has_it(engine, spark, warehouse):
+    """evolve puts a new column into the middle, and one with a table feature too."""
+    path = f"{warehouse}/a"
+    old = (Column("a", "INT"), Column("c", "VARCHAR(5)", comment="x"))
+    new = (old[0], Column("b", "TIMESTAMP_NTZ"), Column("c", "VARCHAR(5)"))
+    engine.create_shard(ShardSpec(path, old))
+    engine.evolve(path, new, ShardSpec(path, new))
+    assert tuple(engine.shard_columns(path)) == new
+    assert spark.sql(f"SELECT * FROM delta.`{path}`").columns == ["a", "b", "c"]
+
+
+def test_a_null_under_not_null_names_column_and_row(engine, spark, warehouse):
+    """A copy into a stricter shard says which row is NULL."""
+    source, target = f"{warehouse}/a", f"{warehouse}/b"
+    engine.create_shard(ShardSpec(source, [Column("id", "INT"), Column("n", "INT")]))
+    engine.create_shard(ShardSpec(target, [Column("id", "INT"), Column("n", "INT", False)]))
+    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 1), (2, NULL)")
+    with pytest.raises(EngineFailure) as caught:
+        engine.copy_rows(source, 1, target, [("id", "id"), ("n", "n")])
+    assert "column `n` = n is NULL on the row (id=2, n=None)" in caught.value.message
+
+
+def test_a_view_takes_its_contract_by_casts(engine, spark, schema_name):
+    """An up-cast is made by the view; a later change of the base is caught by SCHEMA BINDING."""
+    engine.ensure_schema(schema_name)
+    view = ViewSpec(
+        ItemName(schema_name, "v"), [Column("Wide", "BIGINT"), Column("b", "STRING")],
+        "SELECT 1 AS x, 'a' AS x -- two of one name",
+    )
+    engine.create_view(view)
+    assert spark.table(f"{schema_name}.v").dtypes == [("Wide", "bigint"), ("b", "string")]
+    with pytest.raises(EngineFailure) as caught:
+        engine.create_view(ViewSpec(view.name, [Column("a", "INT")], "SELECT 'x'"))
+    assert caught.value.condition == "CANNOT_UP_CAST_DATATYPE"
+
+
+def test_binding_leaves_nothing_behind_and_speaks_of_the_real_names(engine, spark, schema_name):
+    """Many requests at once, one reason with a line in it, no temporary view left."""
+    parent = ItemName(schema_name, "parent")
+    columns = [Column("id", "BIGINT", False), Column("tags", "ARRAY<STRUCT<k: STRING NOT NULL>>")]
+    requests = [
+        BindRequest(
+            ViewSpec(
+                ItemName(schema_name, f"v{number}"),
+                [Column("k", "STRING"), Column("id", "BIGINT")],
+                f"WITH q AS (SELECT * FROM {schema_name}.parent)\nSELECT e.k, {column} FROM q\n"
+                "LATERAL VIEW explode(q.tags) AS e",
+            ),
+            {parent: columns},
+        )
+        for number, column in enumerate(["q.id"] * 5 + ["q.nope"])
+    ]
+    results = engine.bind(requests)
+    assert [result.reason for result in results[:5]] == [None] * 5
+    assert "nope" in results[5].reason
+    assert "line 2" in results[5].reason
+    left = [row["tableName"] for row in spark.sql("SHOW TABLES").collect()]
+    assert not [name for name in left if name.startswith("catalog_migrate_bind")]
+
+
+def test_registrations_are_made_from_many_threads(engine, schema_name, warehouse):
+    """Eight threads register, create views and observe without getting in each other's way."""
+    engine.ensure_schema(schema_name)
+    names = [ItemName(schema_name, f"t{number}") for number in range(8)]
+
+    def work(name: ItemName) -> None:
+        path = f"{warehouse}/{name.name} with a space"
+        engine.create_shard(ShardSpec(path, [Column("id", "INT")]))
+        engine.register_table(name, path)
+        view = ItemName(name.schema, f"v_{name.name}")
+        engine.create_view(
+            ViewSpec(view, [Column("id", "INT")], f"SELECT id FROM {schema_name}.{name.name}")
+        )
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, names))
+    seen = {found.name: found for found in engine.observe(schema_name)}
+    assert len(seen) == 16
+    assert seen[names[3]].location == f"{warehouse}/t3 with a space"
+
+
+def test_a_session_without_delta_is_refused():
+    """check_session names the settings that are missing."""
+
+    class Bare:
+        """A session's settings, all of them unset."""
+
+        class conf:  # noqa: N801
+            get = staticmethod(lambda key, default=None: default)
+
+    with pytest.raises(UnsuitableSession, match=r"spark\.sql\.extensions"):
+        check_session(Bare())
+
+
+def test_an_absent_schema_is_empty(engine):
+    """names and observe of a schema that is not there are empty, and dropping it is fine."""
+    assert engine.names("nowhere") == frozenset()
+    assert list(engine.observe("nowhere")) == []
+    engine.drop_schema_if_empty("nowhere")
+    assert engine.persistent_names is False

@@ -1,0 +1,195 @@
+"""Reports of hand-made plans: exact text, verdicts, and the limit of markdown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.planner.plan import (
+    Base,
+    Blocked,
+    Change,
+    ColumnChange,
+    Plan,
+    PlanTarget,
+    Question,
+    Step,
+    Validation,
+)
+from catalog_migrate.report import html, markdown, text
+from catalog_migrate.report.outline import amount, size
+from catalog_migrate.report.verdict import verdict
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+
+
+def a_plan(
+    *,
+    changes: tuple[Change, ...] = (),
+    blocked: tuple[Blocked, ...] = (),
+    validations: tuple[Validation, ...] = (),
+    questions: tuple[Question, ...] = (),
+    steps: tuple[Step, ...] = (),
+    unchanged: int = 3,
+    bound: bool = False,
+) -> Plan:
+    """A plan whose summary follows from its changes."""
+    summary: dict[str, int] = {"unchanged": unchanged}
+    for change in changes:
+        summary[change.action] = summary.get(change.action, 0) + 1
+    return Plan(
+        "1.0", "0.1.0", "hash", Base("catalog", "lineage", 17, "15.18"),
+        PlanTarget("16.2", "manifest"), summary, changes,
+        tuple(step.name for step in steps if step.op == "drop"),
+        tuple(step.name for step in steps if step.op == "create"),
+        steps, validations=validations, questions=questions, blocked=blocked, bound=bound,
+        applyable=not blocked and all(proof.ok for proof in validations),
+    )
+
+
+RETYPED = ColumnChange("retyped", "qty", old_type="INT", new_type="BIGINT")
+ORDERS = Change(
+    "shop.orders", "table", "migrate", cause="self", because=("shop.orders",), contents="copy",
+    columns=(RETYPED, ColumnChange("removed", "flag", old_type="STRING")),
+    rows=1234, bytes=5_900_000, risk="drops column flag",
+)
+DEPENDENTS = tuple(
+    Change(
+        f"shop.v{number}", "view", "migrate", cause="dependency",
+        because=("shop.orders", f"shop.v{number}"),
+    )
+    for number in range(3)
+)
+NEW = Change("shop.new", "table", "create", because=("shop.new",))
+GONE = Change("shop.gone", "table", "drop", because=("shop.gone",), rows=7, bytes=100,
+              risk="drops the table and its rows")
+STEPS = (
+    Step("drop", "view", "shop.v1"), Step("drop", "table", "shop.orders"),
+    Step("drop", "table", "shop.gone"), Step("create", "table", "shop.new"),
+    Step("create", "table", "shop.orders"), Step("create", "view", "shop.v1"),
+)
+LOSS = Blocked("shop.orders", "CM0302", "column flag is gone and its values with it",
+               "DROPPED (flag)", "flag")
+TAKEN = Blocked("shop.new", "CM0306", "the name belongs to an object of another owner (user)",
+                "rename or drop that object")
+CASES = {
+    "nothing": a_plan(unchanged=1000),
+    "safe": a_plan(changes=(NEW, ORDERS, *DEPENDENTS, GONE), steps=STEPS, bound=True,
+                   validations=(Validation("shop.v1", True),)),
+    "decisions": a_plan(
+        changes=(ORDERS, *DEPENDENTS), blocked=(LOSS,), steps=STEPS[:2],
+        questions=(Question("shop.orders", "shop.order", None, "RENAMED FROM order"),),
+    ),
+    "blocked": a_plan(
+        changes=(NEW, ORDERS), blocked=(LOSS, TAKEN),
+        validations=(Validation("shop.v1", False, "[UNRESOLVED_COLUMN] flag, line 1"),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("form", ["txt", "md", "html"])
+def test_a_report_reads_as_its_snapshot(name: str, form: str) -> None:
+    """The report of each case is, character for character, the one in snapshots/.
+
+    UPDATE_SNAPSHOTS=1 writes them; look at the difference before committing it.
+    """
+    render = {"txt": text.render, "md": markdown.render, "html": html.render}[form]
+    found = render(CASES[name])
+    snapshot = SNAPSHOTS / f"{name}.{form}"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        snapshot.write_text(found, encoding="utf-8")
+    assert found == snapshot.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "word", "decisions"),
+    [
+        ("nothing", "NOTHING TO DO", 0), ("safe", "SAFE", 0),
+        ("decisions", "NEEDS 1 DECISION", 1), ("blocked", "BLOCKED", 1),
+    ],
+)
+def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> None:
+    """Each form starts with the verdict's word, which counts the decisions missing."""
+    found = verdict(CASES[name])
+    assert (found.word, found.decisions) == (word, decisions)
+    assert text.render(CASES[name]).startswith(f"{word}: ")
+    assert markdown.render(CASES[name]).startswith(f"**{word}**: ")
+
+
+def test_two_decisions_are_counted_in_the_plural() -> None:
+    """NEEDS 2 DECISIONS for two blocked columns."""
+    assert verdict(a_plan(changes=(ORDERS,), blocked=(LOSS, LOSS))).word == "NEEDS 2 DECISIONS"
+
+
+def test_a_dependent_whose_rows_move_is_not_folded() -> None:
+    """Among folded dependents, a table that is copied is named with its rows."""
+    root = Change("type:shop.money", "type", "update", cause="self", because=("type:shop.money",))
+    table = Change("shop.t", "table", "migrate", cause="dependency",
+                   because=("type:shop.money", "shop.t"), contents="copy", rows=9, bytes=10)
+    view = Change("shop.v", "view", "migrate", cause="dependency",
+                  because=("type:shop.money", "shop.t", "shop.v"))
+    lines = text.render(a_plan(changes=(root, table, view))).splitlines()
+    at = lines.index("  * type:shop.money (type) update")
+    assert lines[at + 1:at + 3] == [
+        "      shop.t (table) migrate: 9 rows, 10 B (rows are copied into a new table)",
+        "      + 1 dependent (1 view)",
+    ]
+
+
+def test_colours_are_only_added() -> None:
+    """Without the escape sequences a coloured report is the plain one."""
+    import re
+
+    colored = text.render(CASES["decisions"], color=True)
+    assert colored.startswith("\x1b[33mNEEDS 1 DECISION\x1b[0m: ")
+    assert re.sub(r"\x1b\[\d+m", "", colored) == text.render(CASES["decisions"])
+
+
+def test_lines_fit_the_width_and_names_stay_whole() -> None:
+    """Reasons are wrapped at blanks; a name longer than the width is not broken."""
+    long = "shop." + "n" * 120
+    plan = a_plan(changes=(Change(long, "view", "create", because=(long,)),), blocked=(LOSS,))
+    lines = text.render(plan, width=60).splitlines()
+    assert any(long in line for line in lines)
+    assert all(len(line) <= 60 for line in lines if long not in line)
+
+
+def test_markdown_stays_below_the_limit_and_counts_the_rest() -> None:
+    """Of 5,000 changes and 5,000 decisions the largest stand there and the others are counted."""
+    changes = tuple(
+        Change(f"shop.table_number_{n}", "table", "migrate", cause="self", contents="copy",
+               because=(f"shop.table_number_{n}",), rows=n, bytes=n, columns=(RETYPED,) * 3)
+        for n in range(5000)
+    )
+    found = markdown.render(a_plan(changes=changes, blocked=(LOSS,) * 5000))
+    assert len(found) < 65_536
+    first = found.index("shop.table\\_number\\_4999 ")
+    assert first < found.index("shop.table\\_number\\_4998 ")
+    assert "shop.table\\_number\\_1 " not in found
+    assert found.count("- … and ") >= 2
+
+
+def test_nothing_in_a_name_or_reason_becomes_markup() -> None:
+    """Markdown and HTML show hostile text as text."""
+    hostile = Blocked("shop.`<b>`", "CM0306", "<script>*x*</script> [a](b)", "`x`")
+    plan = a_plan(changes=(NEW,), blocked=(hostile,))
+    assert "\\<script\\>\\*x\\*\\</script\\> \\[a\\](b)" in markdown.render(plan)
+    assert "<script>" not in html.render(plan)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5_900_000, "5.6 MiB"), (2**40, "1.0 TiB"),
+     (2**50, "1024.0 TiB")],
+)
+def test_sizes_are_told_in_binary_units(count: int, words: str) -> None:
+    """The largest unit that keeps the number at one or more."""
+    assert size(count) == words
+
+
+def test_unknown_rows_are_not_told() -> None:
+    """A table of unknown size has no amount."""
+    assert amount(Change("s.t", "table", "migrate", rows=-1)) == ""
