@@ -1,11 +1,12 @@
 """Durable catalogs to measure on: real Delta logs on disk, filled through the start-up hook.
 
-Runs as a process of its own (``python -m bench.corpus DIRECTORY N``), so that its memory is not
-part of what is measured afterwards.
+Runs as a process of its own (``python -m bench.corpus DIRECTORY N REACHED``), so that its memory
+is not part of what is measured afterwards.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,19 +17,17 @@ from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.testing.engine import SimulatedEngine
 
-REACHED = 445
-"""Views that depend on the root of the release, so that 446 objects migrate when it changes."""
 
-
-def build(directory: Path, size: int) -> None:
+def build(directory: Path, size: int, reached: int) -> None:
     """A catalog of ``size`` objects in ``<directory>/catalog`` with two manifests beside it.
 
     ``same.json`` is the release in force, ``changed.json`` the next one, in which one table has a
-    wider column. Names and rows are simulated; the log and the changed table's shard are real.
+    wider column and so have the ``reached`` views that depend on it. Names and rows are simulated;
+    the log and the changed table's shard are real.
     """
     tables = size // 2
-    same = generated.objects(tables, size - tables, reached=REACHED)
-    changed = generated.objects(tables, size - tables, reached=REACHED, widened=True)
+    same = generated.objects(tables, size - tables, reached=reached)
+    changed = generated.objects(tables, size - tables, reached=reached, widened=True)
     data = generated.manifest("1.0", same)
     directory.mkdir(parents=True)
     (directory / "same.json").write_bytes(data)
@@ -43,8 +42,6 @@ def build(directory: Path, size: int) -> None:
 
 def _create_root(warehouse: Path, uri: str) -> None:
     """The shard of the root as a real Delta table: a plan that replaces it looks at its size."""
-    import json
-
     from deltalake import DeltaTable, Schema
 
     from catalog_migrate.engine.spark.datatypes import json_schema
@@ -59,4 +56,4 @@ def _create_root(warehouse: Path, uri: str) -> None:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]), int(sys.argv[2]))
+    build(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -16,7 +16,7 @@ from catalog_migrate.report.verdict import (
 )
 
 _SIGNS = {"create": "+", "drop": "-", "migrate": "~"}
-_ABSENT_SHOWN = 40
+_ABSENT_SHOWN = 12
 _MOVES = {
     "evolve": "rows stay where they are, metadata changes only",
     "copy": "rows are copied into a new table",
@@ -287,8 +287,13 @@ def _absences(plan: Plan) -> Section:
     }
     entries = []
     absent_total = 0
-    drops = [(number, step) for number, step in enumerate(plan.steps, 1) if step.op == "drop"]
-    if len(drops) != len(plan.drops):
+    standing = _standing(plan)
+    drops = [
+        (number, step)
+        for number, step in enumerate(plan.steps, 1)
+        if step.op == "drop" and step.name not in standing
+    ]
+    if len(drops) + len(standing) != len(plan.drops):
         entries = [Entry(name, "-") for name in plan.drops]
     else:
         for number, step in drops:
@@ -309,8 +314,24 @@ def _absences(plan: Plan) -> Section:
         f" {counted(len(plan.steps), 'step')}; {counted(absent_total, 'name')} absent meanwhile,"
         f" {counted(len(entries) - absent_total, 'name')} for good."
     )
+    if standing:
+        note += f" {counted(len(standing), 'table')} changed in place stay registered all the time."
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
+
+
+def _standing(plan: Plan) -> frozenset[str]:
+    """Tables that keep their directory under their name: the reconciler never drops those."""
+    dropped = frozenset(plan.drops)
+    return frozenset(
+        change.name
+        for change in plan.changes
+        if change.kind == "table"
+        and change.action in {"migrate", "redefine"}
+        and change.contents in {"none", "evolve"}
+        and change.old_name in {None, change.name}
+        and change.name in dropped
+    )
 
 
 def _untouched(plan: Plan) -> str:

@@ -6,6 +6,7 @@ Prints schedules per second; on a violation the seed that replays it, and exit c
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -58,7 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("schedules", type=int, help="how many schedules to run")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed (0)")
-    parser.add_argument("--jobs", type=int, default=1, help="processes to spread them on (1)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1,
+        help="processes to spread them on (one a core)",
+    )
     options = parser.parse_args(arguments)
     began = time.perf_counter()
     try:

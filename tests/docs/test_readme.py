@@ -11,19 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.release.loader import load_manifest, load_texts
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "fixtures" / "examples"
+FORMAT = ROOT / "docs" / "release-format.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def fenced(language: str) -> list[str]:
-    """The README's code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+def fenced(language: str, page: Path = PAGES[0]) -> list[str]:
+    """The code blocks of one language in a page, the README by default."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def run(*command: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+def run(*command: str, env: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
     """One process of an example, with its output."""
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize(("language", "file"), [("python", "app.py"), ("sh", "upgrade.sh")])
@@ -53,6 +56,42 @@ def test_named_modules_exist(page: Path) -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+def test_the_readme_lists_every_exit_code_with_its_page() -> None:
+    """The table of exit codes has one row for each runbook page, and no other."""
+    rows = re.findall(r"^\| (\d+) \|", PAGES[0].read_text(), re.MULTILINE)
+    pages = [path.stem.removeprefix("exit-") for path in (ROOT / "docs/runbooks").glob("exit-*.md")]
+    assert sorted(rows, key=int) == sorted(pages, key=int)
+
+
+def test_the_documented_statements_are_a_release() -> None:
+    """The statements of the release format page load, with the decisions that they show."""
+    [sql] = fenced("sql", FORMAT)
+    release = load_texts([("page.sql", sql)], name="2", default_schema="s")
+    assert {str(definition.key) for definition in release.objects} == {
+        "type:s.money", "function:s.vat", "s.cache", "s.new_name", "s.t", "s.v",
+    }
+    table = next(o for o in release.objects if o.name == "t")
+    assert table.dropped == ("legacy",)
+    assert {c.name: c.earlier_names for c in table.columns if c.earlier_names} == {
+        "note": ("remark", "memo")
+    }
+
+
+def test_the_documented_manifest_is_a_release() -> None:
+    """The manifest of the release format page loads."""
+    [manifest] = fenced("json", FORMAT)
+    release = load_manifest(manifest.encode())
+    assert [str(definition.key) for definition in release.objects] == ["s.t", "s.v"]
+
+
+def test_init_writes_what_the_readme_says(tmp_path: Path) -> None:
+    """The first block of the walk through is what `init` prints."""
+    shown = fenced("console")[1].partition("$ catalog-migrate init shop\n")[2].partition("$ cd")[0]
+    command = (sys.executable, "-m", "catalog_migrate.cli.main", "init", "shop")
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, shown)
+
+
 @pytest.mark.spark
 def test_the_examples_upgrade_a_catalog_and_keep_its_row(tmp_path: Path) -> None:
     """The application starts on 1.0, the script upgrades to 2.0, the old application is refused."""
@@ -61,22 +100,23 @@ def test_the_examples_upgrade_a_catalog_and_keep_its_row(tmp_path: Path) -> None
     env = {**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "default"}
     app = (sys.executable, str(EXAMPLES / "app.py"), str(EXAMPLES / "v1"), catalog)
 
-    first = run(*app, env=env)
+    first = run(*app, env=env, cwd=tmp_path)
     assert (first.returncode, first.stdout) == (0, "initialized 1.0 1 orders\n"), first.stderr
 
-    upgrade = run("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog, env=env)
+    upgrade = run("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog, env=env,
+                  cwd=tmp_path)
     assert upgrade.returncode == 0, upgrade.stderr
     assert upgrade.stdout.startswith("SAFE: 3 migrated; 0 unchanged\nfrom 1.0 ")
     assert "column remark renamed to note" in upgrade.stdout
     assert "migrated: release 2.0" in upgrade.stdout
     assert "1 row copied" in upgrade.stdout
 
-    old = run(*app, env=env)
+    old = run(*app, env=env, cwd=tmp_path)
     assert old.returncode == 1
     assert old.stderr.splitlines()[-1].startswith("release 1.0 was replaced by 2.0")
 
     show = run("catalog-migrate", "show", "shop.orders", "--catalog", catalog, "--format", "json",
-               env=env)
+               env=env, cwd=tmp_path)
     assert rows_of(json.loads(show.stdout)["location"]) == [
         {"id": 1, "customer_id": 7, "total": None, "note": None}
     ]

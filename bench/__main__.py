@@ -1,0 +1,61 @@
+"""``python -m bench [--only NAME] [--out FILE]``: measure, print, and write the page.
+
+NAME is ``version``, ``plan``, ``spark`` or ``simulation``. Exit code 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import page
+from bench.measure import Measure
+
+GROUPS = ("version", "plan", "spark", "simulation")
+
+
+def measures(group: str, directory: Path) -> Iterator[Measure]:
+    """The measures of one group, each as soon as it is there."""
+    if group == "version":
+        from bench.processes import version
+
+        yield version()
+    elif group == "plan":
+        from bench import planning
+
+        yield from planning.measures(directory)
+    elif group == "spark":
+        from bench import spark
+
+        yield from spark.measures(directory)
+    else:
+        from bench import simulation
+
+        yield from simulation.measures()
+
+
+def main() -> int:
+    """Measure what was asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=GROUPS, action="append", help="only this group")
+    parser.add_argument("--out", type=Path, help="write the page to this file as well")
+    options = parser.parse_args()
+    done: list[Measure] = []
+    with tempfile.TemporaryDirectory(prefix="catalog-migrate-bench-") as directory:
+        for group in options.only or GROUPS:
+            for measure in measures(group, Path(directory)):
+                done.append(measure)
+                print(page.line(measure), flush=True)
+    if options.out is not None:
+        options.out.write_text(page.render(done), encoding="utf-8")
+    missed = [measure.name for measure in done if not measure.met]
+    for name in missed:
+        print(f"target missed: {name}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

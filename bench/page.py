@@ -1,0 +1,90 @@
+"""The page docs/benchmarks.md: the machine, how it was measured, and a row for every measure."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.measure import Cost, Measure
+
+_PACKAGES = ("pyspark", "delta-spark", "deltalake", "msgspec", "networkx", "xxhash")
+
+_HOW = """\
+Each figure is the median of runs that take turns with the baseline (A B A B), after one pair that
+is not counted; *ratio* is ours by the baseline of the same run, both on the clock. *CPU* is user
+and system time, of all threads, and is what to look at when the machine is not idle; a dash stands
+where it cannot be told apart (Spark's JVM is one process). *Peak* is the largest resident set as
+the kernel reports it for the process.
+
+Whole processes are compared with an interpreter that does nothing (`python -c pass`). The releases
+are generated: half tables, half views of eight columns, in a compiled manifest; the catalog is a
+real Delta log on disk. In-session figures run in one local session with names in memory, and the
+baseline is the SQL of the same objects issued with `spark.sql` on the same number of threads.
+"""
+
+
+def render(measures: Sequence[Measure]) -> str:
+    """The page in Markdown."""
+    rows = "\n".join(
+        f"| {m.name} | {_seconds(m.ours)} | {_cpu(m.ours)} | {_peak(m.ours)} | {m.baseline_name} |"
+        f" {_seconds(m.baseline)} | {_cpu(m.baseline)} | {m.ratio:.2f}× | {m.target} |"
+        f" {'yes' if m.met else '**no**'} | {m.note} |"
+        for m in measures
+    )
+    return (
+        "# Speed and memory\n\n"
+        "Written by `make bench`; nothing here is typed in by hand.\n\n"
+        f"Machine: {machine()}.\n\n{_HOW}\n"
+        "| measure | ours | CPU | peak | baseline | its time | its CPU | ratio | target | met |"
+        " note |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n"
+        f"{rows}\n"
+    )
+
+
+def line(measure: Measure) -> str:
+    """One measure for the terminal."""
+    met = "met" if measure.met else "MISSED"
+    extra = f"; {measure.note}" if measure.note else ""
+    return (
+        f"{measure.name}: {_seconds(measure.ours)} (CPU {_cpu(measure.ours)}, peak "
+        f"{_peak(measure.ours)}), {measure.ratio:.2f}x {measure.baseline_name} "
+        f"({_seconds(measure.baseline)}, CPU {_cpu(measure.baseline)}); target {measure.target}: "
+        f"{met}{extra}"
+    )
+
+
+def machine() -> str:
+    """What it ran on: processor, cores, memory, system, load, versions."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    load = os.getloadavg()[0]
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    return (
+        f"{_processor()}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()}, load of "
+        f"the last minute {load:.1f} (the benchmark itself included); Python "
+        f"{platform.python_version()}, {packages}"
+    )
+
+
+def _processor() -> str:
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for entry in information.read_text(encoding="utf-8").splitlines():
+            if entry.startswith("model name"):
+                return entry.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _seconds(cost: Cost) -> str:
+    return f"{cost.wall:.3f} s"
+
+
+def _cpu(cost: Cost) -> str:
+    return f"{cost.cpu:.3f} s" if cost.cpu else "–"
+
+
+def _peak(cost: Cost) -> str:
+    return f"{cost.peak / 2**20:.0f} MiB" if cost.peak else "–"
