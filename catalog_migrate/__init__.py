@@ -13,13 +13,18 @@ from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.bootstrap import BootstrapReport, bootstrap
+    from catalog_migrate.bootstrap import BootstrapReport, Policy, bootstrap
+    from catalog_migrate.errors import MigrationBlocked
 
-__all__ = ["BootstrapReport", "Catalog", "__version__", "bootstrap", "errors"]
+__all__ = [
+    "BootstrapReport", "Catalog", "MigrationBlocked", "Policy", "__version__", "bootstrap", "errors",
+]
 
 _LAZY = {
     "Catalog": "catalog_migrate.api",
     "BootstrapReport": "catalog_migrate.bootstrap",
+    "Policy": "catalog_migrate.bootstrap",
+    "MigrationBlocked": "catalog_migrate.errors",
     "bootstrap": "catalog_migrate.bootstrap",
 }
 

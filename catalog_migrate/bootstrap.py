@@ -537,7 +537,7 @@ def _blocked(migration: Migration) -> MigrationBlocked:
     return MigrationBlocked(
         f"{len(plan.blocked)} decision(s) are missing; nothing was touched",
         plan=plan,
-        remedy="run `catalog-migrate plan` for each reason with the text to write",
+        remedy="write what is listed into the release, or approve it at the call",
     )
 
 

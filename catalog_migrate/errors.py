@@ -194,6 +194,16 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
         super().__init__(message, remedy=remedy, plan=plan)
         self.plan = plan
 
+    def __str__(self) -> str:
+        entries = self.plan.blocked if self.plan is not None else ()
+        lines = [super().__str__()]
+        for entry in entries[:20]:
+            where = f"{entry.name}.{entry.column}" if entry.column else entry.name
+            lines += [f"  {where}: {entry.reason} [{entry.code}]", f"    write: {entry.remedy}"]
+        if len(entries) > 20:
+            lines.append(f"  … and {len(entries) - 20} more (catalog-migrate plan lists all)")
+        return "\n".join(lines)
+
 
 class StalePlan(CatalogMigrateError, RuntimeError):
     """The catalog moved on since the plan was made; ``changes`` says so object by object."""

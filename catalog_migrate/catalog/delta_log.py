@@ -314,7 +314,7 @@ class DeltaLog:
             return CatalogCorrupt(f"the log {self._path} comes and goes", remedy=_FAILED_READ)
         return CatalogNotFound(
             f"there is no catalog at {self._root}",
-            remedy="create it (catalog-migrate init, or bootstrap), or give the right --catalog",
+            remedy="create it (catalog-migrate bootstrap, or apply), or give the right --catalog",
         )
 
     def _not_ours(self, what: str) -> NotACatalog:

@@ -319,6 +319,11 @@ def undecided_drop(key: ItemKey) -> Blocked:
     )
 
 
+def _declared(column: Column) -> str:
+    """A column as the release writes it: name, type and NOT NULL."""
+    return f"{quote_part(column.name)} {column.type}{'' if column.nullable else ' NOT NULL'}"
+
+
 def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
     """Removed columns that look like an added one of the same type: asked, never guessed."""
     delta = compared.delta
@@ -339,7 +344,7 @@ def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
     taken: set[str] = set()
     for column in gone:
         ranked = sorted(
-            (-alike, position, candidate.name, candidate.type)
+            (-alike, position, candidate.name, _declared(candidate))
             for position, candidate in added
             if candidate.type == column.type and candidate.name not in taken
             for alike in (likeness(column.name, candidate.name),)
@@ -348,14 +353,14 @@ def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
             or len(gone) == len(added) == 1
         )
         if ranked:
-            _, _, name, canonical = ranked[0]
+            _, _, name, declared = ranked[0]
             taken.add(name)
             questions.append(
                 Question(
                     str(compared.key),
                     column.name,
                     name,
-                    f"{quote_part(name)} {canonical} RENAMED FROM {quote_part(column.name)}",
+                    f"{declared} RENAMED FROM {quote_part(column.name)}",
                 )
             )
     return tuple(questions)

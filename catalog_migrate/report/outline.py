@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from catalog_migrate.planner.plan import Change, ColumnChange, Plan
+from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.report.verdict import (
     Verdict,
     counted,
@@ -167,10 +167,14 @@ def _details(change: Change) -> list[str]:
         lines += [column_line(column) for column in change.columns]
     lines += [
         f"option {option.name}: {option.change}"
-        + (f" {option.old} -> {option.new}" if option.change == "set" else "")
+        + (_set_to(option) if option.change == "set" else "")
         for option in change.options
     ]
     return lines
+
+
+def _set_to(option: OptionChange) -> str:
+    return f" to {option.new}" if option.old is None else f" {option.old} -> {option.new}"
 
 
 def _dependents(below: list[Change]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,10 @@ def test_rows_of_foreign_writers_are_refused_or_kept(server: Any) -> None:
     """Appends by name, by path and by delta-rs during 15 -> 18: acknowledged means there, once."""
     import pyarrow
     import pyarrow.parquet
-    from deltalake import DeltaTable, write_deltalake
+    from deltalake import write_deltalake
+    from deltalake.exceptions import DeltaError
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
 
     assert server.load() == 20_817
     spark = server.spark
@@ -88,9 +92,10 @@ def test_rows_of_foreign_writers_are_refused_or_kept(server: Any) -> None:
     with (
         Writer(0, by_name) as first, Writer(1, by_path) as second, Writer(2, by_delta_rs) as third
     ):
-        deadline = threading.Event()
-        while not all(w.acknowledged for w in (first, second, third)):
-            assert not deadline.wait(0.1)
+        until = time.monotonic() + 60
+        while not all(writer.acknowledged for writer in (first, second, third)):
+            assert time.monotonic() < until, (first.refused, second.refused, third.refused)
+            time.sleep(0.1)
         report = server.start(18)
     assert (report.outcome, report.release) == ("migrated", "18")
     writers = (first, second, third)
@@ -103,12 +108,11 @@ def test_rows_of_foreign_writers_are_refused_or_kept(server: Any) -> None:
     assert set(found) & refused == set(), "a row was refused and kept"
     # by path the writers stay at the old shard: each must have met the seal in the end
     late = row(FIRST - 1)
-    with pytest.raises(Exception, match="catalog_migrate_sealed|appendOnly|CHECK|nvariant"):
+    with pytest.raises((PySparkException, Py4JJavaError), match="catalog_migrate_sealed"):
         late.write.format("delta").mode("append").save(old)
-    with pytest.raises(Exception, match="catalog_migrate_sealed|nvariant|1 = 0"):
+    with pytest.raises(DeltaError, match=r"catalog_migrate_sealed|1 = 0"):
         by_delta_rs(FIRST - 2)
     assert server.shard(TABLE) != old
-    assert DeltaTable(old).to_pyarrow_table(columns=["attrelid"]).num_rows >= 1
 
 
 def test_every_row_is_there_after_the_direct_way(server: Any) -> None:

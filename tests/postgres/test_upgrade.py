@@ -54,9 +54,10 @@ def undecided(old: int, new: int) -> set[tuple[str, str]]:
             if was is None:
                 if not facts.get("nullable", True):
                     found.add((name, column))
-            elif was["type"] != facts["type"] and (was["type"], facts["type"]) not in WIDENED:
-                found.add((name, column))
-            elif was.get("nullable", True) and not facts.get("nullable", True):
+                continue
+            retyped = was["type"] != facts["type"]
+            tightened = was.get("nullable", True) and not facts.get("nullable", True)
+            if tightened or (retyped and (was["type"], facts["type"]) not in WIDENED):
                 found.add((name, column))
     return found
 

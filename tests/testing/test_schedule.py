@@ -45,7 +45,7 @@ def test_a_failure_prints_its_seed_and_exits_with_1(
 ) -> None:
     """The seed that replays a violation is printed, with what each start did."""
     monkeypatch.setattr(checks, "_check_shards", _always_broken)
-    assert main(["3", "--seed", "11"]) == 1
+    assert main(["3", "--seed", "11", "--jobs", "1"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "seed 11: I6: broken on purpose\n  release 1: " in captured.err

@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 _SAID_LINES = 12
 
 
+def default_warehouse(metastore: str | None) -> Path:
+    """Where Spark makes the directories of schemas: beside the metastore, or a temporary place.
+
+    Nothing of ours lies there; Spark insists on a directory for each schema.
+    """
+    if metastore is not None:
+        return Path(f"{metastore}-warehouse")
+    return Path(tempfile.gettempdir()) / f"catalog-migrate-{os.getuid()}" / "spark-warehouse"
+
+
 def session_conf(
     jars: list[str],
     *,
@@ -53,8 +63,9 @@ def session_conf(
             f"-Dlog4j2.configurationFile={log4j} -Dderby.stream.error.file={os.devnull}"
         ),
     }
-    if warehouse_dir is not None:
-        conf["spark.sql.warehouse.dir"] = str(Path(warehouse_dir).absolute())
+    # never the directory that the caller happens to stand in, which is Spark's own default
+    place = Path(warehouse_dir) if warehouse_dir is not None else default_warehouse(metastore)
+    conf["spark.sql.warehouse.dir"] = str(place.absolute())
     if metastore is None:
         conf["spark.sql.catalogImplementation"] = "in-memory"
     else:
