@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from catalog_migrate.errors import MigrationBlocked
 
 __all__ = [
-    "BootstrapReport", "Catalog", "MigrationBlocked", "Policy", "__version__", "bootstrap", "errors",
+    "BootstrapReport",
+    "Catalog",
+    "MigrationBlocked",
+    "Policy",
+    "__version__",
+    "bootstrap",
+    "errors",
 ]
 
 _LAZY = {

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 ORDERS = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty STRING, note STRING);"
 TAGS = "CREATE TABLE {s}.tags (tag STRING) COMMENT 'never changed by an upgrade';"
-BIG = "CREATE VIEW {s}.big (id BIGINT, note STRING) AS SELECT id, note FROM {s}.orders WHERE id > 1;"
+BIG = (
+    "CREATE VIEW {s}.big (id BIGINT, note STRING)"
+    " AS SELECT id, note FROM {s}.orders WHERE id > 1;"
+)
 DOUBLED = (
     "CREATE FUNCTION {s}.twice (x BIGINT) RETURNS BIGINT RETURN x * 2;"
     "CREATE VIEW {s}.doubled (id BIGINT) AS SELECT {s}.twice(id) AS id FROM {s}.big;"

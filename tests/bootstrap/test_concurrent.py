@@ -72,7 +72,7 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
 
 
 def test_one_migrates_and_the_others_follow(fleet: Fleet) -> None:
-    """Those who come while rows are copied wait, then report ``followed``; nothing is done twice."""
+    """Who comes while rows are copied waits, then reports ``followed``; nothing is done twice."""
     came, go_on = fleet.hold_at("one", "copy_rows")
     reports: dict[str, BootstrapReport] = {}
 

@@ -63,7 +63,7 @@ def test_a_dropped_function_comes_back(filled: Any) -> None:
     assert filled.rows("doubled") == [Row(id=4)]
 
 
-def test_a_table_pointing_elsewhere_is_brought_back(filled: Any, tmp_path: Any) -> None:
+def test_a_table_of_others_under_our_name_is_reported(filled: Any, tmp_path: Any) -> None:
     """A name of ours over another directory is somebody else's table: reported, never replaced."""
     filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
     filled.spark.sql(
@@ -79,7 +79,9 @@ def test_a_table_pointing_at_another_shard_of_ours_is_brought_back(filled: Any) 
     """A name over a retired shard of ours is reported as different and mended."""
     old = filled.shard("tags")
     filled.append("tags", [("7",)])
-    filled.start(filled.release("2", tags="CREATE TABLE {s}.tags (tag INT USING CAST(tag AS INT));"))
+    filled.start(
+        filled.release("2", tags="CREATE TABLE {s}.tags (tag INT USING CAST(tag AS INT));")
+    )
     filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
     filled.spark.sql(f"CREATE TABLE {filled.schema}.tags USING delta LOCATION '{old}'")
     assert drift(filled) == [("different", "tags")]

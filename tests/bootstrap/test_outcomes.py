@@ -14,7 +14,10 @@ from catalog_migrate.planner.planfile import decode_plan, encode_plan
 
 pytestmark = pytest.mark.spark
 
-RETYPED = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty INT USING CAST(qty AS INT), note STRING);"
+RETYPED = (
+    "CREATE TABLE {s}.orders"
+    " (id BIGINT NOT NULL, qty INT USING CAST(qty AS INT), note STRING);"
+)
 WIDER = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty STRING, note STRING, paid BOOLEAN);"
 NARROWER = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty INT, note STRING);"
 WITHOUT_NOTE = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty STRING);"
@@ -46,7 +49,8 @@ def test_a_new_catalog_is_initialized_and_then_unchanged(shop: Any) -> None:
     before = shop.listing()
     again = shop.start(shop.release("1"))
     assert (again.outcome, again.serial, again.names) == ("unchanged", first.serial, 0)
-    assert again.plan is not None and again.plan.is_empty
+    assert again.plan is not None
+    assert again.plan.is_empty
     assert shop.listing() == before
 
 
@@ -107,13 +111,15 @@ def test_undecided_changes_block_all_at_once(filled: Any) -> None:
     assert filled.start(filled.release("1")).outcome == "unchanged"
 
 
-def test_a_blocked_first_release_creates_no_catalog(shop: Any) -> None:
-    """A release that cannot even begin leaves no directory behind."""
-    release = shop.release("1", big="CREATE VIEW {s}.big (id BIGINT) AS SELECT nope FROM {s}.orders;",
-                           doubled=None)
+def test_a_blocked_first_release_creates_no_shard(shop: Any) -> None:
+    """A first release whose view does not bind creates no shard and puts nothing in force."""
+    release = shop.release(
+        "1", big="CREATE VIEW {s}.big (id BIGINT) AS SELECT nope FROM {s}.orders;", doubled=None
+    )
     with pytest.raises(MigrationBlocked):
         shop.start(release)
     assert not (shop.catalog / "warehouse").exists()
+    assert shop.open().status().release is None
 
 
 def test_approval_allows_what_loses_data(filled: Any) -> None:
@@ -134,7 +140,8 @@ def test_an_older_release_is_fenced_out(filled: Any) -> None:
     before = filled.listing()
     report = filled.start(filled.release("1"))
     assert report.outcome == "fenced_out"
-    assert report.reason is not None and "replaced by 2" in report.reason
+    assert report.reason is not None
+    assert "replaced by 2" in report.reason
     assert filled.start(filled.release("0.9")).outcome == "fenced_out"
     assert filled.listing() == before
     assert "paid" in filled.spark.table(f"{filled.schema}.orders").columns
@@ -166,7 +173,8 @@ def test_read_only_without_a_catalog_creates_none(shop: Any) -> None:
     """``read_only`` where no catalog is yet says what would be created, and creates nothing."""
     report = shop.start(shop.release("1"), read_only=True)
     assert (report.outcome, report.serial) == ("planned", 0)
-    assert report.plan is not None and report.plan.summary["create"] == 5
+    assert report.plan is not None
+    assert report.plan.summary["create"] == 5
     assert not shop.catalog.exists()
 
 

@@ -12,7 +12,10 @@ from catalog_migrate.planner.proofs import DOES_NOT_BIND, NAME_HELD
 
 pytestmark = pytest.mark.spark
 
-RETYPED = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty INT USING CAST(qty AS INT), note STRING);"
+RETYPED = (
+    "CREATE TABLE {s}.orders"
+    " (id BIGINT NOT NULL, qty INT USING CAST(qty AS INT), note STRING);"
+)
 
 
 @pytest.fixture
@@ -34,7 +37,8 @@ def test_a_view_that_does_not_bind_blocks_before_anything_is_done(filled: Any) -
         filled.start(release)
     (blocked,) = caught.value.plan.blocked
     assert (blocked.name, blocked.code) == (f"{filled.schema}.big", DOES_NOT_BIND)
-    assert "UNRESOLVED_COLUMN" in blocked.reason and "remark" in blocked.reason
+    assert "UNRESOLVED_COLUMN" in blocked.reason
+    assert "remark" in blocked.reason
     after = filled.open().state()
     assert (after.serial, after.intents) == (state.serial, {})
     assert after.shards == state.shards
@@ -61,14 +65,14 @@ def test_a_row_that_the_expression_refuses_stops_the_upgrade(filled: Any) -> Non
         filled.start(filled.release("2", orders=RETYPED))
     text = str(caught.value)
     assert f"{filled.schema}.orders" in text or f"{filled.schema}/orders" in text
-    assert "`qty`" in text and "CAST(qty AS INT)" in text and "a dozen" in text
+    assert all(part in text for part in ("`qty`", "CAST(qty AS INT)", "a dozen"))
     status = filled.open().status()
     assert (status.release, status.pending, filled.open().state().intents) == ("1", 0, {})
     assert filled.shard("orders") == old
     filled.append("orders", [(3, "30", None)])
     assert [row.id for row in filled.rows("orders")] == [1, 2, 3]
-    directories = [p for p in (filled.catalog / "warehouse" / filled.schema / "orders").iterdir()]
-    assert [str(p) for p in directories] == [old]
+    directories = (filled.catalog / "warehouse" / filled.schema / "orders").iterdir()
+    assert [str(path) for path in directories] == [old]
 
 
 def test_after_the_row_is_mended_the_upgrade_goes_through(filled: Any) -> None:
@@ -138,7 +142,6 @@ def test_what_cannot_be_taken_after_the_commit_is_named(filled: Any, tmp_path: A
 
 def test_status_names_the_step_that_fails(filled: Any) -> None:
     """An in-place change that cannot be made after the commit is recorded for ``status``."""
-    import json
     from pathlib import Path
 
     shard = Path(filled.shard("tags"))

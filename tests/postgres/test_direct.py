@@ -38,7 +38,7 @@ class Writer:
             number += 1
             try:
                 self.append(number)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - any error at the writer is a refusal
                 self.refused[number] = f"{type(error).__name__}: {error}"
                 self._stop.wait(0.2)
             else:
@@ -110,7 +110,7 @@ def test_rows_of_foreign_writers_are_refused_or_kept(server: Any) -> None:
     late = row(FIRST - 1)
     with pytest.raises((PySparkException, Py4JJavaError), match="catalog_migrate_sealed"):
         late.write.format("delta").mode("append").save(old)
-    with pytest.raises(DeltaError, match=r"catalog_migrate_sealed|1 = 0"):
+    with pytest.raises(DeltaError, match="validation check failed"):
         by_delta_rs(FIRST - 2)
     assert server.shard(TABLE) != old
 
