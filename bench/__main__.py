@@ -28,9 +28,9 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
 
         yield from planning.measures(directory)
     elif group == "spark":
-        from bench import spark
+        from bench.spark import measures as in_session
 
-        yield from spark.measures(directory)
+        yield from in_session(directory)
     else:
         from bench import simulation
 

@@ -36,7 +36,7 @@ def render(measures: Sequence[Measure]) -> str:
     )
     return (
         "# Speed and memory\n\n"
-        "Written by `python -m bench --out docs/benchmarks.md`; nothing here is typed in by hand.\n\n"
+        "Written by `python -m bench --out docs/benchmarks.md`; nothing is typed in by hand.\n\n"
         f"Machine: {machine()}.\n\n{_HOW}\n"
         "| measure | ours | CPU | peak | baseline | its time | its CPU | ratio | target | met |"
         " note |\n"
