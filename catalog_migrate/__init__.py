@@ -13,8 +13,9 @@ from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.bootstrap import BootstrapReport, Policy, bootstrap
+    from catalog_migrate.bootstrap import BootstrapReport, bootstrap
     from catalog_migrate.errors import MigrationBlocked
+    from catalog_migrate.planner.fencing import Policy
 
 __all__ = [
     "BootstrapReport",
@@ -29,7 +30,7 @@ __all__ = [
 _LAZY = {
     "Catalog": "catalog_migrate.api",
     "BootstrapReport": "catalog_migrate.bootstrap",
-    "Policy": "catalog_migrate.bootstrap",
+    "Policy": "catalog_migrate.planner.fencing",
     "MigrationBlocked": "catalog_migrate.errors",
     "bootstrap": "catalog_migrate.bootstrap",
 }

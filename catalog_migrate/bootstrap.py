@@ -7,7 +7,6 @@ clock handed in, and is what the simulation drives.
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.fencing import Policy, fenced_out
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import plan_migration
@@ -75,13 +75,6 @@ class BootstrapReport:
 
 REPLANS = 3
 """How often a start plans again when others change what it planned from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What a start may do without asking: ``allow_downgrade`` lets an older release be applied."""
-
-    allow_downgrade: bool = False
 
 
 def bootstrap(
@@ -137,7 +130,7 @@ def bootstrap(
         populate=fill,
         wait=600.0 if timeout is None else timeout,
         threads=threads,
-        policy=policy or Policy(),
+        policy=policy,
         plan=_approved(plan),
         read_only=read_only,
         on_progress=on_progress or silent,
@@ -187,7 +180,7 @@ def migrate(
     populate: Populate | None = None,
     wait: float | None = None,
     threads: int = 1,
-    policy: Policy = Policy(),
+    policy: Policy | None = None,
     plan: Plan | None = None,
     read_only: bool = False,
     on_progress: OnProgress = silent,
@@ -205,7 +198,7 @@ def migrate(
     """
     start = _Start(
         engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
-        populate=populate, wait=wait, threads=threads, policy=policy, approved=plan,
+        populate=populate, wait=wait, threads=threads, policy=policy or Policy(), approved=plan,
         on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
         settings=(ansi, time_zone),
     )
@@ -495,29 +488,6 @@ class _Start:
         )
 
 
-def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
-    """Why this release must not be brought in force by a start, or None when it may.
-
-    A name that was in force once and is not any more is fenced out, so that processes of two
-    releases cannot undo each other; an unknown name whose version compares lower is refused too.
-    """
-    in_force = state.release_in_force("release")
-    if in_force is None or in_force.name == release.name or policy.allow_downgrade:
-        return None
-    if any(row.name == release.name and row.owner == "release" for row in state.releases):
-        return f"release {release.name} was replaced by {in_force.name} (serial {in_force.serial})"
-    mine, theirs = version_of(release.name), version_of(in_force.name)
-    if mine is not None and theirs is not None and mine < theirs:
-        return f"release {release.name} is older than {in_force.name}, which is in force"
-    return None
-
-
-def version_of(name: str) -> tuple[int, ...] | None:
-    """The dotted number that a release name starts with (``v16.2`` -> (16, 2)), else None."""
-    match = re.match(r"v?(\d+(?:\.\d+)*)", name)
-    return tuple(int(part) for part in match[1].split(".")) if match else None
-
-
 def _manifest_in_force(state: State) -> str | None:
     record = state.release_in_force("release")
     return None if record is None else record.manifest_hash
@@ -541,6 +511,4 @@ def _blocked(migration: Migration) -> MigrationBlocked:
     )
 
 
-__all__ = [
-    "BootstrapReport", "Outcome", "Policy", "bootstrap", "fenced_out", "migrate", "version_of",
-]
+__all__ = ["BootstrapReport", "Outcome", "Policy", "bootstrap", "migrate"]

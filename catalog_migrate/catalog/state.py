@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.log import LogSnapshot
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
@@ -54,7 +54,7 @@ def decode_record(collection: str, key: str, text: str) -> Record:
         ) from error
 
 
-def sum_rows(rows: Iterable[LogRow]) -> list[tuple[str, str, str]]:
+def sum_rows(rows: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, str]]:
     """Sum the rows of a log: what is left once, in the order of its first appearance.
 
     Raises :class:`CatalogCorrupt` when a sum is neither zero nor one.

@@ -56,15 +56,20 @@ def command(
                 "names end with the session here (spark.metastore is not set): a new session has"
                 " none, and every start registers them again"
             )
-            emit(as_json({"drift": [], "mended": 0, "left": []}) if format_ == "json" else
-                 "no names outlive the session: nothing can drift\n")
+            nothing = as_json({"drift": [], "mended": 0, "left": []})
+            emit(
+                nothing
+                if format_ == "json"
+                else "no names outlive the session: nothing can drift\n"
+            )
             return 0
         found = opened.drift(engine)
         mended = 0
         if repair and found and confirm(f"Mend {len(found)}?", yes=yes, no_input=no_input):
             with shown() as on_progress:
                 mended = opened.repair(
-                    engine, timeout=settings.number("bootstrap.timeout") or 0.0,
+                    engine,
+                    timeout=settings.number("bootstrap.timeout") or 0.0,
                     on_progress=on_progress,
                 )
             left = opened.drift(engine)

@@ -24,11 +24,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(args: list[str]) -> int:
+    import gc
+
     import click
 
     from catalog_migrate.cli.group import cli
     from catalog_migrate.errors import CatalogMigrateError
 
+    # a verb makes many objects that live until it ends: looking for cycles among them costs 20 %
+    gc.set_threshold(200_000, 20, 20)
     try:
         outcome = cli.main(args, prog_name="catalog-migrate", standalone_mode=False)
     except click.UsageError as error:

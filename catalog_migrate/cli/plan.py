@@ -79,7 +79,7 @@ def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = Fals
             return migration.plan
         with local_spark(settings) as spark:
             return proven(migration, engine_on(spark, settings))
-    from catalog_migrate.bootstrap import Policy, fenced_out
+    from catalog_migrate.planner.fencing import Policy, fenced_out
 
     refusal = fenced_out(opened.state(), loaded, Policy())
     if refusal is not None:

@@ -197,8 +197,12 @@ class _Resolver:
             used |= self.type_uses(definition.definition)
             if text is not None:
                 changes["definition"] = text
-        if self.decided or definition.dropped or definition.contents is not None or (
-            definition.partitioned_by or definition.clustered_by
+        if (
+            self.decided
+            or definition.dropped
+            or definition.partitioned_by
+            or definition.clustered_by
+            or (definition.contents is not None and definition.kind != "table")
         ):
             self.problems.extend(decision_problems(definition, entry.place, entry.columns))
         declared = definition.depends_on

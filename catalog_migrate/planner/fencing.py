@@ -1,0 +1,41 @@
+"""Which release a start may bring in force: the history decides, so that pods cannot flip-flop."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.release.release import Release
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a start may do without asking: ``allow_downgrade`` lets an older release be applied."""
+
+    allow_downgrade: bool = False
+
+
+def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
+    """Why this release must not be brought in force by a start, or None when it may.
+
+    A name that was in force once and is not any more is fenced out, so that processes of two
+    releases cannot undo each other; an unknown name whose version compares lower is refused too.
+    """
+    in_force = state.release_in_force("release")
+    if in_force is None or in_force.name == release.name or policy.allow_downgrade:
+        return None
+    if any(row.name == release.name and row.owner == "release" for row in state.releases):
+        return f"release {release.name} was replaced by {in_force.name} (serial {in_force.serial})"
+    mine, theirs = version_of(release.name), version_of(in_force.name)
+    if mine is not None and theirs is not None and mine < theirs:
+        return f"release {release.name} is older than {in_force.name}, which is in force"
+    return None
+
+
+def version_of(name: str) -> tuple[int, ...] | None:
+    """The dotted number that a release name starts with (``v16.2`` -> (16, 2)), else None."""
+    match = re.match(r"v?(\d+(?:\.\d+)*)", name)
+    return tuple(int(part) for part in match[1].split(".")) if match else None
