@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.external import External
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
 
 Contents = Literal["retained", "derived"]
@@ -56,7 +57,8 @@ class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``columns`` is empty for a type and for a scalar function. ``depends_on`` is None when it was
     not declared (then references are taken from ``sql``). ``definition_hash`` and ``text_hash``
-    are written by ``release compile`` so that planning need not tokenise SQL.
+    are written by ``release compile`` so that planning need not tokenise SQL. ``external`` is
+    there for secrets, connections, sources and sinks only.
     """
 
     schema: str
@@ -80,6 +82,7 @@ class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     definition: str | None = None
     definition_hash: str | None = None
     text_hash: str | None = None
+    external: External | None = None
 
     @property
     def key(self) -> ItemKey:

@@ -1,0 +1,51 @@
+"""What an object that reaches outside the catalog declares: secret, connection, source, sink.
+
+One frozen value serves the statement that declares it, the manifest that ships it and the durable
+item, as :class:`~catalog_migrate.model.objects.ObjectDefinition` does for the columns.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+CLUSTER_KINDS = frozenset({"source", "sink"})
+"""Kinds that run as a query of a cluster."""
+
+
+class SecretRef(msgspec.Struct, frozen=True, gc=False):
+    """An option whose value is kept elsewhere: the name of a secret, as written."""
+
+    secret: str
+
+
+OptionValue = str | SecretRef
+"""A plain text or a reference; a secret's value is never held by any value of this package."""
+
+
+class External(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of a definition that only some kinds have.
+
+    ``connector`` is ``KAFKA``, ``POSTGRES`` or ``FILES``; ``connection`` the connection used (a
+    connection's base, a source's upstream, a sink's destination); ``reads`` the relation that a
+    sink reads; ``options`` the connector's options and ``settings`` those of ``WITH (…)``, both by
+    canonical name. ``include`` maps what a source shows (``KEY``, ``PARTITION``, ``OFFSET``,
+    ``TIMESTAMP``) to column names; ``dead_letters`` is the table of ``ON ERROR INTO``, None for
+    FAIL. ``key`` and ``order_by`` are columns of a sink: of one key, the last row by ``order_by``
+    counts. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
+
+    Names are as they were written; what they stand for is kept by id in the item's ``links``.
+    """
+
+    connector: str | None = None
+    connection: str | None = None
+    reads: str | None = None
+    options: dict[str, OptionValue] = {}
+    settings: dict[str, str] = {}
+    format: str | None = None
+    include: dict[str, str] = {}
+    dead_letters: str | None = None
+    key: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    cluster: str | None = None
+    reference: str | None = None
+    revision: int = 1
