@@ -16,17 +16,17 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference, quote_part
-from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.plan import Plan
-from catalog_migrate.release.release import Release
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport, Policy
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Plan
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.work import OnProgress
+    from catalog_migrate.release.manifest import ManifestOutline
+    from catalog_migrate.release.release import Release
 
 Mode = Literal["read-only", "write"]
 
@@ -97,15 +97,33 @@ class Catalog:
         self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = ()
     ) -> Migration:
         """:meth:`plan` with everything that applying (or binding) it needs."""
+        from catalog_migrate.planner.assembly import in_force
+        from catalog_migrate.planner.baseline import Baseline
         from catalog_migrate.planner.planning import plan_migration
         from catalog_migrate.release.loader import load_release
+        from catalog_migrate.release.release import Release
 
         state = self.state()
         loaded = release if isinstance(release, Release) else load_release(release)
+        known = None if approve else in_force(
+            state, loaded.name, loaded.manifest_hash, len(loaded.objects), uri=self.log.uri
+        )
+        if known is not None:
+            return known
         return plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id),
         )
+
+    def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
+        """The empty plan when the manifest of this outline is in force already, else None.
+
+        Spares reading the manifest's objects, which is most of what a plan without changes costs.
+        """
+        from catalog_migrate.planner.assembly import in_force
+
+        known = in_force(self.state(), *outline, uri=self.log.uri)
+        return None if known is None else known.plan
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view proven by ``engine``'s analyser; writes nothing."""

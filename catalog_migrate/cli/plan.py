@@ -19,7 +19,13 @@ from catalog_migrate.cli.options import (
     warehouse_option,
 )
 from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, note, plan_exit
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, read_release
+from catalog_migrate.cli.sources import (
+    engine_on,
+    local_spark,
+    open_catalog,
+    read_release,
+    release_outline,
+)
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound
 
@@ -66,7 +72,8 @@ def command(
 
 def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = False) -> Plan:
     """The plan for the configured release on the configured catalog, which need not exist yet."""
-    loaded = read_release(settings)
+    outline = None if approve or bind else release_outline(settings)
+    loaded = None if outline is not None else read_release(settings)
     try:
         opened = open_catalog(settings)
     except CatalogNotFound:
@@ -74,11 +81,17 @@ def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = Fals
         from catalog_migrate.planner.planning import plan_migration
 
         note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
-        migration = plan_migration(Baseline.empty(), loaded, approve=approve)
+        migration = plan_migration(
+            Baseline.empty(), loaded or read_release(settings), approve=approve
+        )
         if not bind:
             return migration.plan
         with local_spark(settings) as spark:
             return proven(migration, engine_on(spark, settings))
+    known = None if outline is None else opened.plan_in_force(outline)
+    if known is not None:
+        return known
+    loaded = loaded or read_release(settings)
     from catalog_migrate.planner.fencing import Policy, fenced_out
 
     refusal = fenced_out(opened.state(), loaded, Policy())

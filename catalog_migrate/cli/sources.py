@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
 
 COMMITTED = "catalog:"
@@ -41,6 +42,20 @@ def read_release(settings: Settings, path: str | None = None) -> Release:
         name=None if is_manifest else settings.text("release.name"),
         default_schema=settings.text("release.default_schema"),
     )
+
+
+def release_outline(settings: Settings) -> ManifestOutline | None:
+    """The outline of the configured release where it is a manifest that is easily read."""
+    place = Path(need(settings, "release.path", "--release PATH"))
+    if place.suffix != ".json":
+        return None
+    from catalog_migrate.release.manifest import outline_of
+
+    try:
+        data = place.read_bytes()
+    except OSError:
+        return None  # load_release says why
+    return outline_of(data, default_schema=settings.text("release.default_schema"))
 
 
 def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:

@@ -7,17 +7,17 @@ planner reads only this, so that it knows neither the durable log nor the files 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Base
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import Owner
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.release.release import Release
 
 
@@ -125,11 +125,18 @@ class Baseline:
                 applied=mapping.applied,
                 uses=tuple(identities[used] for used in item.uses if used in identities),
             )
+        return replace(
+            cls.outline(state, owner=owner, uri=uri), objects=objects, taken=taken
+        )
+
+    @classmethod
+    def outline(
+        cls, state: State, *, owner: Owner = "release", uri: str | None = None
+    ) -> Baseline:
+        """:meth:`from_state` without the objects: what a plan is based on, and the counters."""
         in_force = state.release_in_force(owner)
         allocators = state.allocators
         return cls(
-            objects=objects,
-            taken=taken,
             next_item=allocators["i"].next if "i" in allocators else 1,
             next_global=allocators["s"].next if "s" in allocators else 1,
             base=Base(

@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity, ItemKey
+from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.contents import (
     NAME_TAKEN,
@@ -24,8 +23,6 @@ from catalog_migrate.planner.contents import (
 from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.plan import (
-    ACTIONS,
-    PLAN_FORMAT,
     Action,
     Blocked,
     Change,
@@ -36,9 +33,7 @@ from catalog_migrate.planner.plan import (
     Step,
     Validation,
 )
-from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.planner.reach import reached_paths, roots_of
-from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -70,60 +65,10 @@ def plan_migration(
     """
     approvals = Approvals(approve)
     if is_unchanged(baseline, release):
-        return _nothing_to_do(baseline, release)
+        return nothing_to_do(
+            baseline, release.name, release.manifest_hash, unchanged=len(release.objects)
+        )
     return _Planning(baseline, release, approvals, sizes).migration()
-
-
-def _nothing_to_do(baseline: Baseline, release: Release) -> Migration:
-    plan = _plan(baseline, release, unchanged=len(release.objects))
-    return Migration(
-        plan=plan,
-        targets=(),
-        drops=(),
-        creates=(),
-        removed=(),
-        next_item=baseline.next_item,
-        next_global=baseline.next_global,
-        manifest_hash=release.manifest_hash,
-    )
-
-
-def _plan(
-    baseline: Baseline,
-    release: Release,
-    *,
-    unchanged: int,
-    changes: Sequence[Change] = (),
-    drops: Sequence[str] = (),
-    creates: Sequence[str] = (),
-    steps: Sequence[Step] = (),
-    validations: Sequence[Validation] = (),
-    questions: Sequence[Question] = (),
-    blocked: Sequence[Blocked] = (),
-    approved: Sequence[str] = (),
-) -> Plan:
-    summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
-    for change in changes:
-        summary[change.action] += 1
-    summary["unchanged"] = unchanged
-    plan = Plan(
-        format_version=PLAN_FORMAT,
-        tool_version=__version__,
-        plan_hash="",
-        base=baseline.base,
-        target=PlanTarget(release.name, release.manifest_hash),
-        summary=summary,
-        changes=tuple(changes),
-        drops=tuple(drops),
-        creates=tuple(creates),
-        steps=tuple(steps),
-        validations=tuple(validations),
-        questions=tuple(questions),
-        blocked=tuple(blocked),
-        approved=tuple(approved),
-        applyable=not blocked and all(validation.ok for validation in validations),
-    )
-    return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +255,9 @@ class _Planning:
         updates = [one.compared.key for one in decided if one.action == "update"]
         steps = [self._step(op, identity) for op, identity in order.steps]
         steps.extend(Step("update", key.kind, str(key)) for key in updates)
-        return _plan(
-            self._baseline,
-            self._release,
+        return assemble(
+            self._baseline.base,
+            PlanTarget(self._release.name, self._release.manifest_hash),
             unchanged=sum(one.action is None for one in decided),
             changes=changes,
             drops=[str(self._old(identity).definition.key) for identity in order.drops],

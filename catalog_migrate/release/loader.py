@@ -15,6 +15,7 @@ from catalog_migrate.release.manifest import (
     decode_manifest,
     encode_manifest,
     hash_of,
+    overriding,
 )
 from catalog_migrate.release.release import Place, Release
 from catalog_migrate.release.validation import Declared, Resolved, resolve
@@ -68,7 +69,8 @@ def load_manifest(
         default_schema=default_schema or manifest.default_schema, contracts=contracts,
     )
     _refuse(title, resolved.problems)
-    return Release(title, resolved.objects, hash_of(data), resolved.uses, {})
+    hashed = hash_of(data, default_schema=overriding(default_schema, manifest.default_schema))
+    return Release(title, resolved.objects, hashed, resolved.uses, {})
 
 
 def load_texts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import xxhash
@@ -27,11 +28,27 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     default_schema: str | None = None
 
 
+class ManifestOutline(NamedTuple):
+    """What tells one manifest from another: its name, its hash, how many objects it declares."""
+
+    name: str
+    manifest_hash: str
+    objects: int
+
+
+class _Outline(msgspec.Struct, frozen=True):
+    format_version: str
+    release: str
+    objects: tuple[msgspec.Raw, ...]
+    default_schema: str | None = None
+
+
 class _Header(msgspec.Struct, frozen=True):
     format_version: str
 
 
 _MANIFEST = msgspec.json.Decoder(Manifest)
+_OUTLINE = msgspec.json.Decoder(_Outline)
 _HEADER = msgspec.json.Decoder(_Header)
 _ENCODER = msgspec.json.Encoder()
 
@@ -64,9 +81,36 @@ def encode_manifest(
     return msgspec.json.format(data, indent=1) + b"\n" if pretty else data
 
 
-def hash_of(data: bytes) -> str:
-    """The manifest hash of canonical bytes: 32 hex digits of xxh3_128."""
+def hash_of(data: bytes, *, default_schema: str | None = None) -> str:
+    """The manifest hash of canonical bytes: 32 hex digits of xxh3_128.
+
+    ``default_schema`` is one that stands above the manifest's own: it changes what bare names
+    mean, so it makes another release of the same bytes.
+    """
+    if default_schema is not None:
+        data += b"\0default_schema=" + default_schema.lower().encode()
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def overriding(given: str | None, own: str | None) -> str | None:
+    """The default schema that a caller gives, None when it says nothing new."""
+    return None if not given or given == own else given
+
+
+def outline_of(data: bytes, *, default_schema: str | None = None) -> ManifestOutline | None:
+    """The outline of a manifest, objects left undecoded; None when it has to be read to say more.
+
+    It is no proof that the manifest is valid: only the hash of one that was read before says that.
+    """
+    try:
+        found = _OUTLINE.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return ManifestOutline(
+        found.release,
+        hash_of(data, default_schema=overriding(default_schema, found.default_schema)),
+        len(found.objects),
+    )
 
 
 def _version_of(data: bytes) -> str:

@@ -54,6 +54,20 @@ def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
     return str(path)
 
 
+def bring_in_force(place: Path, release: str) -> None:
+    """A catalog in ``<place>/c`` with this release, its names simulated."""
+    from catalog_migrate.bootstrap import migrate
+    from catalog_migrate.catalog.clock import SystemClock
+    from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.release.loader import load_release
+    from catalog_migrate.testing.engine import SimulatedEngine
+
+    migrate(
+        SimulatedEngine(persistent=True), open_log(str(place / "c")), load_release(release),
+        warehouse=str(place / "warehouse"), clock=SystemClock(), holder="a test",
+    )
+
+
 def test_version_imports_nothing_heavy() -> None:
     """Neither form of the question imports click, msgspec or any verb."""
     code = (
@@ -82,6 +96,38 @@ def test_planning_imports_no_spark(tmp_path: Path) -> None:
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_release_in_force_is_planned_without_reading_it(tmp_path: Path) -> None:
+    """The plan of the manifest in force says that nothing changes and loads no release."""
+    release = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    bring_in_force(tmp_path, release)
+    code = (
+        "import sys; from catalog_migrate.cli.main import main;"
+        f"main(['plan', '--release', {release!r}, '--catalog', {str(tmp_path / 'c')!r}]);"
+        "heavy = {'catalog_migrate.release.loader', 'catalog_migrate.planner.planning'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines() == [
+        "NOTHING TO DO: 1 object unchanged", "from 1 (serial 1) to 1", "[]"
+    ]
+
+
+def test_a_changed_manifest_is_planned_in_full(call: Call, tmp_path: Path) -> None:
+    """Another manifest, a broken one, one that is gone: each is read, and told."""
+    release = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    bring_in_force(tmp_path, release)
+    arguments = ("plan", "--release", release, "--catalog", "c")
+    manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")])
+    assert call(*arguments, "--detailed-exitcode").code == 2
+    (tmp_path / "1.json").write_text("{")
+    assert "CM0108" in call(*arguments).err
+    (tmp_path / "1.json").unlink()
+    assert "No such file" in call(*arguments).err
 
 
 @pytest.mark.parametrize("verb", [*VERBS, "release compile", "config show"])

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
+from catalog_migrate.catalog.log import LogSnapshot
+from catalog_migrate.catalog.records import (
+    FORMAT_VERSION,
+    AllocatorRecord,
+    ConfigRecord,
+    ItemRecord,
+    MappingRecord,
+    ReleaseRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
@@ -91,3 +102,39 @@ def make() -> Make:
     return Make()
 
 
+def _committed(baseline: Baseline, owner: str = "release") -> State:
+    """The state of a catalog that holds exactly this baseline, at serial 3."""
+    records: list[tuple[str, str, Any]] = [
+        ("config", "format_version", ConfigRecord(str(FORMAT_VERSION))),
+        ("config", "serial", ConfigRecord("3")),
+        ("config", "lineage", ConfigRecord("abc")),
+        ("allocator", "i", AllocatorRecord(baseline.next_item)),
+        ("allocator", "s", AllocatorRecord(baseline.next_global)),
+        ("release", "release/000001", ReleaseRecord("release", "1", "h", 3, in_force=True)),
+    ]
+    for identity, held in baseline.objects.items():
+        key = held.definition.key
+        records.append((
+            "mapping", identity_text(identity),
+            MappingRecord(
+                key.schema, key.kind, key.name, owner, held.item_id, held.global_id,  # type: ignore[arg-type]
+                held.fingerprint, held.definition_hash, held.storage_hash, held.text_hash,
+                held.comment_hash, held.applied,
+            ),
+        ))
+        records.append((
+            "item", held.item_id,
+            ItemRecord(
+                owner, held.global_id, held.definition,  # type: ignore[arg-type]
+                tuple(sorted(baseline.objects[used].item_id for used in held.uses)),
+            ),
+        ))
+    return State.from_snapshot(
+        LogSnapshot(9, [(kind, key, encode_record(record)) for kind, key, record in records])
+    )
+
+
+@pytest.fixture(scope="session")
+def committed() -> Callable[..., State]:
+    """``committed(baseline, owner="release")``: the state of a catalog that holds it."""
+    return _committed

@@ -2,57 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.log import LogSnapshot
-from catalog_migrate.catalog.records import (
-    FORMAT_VERSION,
-    AllocatorRecord,
-    ConfigRecord,
-    ItemRecord,
-    MappingRecord,
-    ReleaseRecord,
-    identity_text,
-)
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import DependencyCycle
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base
 from catalog_migrate.planner.planning import plan_migration
 
-
-def committed(baseline: Baseline, owner: str = "release") -> State:
-    """The state of a catalog that holds exactly this baseline, at serial 3."""
-    records: list[tuple[str, str, Any]] = [
-        ("config", "format_version", ConfigRecord(str(FORMAT_VERSION))),
-        ("config", "serial", ConfigRecord("3")),
-        ("config", "lineage", ConfigRecord("abc")),
-        ("allocator", "i", AllocatorRecord(baseline.next_item)),
-        ("allocator", "s", AllocatorRecord(baseline.next_global)),
-        ("release", "release/000001", ReleaseRecord("release", "1", "h", 3, in_force=True)),
-    ]
-    for identity, held in baseline.objects.items():
-        key = held.definition.key
-        records.append((
-            "mapping", identity_text(identity),
-            MappingRecord(
-                key.schema, key.kind, key.name, owner, held.item_id, held.global_id,  # type: ignore[arg-type]
-                held.fingerprint, held.definition_hash, held.storage_hash, held.text_hash,
-                held.comment_hash, held.applied,
-            ),
-        ))
-        records.append((
-            "item", held.item_id,
-            ItemRecord(
-                owner, held.global_id, held.definition,  # type: ignore[arg-type]
-                tuple(sorted(baseline.objects[used].item_id for used in held.uses)),
-            ),
-        ))
-    return State.from_snapshot(
-        LogSnapshot(9, [(kind, key, encode_record(record)) for kind, key, record in records])
-    )
+Committed = Callable[..., State]
 
 
 def test_release_is_numbered_as_in_a_fresh_catalog(make: Any) -> None:
@@ -71,7 +32,7 @@ def test_cycle_is_an_error(make: Any) -> None:
         make.baseline(make.view("a", ["s.b"]), make.view("b", ["s.a"]))
 
 
-def test_state_gives_back_the_baseline(make: Any) -> None:
+def test_state_gives_back_the_baseline(make: Any, committed: Committed) -> None:
     """What was committed is what is planned from, bound to lineage, serial and release."""
     objects = [make.table("t"), make.view("v", ["s.t"]), make.view("w", ["s.v", "s.t"])]
     baseline = make.baseline(*objects)
@@ -87,7 +48,7 @@ def test_state_gives_back_the_baseline(make: Any) -> None:
     assert plan_migration(read, make.release(*objects)).targets == ()
 
 
-def test_names_of_other_owners_are_taken(make: Any) -> None:
+def test_names_of_other_owners_are_taken(make: Any, committed: Committed) -> None:
     """A user's objects are no part of the release and block new built-ins of their names."""
     read = Baseline.from_state(committed(make.baseline(make.table("t")), owner="user"))
     assert read.objects == {}

@@ -10,6 +10,7 @@ import pytest
 
 from catalog_migrate.errors import InvalidRelease, UnsupportedFormat
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
+from catalog_migrate.release.manifest import outline_of
 
 REAL = Path(__file__).parents[2].parent / "shared" / "data" / "postgres_catalog"
 
@@ -214,6 +215,34 @@ def test_declared_dependencies_win_and_bare_names_are_relations() -> None:
     view["depends_on"] = ["s.tt"]
     with pytest.raises(InvalidRelease, match=r"s\.v uses relation s\.tt"):
         load_manifest(json.dumps(data).encode())
+
+
+def test_an_outline_has_the_hash_of_the_loaded_release() -> None:
+    """Name, hash and count of a manifest without reading its objects; None when it is broken."""
+    table = {"schema": "s", "kind": "table", "name": "t", "columns": [{"name": "a", "type": "INT"}]}
+    data = json.dumps({"format_version": "1.0", "release": "7", "objects": [table]}).encode()
+    release = load_manifest(data)
+    assert outline_of(data) == ("7", release.manifest_hash, 1)
+    assert outline_of(data[:-1]) is None
+    assert outline_of(b'{"objects": 1}') is None
+
+
+def test_another_default_schema_is_another_release() -> None:
+    """A default schema from outside changes what names mean, so it changes the hash too."""
+    view = {"schema": "s", "kind": "view", "name": "v", "columns": [{"name": "a", "type": "INT"}],
+            "sql": "SELECT a FROM t"}
+    table = {"schema": "s", "kind": "table", "name": "t", "columns": [{"name": "a", "type": "INT"}]}
+    data = json.dumps({
+        "format_version": "1.0", "release": "1", "default_schema": "s", "objects": [view, table],
+    }).encode()
+    own, same, other = (
+        load_manifest(data, default_schema=schema).manifest_hash for schema in (None, "s", "x")
+    )
+    assert own == same != other
+    for schema, hashed in ((None, own), ("s", same), ("x", other)):
+        outline = outline_of(data, default_schema=schema)
+        assert outline is not None
+        assert outline.manifest_hash == hashed
 
 
 def test_missing_and_empty_paths(tmp_path: Path) -> None:

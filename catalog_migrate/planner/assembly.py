@@ -1,0 +1,117 @@
+"""Puts a plan together from its parts, and the migration of a release that changes nothing.
+
+A start without a change needs just this module of the planner: it imports none of the deciding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.model.hashes import SCHEME
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import (
+    ACTIONS,
+    PLAN_FORMAT,
+    Base,
+    Blocked,
+    Change,
+    Plan,
+    PlanTarget,
+    Question,
+    Step,
+    Validation,
+)
+from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.version import __version__
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.records import Owner
+    from catalog_migrate.catalog.state import State
+
+_SCHEME = f"{SCHEME}:"
+
+
+def assemble(
+    base: Base,
+    target: PlanTarget,
+    *,
+    unchanged: int,
+    changes: Sequence[Change] = (),
+    drops: Sequence[str] = (),
+    creates: Sequence[str] = (),
+    steps: Sequence[Step] = (),
+    validations: Sequence[Validation] = (),
+    questions: Sequence[Question] = (),
+    blocked: Sequence[Blocked] = (),
+    approved: Sequence[str] = (),
+) -> Plan:
+    """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
+    summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
+    for change in changes:
+        summary[change.action] += 1
+    summary["unchanged"] = unchanged
+    plan = Plan(
+        format_version=PLAN_FORMAT,
+        tool_version=__version__,
+        plan_hash="",
+        base=base,
+        target=target,
+        summary=summary,
+        changes=tuple(changes),
+        drops=tuple(drops),
+        creates=tuple(creates),
+        steps=tuple(steps),
+        validations=tuple(validations),
+        questions=tuple(questions),
+        blocked=tuple(blocked),
+        approved=tuple(approved),
+        applyable=not blocked and all(validation.ok for validation in validations),
+    )
+    return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+
+
+def nothing_to_do(
+    baseline: Baseline, release: str, manifest_hash: str, *, unchanged: int
+) -> Migration:
+    """The migration to a release of ``unchanged`` objects that all stand as they should."""
+    return Migration(
+        plan=assemble(baseline.base, PlanTarget(release, manifest_hash), unchanged=unchanged),
+        targets=(),
+        drops=(),
+        creates=(),
+        removed=(),
+        next_item=baseline.next_item,
+        next_global=baseline.next_global,
+        manifest_hash=manifest_hash,
+    )
+
+
+def in_force(
+    state: State,
+    release: str,
+    manifest_hash: str,
+    objects: int,
+    *,
+    owner: Owner = "release",
+    uri: str | None = None,
+) -> Migration | None:
+    """The empty migration when this very release is in force, told by its name and its hash.
+
+    The commit that writes a manifest hash writes every object of that manifest too, so nothing is
+    compared and no definition decoded. None, and the release has to be compared, when another one
+    is in force, when the state has not as many objects as the release (``objects``), and when an
+    object carries hashes of an earlier recipe, which are stamped again.
+    """
+    standing = state.release_in_force(owner)
+    if standing is None or (standing.name, standing.manifest_hash) != (release, manifest_hash):
+        return None
+    held = [mapping for mapping in state.mappings.values() if mapping.owner == owner]
+    if len(held) != objects or not all(row.fingerprint.startswith(_SCHEME) for row in held):
+        return None
+    return nothing_to_do(
+        Baseline.outline(state, owner=owner, uri=uri), release, manifest_hash, unchanged=objects
+    )
