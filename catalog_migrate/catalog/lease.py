@@ -38,10 +38,14 @@ _FREE = LeaseRecord(epoch=0)
 class Lease:
     """A lease held by this process under ``epoch``; made by :func:`acquire`.
 
-    ``ttl`` and ``margin`` are seconds. Not thread-safe: callers serialise :meth:`ensure`.
+    ``ttl`` and ``margin`` are seconds. ``settled`` is whether no earlier holder can still be
+    acting: none was, it gave the lease back, or it is proven dead. Not thread-safe: callers
+    serialise :meth:`ensure`.
     """
 
-    __slots__ = ("_clock", "_log", "_renewed", "epoch", "holder", "key", "margin", "ttl")
+    __slots__ = (
+        "_clock", "_log", "_renewed", "epoch", "holder", "key", "margin", "settled", "ttl"
+    )
 
     def __init__(
         self, log: CatalogLog, clock: Clock, *, key: str, holder: str, epoch: int, ttl: float,
@@ -54,6 +58,7 @@ class Lease:
         self.epoch = epoch
         self.ttl = ttl
         self.margin = margin
+        self.settled = True
         self._renewed = clock.monotonic()
 
     @property
@@ -147,7 +152,8 @@ def acquire(
         if not row.holder or dead or now - seen_at >= ttl:
             lease = _take(log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock)
             if lease is not None:
-                _settle(lease, log, clock, 0.0 if _settled(row, beat, dead) else margin)
+                lease.settled = _settled(row, beat, dead)
+                _settle(lease, log, clock, 0.0 if lease.settled else margin)
                 return lease
             continue
         waited = now - started

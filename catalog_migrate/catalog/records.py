@@ -180,16 +180,61 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A long act on running queries (ALTER CONNECTION and its like); key is its id."""
+    """A long act on running queries (ALTER CONNECTION and its like); key is its id.
+
+    ``state`` goes ``validating``, ``trial``, then ``confirmed``, ``set_back`` or ``failed``; only
+    the holder of the lease of ``cluster`` moves it. ``target`` is the item that is altered from
+    ``before`` to ``after`` (with the links of each); ``dependents`` are the items whose queries
+    restart; ``limit`` is how many seconds they have to become healthy; ``snapshots`` the number
+    of each dependent's checkpoint snapshot. ``detail`` is for people.
+    """
 
     kind: str
     state: str
     detail: dict[str, str] = {}
+    cluster: str = ""
+    target: str = ""
+    before: ObjectDefinition | None = None
+    after: ObjectDefinition | None = None
+    links_before: dict[str, str] = {}
+    links_after: dict[str, str] = {}
+    dependents: tuple[str, ...] = ()
+    limit: float = 0.0
+    validate: bool = True
+    snapshots: dict[str, int] = {}
+
+
+class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reason why a query must not run; key ``<item id>/<holder>/<n>``.
+
+    A query runs when no hold names it, so one holder's release never lifts another's hold.
+    ``holder`` is ``operator``, ``operation:<id>``, ``migration:<epoch>`` or ``upstream``.
+    """
+
+    item_id: str
+    holder: str
+    reason: str
+    since: str = ""
+
+
+class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the positions of a source or sink mean; key is its item id.
+
+    ``checkpoint`` is its directory, relative to the warehouse. ``upstream`` identifies what the
+    positions (or the ledger) belong to: the Kafka cluster's id or the Postgres system identifier,
+    ``topics`` a topic's id by its name; both are written before the first batch and compared at
+    every start. ``generation`` rises with every committed edit of positions.
+    """
+
+    checkpoint: str
+    upstream: str = ""
+    topics: dict[str, str] = {}
+    generation: int = 0
 
 
 Record = (
     ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord
-    | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord
+    | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord | HoldRecord | StreamRecord
 )
 
 COLLECTIONS: dict[str, type[Record]] = {
@@ -203,5 +248,7 @@ COLLECTIONS: dict[str, type[Record]] = {
     "intent": IntentRecord,
     "lease": LeaseRecord,
     "operation": OperationRecord,
+    "hold": HoldRecord,
+    "stream": StreamRecord,
 }
 """Collection name (the log's ``kind`` column) -> its record type. The set is open."""

@@ -14,6 +14,7 @@ from catalog_migrate.catalog.records import (
     FORMAT_VERSION,
     AllocatorRecord,
     ConfigRecord,
+    HoldRecord,
     IntentRecord,
     ItemRecord,
     LeaseRecord,
@@ -23,6 +24,7 @@ from catalog_migrate.catalog.records import (
     Record,
     ReleaseRecord,
     ShardRecord,
+    StreamRecord,
     TombstoneRecord,
 )
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
@@ -91,7 +93,11 @@ class State:
     @classmethod
     def from_snapshot(cls, snapshot: LogSnapshot) -> State:
         """Read a snapshot; :class:`CatalogCorrupt` for two values under a key,
-        :class:`UnsupportedFormat` for a catalog that a newer tool wrote."""
+        :class:`UnsupportedFormat` for a catalog that a newer tool wrote.
+
+        A snapshot is read once: afterwards it carries its state."""
+        if snapshot.state is not None:
+            return snapshot.state
         raw: dict[str, dict[str, str]] = {}
         for kind, key, value in snapshot.rows:
             collection = raw.get(kind)
@@ -104,19 +110,22 @@ class State:
             collection[key] = value
         state = cls(snapshot.version, raw)
         _require_format(state)
+        snapshot.keep(state)
         return state
 
     def _collection(self, name: str, _: type[R]) -> Mapping[str, R]:
-        decoded = self._decoded.get(name)
-        if decoded is None:
-            decode = _DECODERS[name].decode
-            texts = self.raw.get(name, _NOTHING)
-            try:
-                values = {key: decode(text) for key, text in texts.items()}
-            except (msgspec.DecodeError, UnicodeError):
-                values = {key: decode_record(name, key, text) for key, text in texts.items()}
-            decoded = self._decoded[name] = MappingProxyType(values)
-        return cast("Mapping[str, R]", decoded)
+        found: Mapping[str, R] | None = self._decoded.get(name)
+        return self._decode(name) if found is None else found
+
+    def _decode(self, name: str) -> Mapping[str, Any]:
+        decode = _DECODERS[name].decode
+        texts = self.raw.get(name, _NOTHING)
+        try:
+            values = {key: decode(text) for key, text in texts.items()}
+        except (msgspec.DecodeError, UnicodeError):
+            values = {key: decode_record(name, key, text) for key, text in texts.items()}
+        decoded = self._decoded[name] = MappingProxyType(values)
+        return decoded
 
     @property
     def config(self) -> Mapping[str, ConfigRecord]:
@@ -159,6 +168,16 @@ class State:
         return self._collection("operation", OperationRecord)
 
     @property
+    def holds(self) -> Mapping[str, HoldRecord]:
+        """Why queries must not run, by ``<item id>/<holder>/<n>``."""
+        return self._collection("hold", HoldRecord)
+
+    @property
+    def streams(self) -> Mapping[str, StreamRecord]:
+        """What the positions of sources and sinks mean, by item id."""
+        return self._collection("stream", StreamRecord)
+
+    @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
         """Names still to be dropped, in work order: by serial, then position."""
         rows = self.tombstone_rows.values()
@@ -178,9 +197,8 @@ class State:
     def release_rows(self, owner: str) -> dict[str, ReleaseRecord]:
         """One owner's history by its keys ``<owner>/<n>``, oldest first."""
         rows = self._collection("release", ReleaseRecord)
-        return {
-            key: rows[key] for key in sorted(rows, key=_release_order) if rows[key].owner == owner
-        }
+        own = [key for key, row in rows.items() if row.owner == owner]
+        return {key: rows[key] for key in sorted(own, key=_release_order)}
 
     def release_in_force(self, owner: Owner = "release") -> ReleaseRecord | None:
         """The release that an owner's objects are of, None before the first."""
@@ -189,10 +207,10 @@ class State:
 
     def setting(self, name: str) -> str:
         """The value of one setting; :class:`CatalogCorrupt` when it is missing."""
-        text = self.raw.get("config", _NOTHING).get(name)
-        if text is None:
+        record = self.config.get(name)
+        if record is None:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
-        return self.config[name].value
+        return record.value
 
     @property
     def serial(self) -> int:

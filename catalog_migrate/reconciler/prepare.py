@@ -27,10 +27,11 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
-from catalog_migrate.reconciler.work import Progress, Work, shard_path
+from catalog_migrate.reconciler.work import Progress, Work
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
 SEAL_ATTEMPTS = 50

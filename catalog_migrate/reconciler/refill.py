@@ -8,11 +8,12 @@ from catalog_migrate.catalog.records import IntentRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import PrepareFailed
+from catalog_migrate.model.paths import shard_path
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.desired import shard_spec
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
-from catalog_migrate.reconciler.work import Progress, Work, shard_path
+from catalog_migrate.reconciler.work import Progress, Work
 
 
 def unfilled(state: State) -> tuple[str, ...]:

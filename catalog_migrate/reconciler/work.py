@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageErro
 T = TypeVar("T")
 R = TypeVar("R")
 
-_SAFE = re.compile(r"[A-Za-z0-9_-]")
 
 ATTEMPTS = 4
 """How often a transient engine failure is tried in all; back-off doubles from 0.2 s."""
@@ -172,16 +170,6 @@ def relative(warehouse: str, location: str) -> str | None:
         if location.startswith(real):
             return location[len(real) :].rstrip("/")
     return None
-
-
-def shard_path(schema: str, name: str, token: str) -> str:
-    """A fresh shard path ``<schema>/<name>/<token>``; odd characters are percent-encoded."""
-    return f"{_encode(schema)}/{_encode(name)}/{token}"
-
-
-def _encode(part: str) -> str:
-    # '=' instead of '%': Hadoop decodes %xx in some paths and not in others
-    return "".join(c if _SAFE.match(c) else "".join(f"={b:02x}" for b in c.encode()) for c in part)
 
 
 def wave_count(waves: Iterable[Sequence[object]]) -> int:

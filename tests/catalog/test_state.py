@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     AllocatorRecord,
     ConfigRecord,
+    HoldRecord,
     IntentRecord,
     ItemRecord,
     LeaseRecord,
@@ -23,11 +25,13 @@ from catalog_migrate.catalog.records import (
     ReleaseRecord,
     SealedShard,
     ShardRecord,
+    StreamRecord,
     TombstoneRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import State, decode_record, encode_record, sum_rows
-from catalog_migrate.catalog.transaction import Changes, rows_of
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit, rows_of
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
 
@@ -76,6 +80,11 @@ RECORDS: dict[str, Record] = {
         since="2027-01-15T08:00:00+00:00",
     ),
     "operation": OperationRecord(kind="alter", state="running", detail={"step": "stop"}),
+    "hold": HoldRecord(item_id="i7", holder="operator", reason="disk is full", since="2026-01-01"),
+    "stream": StreamRecord(
+        checkpoint="_checkpoints/i7/1", upstream="MkU3OEVBNTcwNTJENDM2Qk",
+        topics={"orders": "xYz-1"}, generation=2,
+    ),
 }
 
 
@@ -244,3 +253,30 @@ class TestState:
             state.allocators["i"] = AllocatorRecord(2)  # type: ignore[index]
         state.changed(1, {("allocator", "i"): '{"next":5}'})
         assert state.allocators["i"].next == 1
+
+
+class TestKeptState:
+    """A snapshot carries what was made of it; a commit of our own leads on to the next one."""
+
+    def test_read_once(self, memory: MemoryLog) -> None:
+        """Two readers of one version share one state, whose rows are those of the log."""
+        first = read_state(memory)
+        assert read_state(memory) is first
+        assert sorted(memory.read().rows) == sorted(memory.replay().rows)
+
+    def test_own_commit(self, memory: MemoryLog, build: Any) -> None:
+        """After a commit the next reader gets its outcome, equal to the sum of all rows."""
+        after = commit(memory, build.tables("a", "b"), kind="test")
+        again = read_state(memory)
+        assert again.items is after.items
+        assert again.version == after.version
+        assert State.from_snapshot(memory.replay()).raw == again.raw
+
+    def test_foreign_commit(self, memory: MemoryLog) -> None:
+        """A commit whose writer hands over no state is read from the rows."""
+        before = read_state(memory)
+        memory.append(
+            [LogRow("operation", "o", '{"kind":"k","state":"s"}', 1)],
+            follows=before.version, commit_id="x", metadata={},
+        )
+        assert read_state(memory).operations["o"].state == "s"
