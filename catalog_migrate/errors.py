@@ -297,3 +297,153 @@ class UsageError(CatalogMigrateError, ValueError):
 
     code = "CM0601"
     exit_code = 64
+
+
+class InvalidOptions(CatalogMigrateError, ValueError):
+    """Options that a connection, source or sink cannot have; ``problems`` lists all of them.
+
+    No message holds the value of an option that may be a secret.
+    """
+
+    code = "CM0710"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
+
+
+class UnresolvedSecret(CatalogMigrateError, LookupError):
+    """A secret's reference that leads to no value in this process; ``reference`` says which."""
+
+    code = "CM0720"
+
+    def __init__(self, message: str, *, reference: str = "", remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy, reference=reference)
+        self.reference = reference
+
+
+class ConnectionFailed(CatalogMigrateError, RuntimeError):
+    """A server that could not be asked, or said no; ``findings`` holds what each probe saw."""
+
+    code = "CM0730"
+    exit_code = 6
+
+    def __init__(
+        self, message: str, *, findings: Sequence[Any] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, findings=tuple(findings))
+        self.findings = tuple(findings)
+
+
+class CheckpointCorrupt(CatalogMigrateError, ValueError):
+    """A file of a streaming checkpoint that Spark did not write so; ``file`` and ``found``."""
+
+    code = "CM0730"
+
+    def __init__(
+        self, message: str, *, file: str = "", found: str = "", remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, file=file, found=found)
+        self.file = file
+        self.found = found
+
+
+class UnsupportedCheckpoint(CatalogMigrateError, ValueError):
+    """A checkpoint log of a version that this tool does not know; nothing was changed."""
+
+    code = "CM0731"
+
+
+class ForeignCheckpoint(CatalogMigrateError, ValueError):
+    """A checkpoint directory that belongs to another item, or to nobody we know."""
+
+    code = "CM0732"
+
+
+class QueryRunning(CatalogMigrateError, RuntimeError):
+    """The query of a checkpoint is active; its files may only be touched while it is stopped."""
+
+    code = "CM0733"
+
+
+class UnsettledCheckpoint(CatalogMigrateError, RuntimeError):
+    """A checkpoint with an uncommitted entry, or broken; it must be settled before an edit."""
+
+    code = "CM0734"
+
+
+class InvalidPosition(CatalogMigrateError, ValueError):
+    """A stream position that is malformed, no number, or outside what the source holds."""
+
+    code = "CM0735"
+
+
+class EditConflict(CatalogMigrateError, RuntimeError):
+    """A checkpoint holds neither the lines before a committed edit nor those after it."""
+
+    code = "CM0736"
+
+
+class BehindSink(CatalogMigrateError, RuntimeError):
+    """A checkpoint's newest batch is, or would be, below what a sink has: rows would be lost."""
+
+    code = "CM0737"
+
+
+class SnapshotNotFound(CatalogMigrateError, LookupError):
+    """No snapshot of a checkpoint has this number."""
+
+    code = "CM0738"
+
+
+class SourcesChanged(CatalogMigrateError, ValueError):
+    """A query's sources are others, or in another order, than those of its checkpoint."""
+
+    code = "CM0739"
+
+
+class SyntaxProblem(CatalogMigrateError, ValueError):
+    """A text that is no statement of the language, with the place and what could stand there.
+
+    ``line`` and ``column`` count from 1; ``source_line`` is that line with what stands in quotes
+    masked (it may be a password) and ``caret`` the mark to print under it. ``expected`` lists what
+    could stand there, ``found`` says what does, ``nearest`` is the keyword that was likely meant.
+    """
+
+    code = "CM0700"
+    exit_code = 64
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        line: int,
+        column: int,
+        source_line: str = "",
+        caret: str = "",
+        expected: Sequence[str] = (),
+        found: str = "",
+        nearest: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(
+            message, remedy=remedy, line=line, column=column, source_line=source_line, caret=caret,
+            expected=tuple(expected), found=found, nearest=nearest,
+        )
+        self.line = line
+        self.column = column
+        self.source_line = source_line
+        self.caret = caret
+        self.expected = tuple(expected)
+        self.found = found
+        self.nearest = nearest
+
+    def __str__(self) -> str:
+        text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
+        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text

@@ -1,0 +1,7 @@
+"""Connections: which options each type has, what they resolve to, and whether they work.
+
+``kinds`` are the tables (the documentation and the test matrix come from them), ``values`` the
+forms of single values, ``options`` the one validator, ``secrets`` references and what they lead
+to, ``clients`` what each client library wants to be given, ``validation`` the real probes. Which
+statement changes a connection, and what happens to its dependents, is not decided here.
+"""

@@ -1,0 +1,343 @@
+"""What each client library is given: Spark's Kafka source and sink, librdkafka, psycopg.
+
+Everything here is made from *effective* options with their secrets resolved, at the moment a
+client is about to be started, and is never stored. Defaults that bound how long a failure takes
+(STACK section 6) give way to what the connection says.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.connections.kinds import CONNECTORS
+from catalog_migrate.connections.secrets import Secret, reveal
+from catalog_migrate.connections.values import milliseconds, start_of, table_of, topics_of
+from catalog_migrate.errors import InvalidOptions
+from catalog_migrate.model.external import OptionValue
+
+if TYPE_CHECKING:
+    import psycopg
+
+Resolved = Mapping[str, str | Secret]
+"""Effective options of a connection by canonical name, with the values of its secrets."""
+
+_PREFIX = "kafka."
+_LOGIN_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_REQUEST_TIMEOUT = 3000
+_API_TIMEOUT = 5000
+_JAVA_TO_LIBRDKAFKA = {
+    "client.id": "client.id",
+    "client.rack": "client.rack",
+    "client.dns.lookup": "client.dns.lookup",
+    "metadata.max.age.ms": "metadata.max.age.ms",
+    "reconnect.backoff.ms": "reconnect.backoff.ms",
+    "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
+    "connections.max.idle.ms": "connections.max.idle.ms",
+    "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+}
+"""Options of the Java clients that librdkafka has too; all others it would refuse."""
+
+SPARK_REDACTION = r"(?i)secret|password|token|access[.]?key|jaas|keystore|PRIVATE KEY"
+"""For ``spark.redaction.regex`` and ``spark.sql.redaction.options.regex``: Spark's own default
+knows neither a keystore in PEM nor the options of a streaming relation in EXPLAIN."""
+
+
+def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
+    """The text of an option, its declared default when it is not set."""
+    value = resolved.get(name)
+    if value is not None:
+        return reveal(value)
+    option = CONNECTORS[connector].connection.find(name)
+    return None if option is None else option.default
+
+
+# -- Kafka -----------------------------------------------------------------------------------------
+
+
+def spark_kafka_options(resolved: Resolved) -> dict[str, str]:
+    """What Spark's Kafka source and sink share: where, how, who, and how long to try."""
+    options = {
+        f"{_PREFIX}bootstrap.servers": _kafka(resolved, "BROKER") or "",
+        f"{_PREFIX}security.protocol": _kafka(resolved, "SECURITY PROTOCOL") or "",
+    }
+    mechanism = _kafka(resolved, "SASL MECHANISMS")
+    if mechanism is not None:
+        options[f"{_PREFIX}sasl.mechanism"] = mechanism
+        options[f"{_PREFIX}sasl.jaas.config"] = _jaas(
+            mechanism,
+            _kafka(resolved, "SASL USERNAME") or "",
+            _kafka(resolved, "SASL PASSWORD") or "",
+        )
+    authority = _kafka(resolved, "SSL CERTIFICATE AUTHORITY")
+    if authority is not None:
+        options[f"{_PREFIX}ssl.truststore.type"] = "PEM"
+        options[f"{_PREFIX}ssl.truststore.certificates"] = authority
+    certificate, key = _kafka(resolved, "SSL CERTIFICATE"), _kafka(resolved, "SSL KEY")
+    if certificate is not None and key is not None:
+        _refuse_pkcs1(key)
+        options[f"{_PREFIX}ssl.keystore.type"] = "PEM"
+        options[f"{_PREFIX}ssl.keystore.certificate.chain"] = certificate
+        options[f"{_PREFIX}ssl.keystore.key"] = key
+        password = _kafka(resolved, "SSL KEY PASSWORD")
+        if password is not None:
+            options[f"{_PREFIX}ssl.key.password"] = password
+    own = {name: reveal(value) for name, value in resolved.items() if name.startswith(_PREFIX)}
+    request = own.get(f"{_PREFIX}request.timeout.ms", str(_REQUEST_TIMEOUT))
+    # Kafka refuses a default.api.timeout.ms below request.timeout.ms.
+    api = str(max(_API_TIMEOUT, int(request))) if request.isdigit() else str(_API_TIMEOUT)
+    return {
+        f"{_PREFIX}request.timeout.ms": request,
+        f"{_PREFIX}default.api.timeout.ms": api,
+        "fetchOffset.numRetries": "1",
+        "fetchOffset.retryIntervalMs": "200",
+        **options,
+        **own,
+    }
+
+
+def spark_kafka_source_options(
+    resolved: Resolved, options: Mapping[str, OptionValue], settings: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything for ``readStream.format("kafka")``, from the source's canonical options too."""
+    result = spark_kafka_options(resolved)
+    result["subscribe"] = ",".join(topics_of(str(options["TOPIC"])))
+    result["failOnDataLoss"] = "true"
+    start = str(options.get("START", "earliest"))
+    moment = start_of(start)
+    if moment is None:
+        result["startingOffsets"] = start
+    else:
+        result["startingTimestamp"] = str(round(moment.timestamp() * 1000))
+        # A partition without a record that young begins at its end, as a person would expect.
+        result["startingOffsetsByTimestampStrategy"] = "latest"
+    if "MAX OFFSETS PER TRIGGER" in settings:
+        result["maxOffsetsPerTrigger"] = settings["MAX OFFSETS PER TRIGGER"]
+    return result
+
+
+def spark_kafka_sink_options(
+    resolved: Resolved, options: Mapping[str, OptionValue]
+) -> dict[str, str]:
+    """Everything for ``write.format("kafka")``: rows go to one topic, whatever they say."""
+    producer = {
+        f"{_PREFIX}max.block.ms": "10000",
+        f"{_PREFIX}delivery.timeout.ms": "30000",
+    }
+    shared = spark_kafka_options(resolved)
+    request = shared[f"{_PREFIX}request.timeout.ms"]
+    linger = shared.get(f"{_PREFIX}linger.ms", "0")
+    if request.isdigit() and linger.isdigit():
+        # Kafka refuses a delivery.timeout.ms below their sum.
+        least = max(30_000, int(request) + int(linger))
+        producer[f"{_PREFIX}delivery.timeout.ms"] = str(least)
+    return {**producer, **shared, "topic": str(options["TOPIC"])}
+
+
+def librdkafka_config(resolved: Resolved) -> dict[str, Any]:
+    """The configuration of a confluent-kafka client for the same connection."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": _kafka(resolved, "BROKER"),
+        "security.protocol": _kafka(resolved, "SECURITY PROTOCOL"),
+        "socket.timeout.ms": _REQUEST_TIMEOUT * 2,
+        "socket.connection.setup.timeout.ms": _REQUEST_TIMEOUT,
+        "client.id": "catalog_migrate",
+    }
+    for option, name in (
+        ("SASL MECHANISMS", "sasl.mechanism"),
+        ("SASL USERNAME", "sasl.username"),
+        ("SASL PASSWORD", "sasl.password"),
+        ("SSL CERTIFICATE AUTHORITY", "ssl.ca.pem"),
+        ("SSL CERTIFICATE", "ssl.certificate.pem"),
+        ("SSL KEY", "ssl.key.pem"),
+        ("SSL KEY PASSWORD", "ssl.key.password"),
+    ):
+        value = _kafka(resolved, option)
+        if value is not None:
+            config[name] = value
+    for java, name in _JAVA_TO_LIBRDKAFKA.items():
+        value = _kafka(resolved, _PREFIX + java)
+        if value is not None:
+            config[name] = value
+    if config.get("ssl.endpoint.identification.algorithm") == "":
+        config["ssl.endpoint.identification.algorithm"] = "none"
+    return config
+
+
+def _kafka(resolved: Resolved, name: str) -> str | None:
+    return option_of(resolved, "KAFKA", name)
+
+
+def _jaas(mechanism: str, user: str, password: str) -> str:
+    module = _LOGIN_MODULES[mechanism]
+    return f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
+
+
+def _quoted(text: str) -> str:
+    """For between double quotes in a JAAS text, which java.io.StreamTokenizer takes apart."""
+    escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
+    return "".join(escapes.get(character, character) for character in text)
+
+
+def _refuse_pkcs1(key: str) -> None:
+    """The Java clients read PKCS#8 only; their own message about it is no help to anyone."""
+    head = key.lstrip().split("\n", 1)[0]
+    if "BEGIN PRIVATE KEY" not in head and "BEGIN ENCRYPTED PRIVATE KEY" not in head:
+        raise InvalidOptions(
+            "option SSL KEY holds no key in PKCS#8 form",
+            remedy="convert it: openssl pkcs8 -topk8 -in key.pem -out key-pkcs8.pem",
+        )
+
+
+# -- PostgreSQL ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def postgres_parameters(resolved: Resolved) -> Iterator[dict[str, Any]]:
+    """psycopg's keyword arguments for as long as the block lasts; connect inside of it.
+
+    libpq takes certificates and keys as files only, and reads them while it connects. They are
+    memory without a name where the platform has that, else private temporary files; both are gone
+    after the block.
+    """
+    parameters: dict[str, Any] = {
+        "host": _postgres(resolved, "HOST"),
+        "port": int(_postgres(resolved, "PORT") or 5432),
+        "dbname": _postgres(resolved, "DATABASE"),
+        "user": _postgres(resolved, "USER"),
+        "sslmode": _postgres(resolved, "SSL MODE"),
+        "connect_timeout": 5,
+        "application_name": "catalog_migrate",
+        # Without these a server that vanished would be waited for during minutes or hours.
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+        # Our names and texts, not what the account of this process has in its home directory.
+        "passfile": os.devnull,
+        "gssencmode": "disable",
+    }
+    password = _postgres(resolved, "PASSWORD")
+    if password is not None:
+        parameters["password"] = password
+    authority = _postgres(resolved, "SSL CERTIFICATE AUTHORITY")
+    if authority is None and parameters["sslmode"] == "verify-full":
+        parameters["sslrootcert"] = "system"
+    material = {
+        "sslrootcert": authority,
+        "sslcert": _postgres(resolved, "SSL CERTIFICATE"),
+        "sslkey": _postgres(resolved, "SSL KEY"),
+    }
+    with _files({name: text for name, text in material.items() if text is not None}) as paths:
+        yield {**parameters, **paths}
+
+
+def connect_postgres(resolved: Resolved, **more: Any) -> psycopg.Connection[Any]:
+    """A connection to the database; ``more`` goes to ``psycopg.connect`` and wins.
+
+    Raises psycopg.OperationalError; its text is not scrubbed.
+    """
+    import psycopg
+
+    with postgres_parameters(resolved) as parameters:
+        return psycopg.connect(**{**parameters, **more})
+
+
+def quoted_table(text: str) -> str:
+    """A TABLE option for SQL: each part in double quotes, folded as PostgreSQL would."""
+    schema, name = table_of(text)
+    return ".".join(
+        '"' + part.replace('"', '""') + '"' for part in (schema, name) if part is not None
+    )
+
+
+def _postgres(resolved: Resolved, name: str) -> str | None:
+    return option_of(resolved, "POSTGRES", name)
+
+
+@contextmanager
+def _files(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Paths under which each text can be read by this process, and by no other user."""
+    if not hasattr(os, "memfd_create"):
+        with _private_files(texts) as paths:
+            yield paths
+        return
+    descriptors: dict[str, int] = {}
+    try:
+        for name, text in texts.items():
+            descriptor = descriptors[name] = os.memfd_create(name)
+            os.fchmod(descriptor, 0o600)
+            with os.fdopen(os.dup(descriptor), "wb") as file:
+                file.write(text.encode())
+        yield {name: f"/proc/self/fd/{number}" for name, number in descriptors.items()}
+    finally:
+        for descriptor in descriptors.values():
+            os.close(descriptor)
+
+
+@contextmanager
+def _private_files(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The same with temporary files, which the owner alone may read."""
+    if not texts:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        paths = {}
+        for name, text in texts.items():
+            path = Path(directory) / name
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode())
+            paths[name] = str(path)
+        yield paths
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def files_directory(resolved: Resolved, sub: str | None = None) -> Path:
+    """The directory of a FILES connection, or one below it.
+
+    Raises InvalidOptions when ``sub`` leads out of the connection's directory, by a symbolic link
+    too.
+    """
+    root = Path(option_of(resolved, "FILES", "PATH") or "")
+    if sub is None:
+        return root
+    path = root / sub
+    if ".." in Path(sub).parts or not path.resolve().is_relative_to(root.resolve()):
+        raise InvalidOptions(
+            f"option PATH: {sub} leads out of the connection's directory",
+            remedy="name a directory below it",
+        )
+    return path
+
+
+def spark_files_options(
+    resolved: Resolved, options: Mapping[str, OptionValue], settings: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything for ``readStream.format(…)`` of a FILES source but format, schema and path."""
+    prefix = "files."
+    result = {
+        name[len(prefix) :]: reveal(value)
+        for name, value in resolved.items()
+        if name.startswith(prefix)
+    }
+    if "PATTERN" in options:
+        result["pathGlobFilter"] = str(options["PATTERN"])
+    if "MAX FILES PER TRIGGER" in settings:
+        result["maxFilesPerTrigger"] = settings["MAX FILES PER TRIGGER"]
+    return result
+
+
+def trigger_seconds(settings: Mapping[str, str]) -> float:
+    """The interval of a source's or sink's TRIGGER setting."""
+    return milliseconds(settings.get("TRIGGER", "1 second")) / 1000

@@ -1,0 +1,407 @@
+"""Which options each connector has: one table per type, for connection, source and sink.
+
+Validation, documentation and the test matrix are made from these tables; nothing else in the
+package knows an option that is not in them.
+"""
+# ruff: noqa: S105, S106 - `secret="must"` declares a rule, it is no password.
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Literal
+
+ValueKind = Literal[
+    "text", "integer", "boolean", "duration", "choice", "path", "pem",
+    "addresses", "host", "topic", "topics", "table", "position",
+]  # fmt: skip
+"""The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
+
+SecretUse = Literal["never", "must", "may"]
+SectionName = Literal["connection", "source", "sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition on another option: its value (default included) is one of ``values``.
+
+    Without values: the option is set at all.
+    """
+
+    option: str
+    values: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.values:
+            return f"{self.option} is set"
+        return f"{self.option} is {' or '.join(self.values)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option or setting.
+
+    ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
+    ``exclusive_with`` each hold when any of their conditions does. ``alterable`` is whether ALTER
+    may change it in place, ``fixed_because`` why not. ``minimum`` and ``maximum`` bound an integer.
+    ``example`` is a valid value; every message that asks for the option shows it.
+    """
+
+    name: str
+    value: ValueKind
+    help: str
+    example: str
+    secret: SecretUse = "never"
+    required: bool = False
+    required_when: tuple[When, ...] = ()
+    exclusive_with: tuple[When, ...] = ()
+    alterable: bool = True
+    fixed_because: str = ""
+    default: str | None = None
+    choices: tuple[str, ...] = ()
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Names under an open prefix that are not free (shell patterns), and what to write instead."""
+
+    patterns: tuple[str, ...]
+    instead: str
+
+    def covers(self, name: str) -> bool:
+        """Whether ``name`` (without the prefix) is one of them."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The options of one kind of item (``options`` in parentheses, ``settings`` after WITH).
+
+    ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
+    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take.
+    """
+
+    options: tuple[Option, ...]
+    settings: tuple[Option, ...] = ()
+    open_prefix: str | None = None
+    open_help: str = ""
+    reserved: tuple[Reserved, ...] = ()
+    formats: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of options and settings, as declared."""
+        return tuple(option.name for option in (*self.options, *self.settings))
+
+    def find(self, name: str) -> Option | None:
+        """The declared option or setting ``name`` stands for, whatever its case and spacing."""
+        wanted = fold_option(name)
+        for option in (*self.options, *self.settings):
+            if fold_option(option.name) == wanted:
+                return option
+        return None
+
+    def is_setting(self, name: str) -> bool:
+        """Whether ``name`` belongs after WITH."""
+        return any(fold_option(setting.name) == fold_option(name) for setting in self.settings)
+
+    def is_open(self, name: str) -> bool:
+        """Whether ``name`` stands under the open prefix and says something after it."""
+        prefix = self.open_prefix
+        return prefix is not None and name.lower().startswith(prefix) and len(name) > len(prefix)
+
+    def reserved_for(self, name: str) -> Reserved | None:
+        """Why the open option ``name`` is not free, None when it is."""
+        bare = name.lower()[len(self.open_prefix or "") :]
+        return next((entry for entry in self.reserved if entry.covers(bare)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorType:
+    """One type of connection, with what sources and sinks over it take (None: there are none)."""
+
+    name: str
+    help: str
+    connection: Section
+    source: Section | None
+    sink: Section | None
+    without_source: str = ""
+    without_sink: str = ""
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """Those of the connection itself."""
+        return self.connection.options
+
+    @property
+    def open_prefix(self) -> str | None:
+        """That of the connection itself."""
+        return self.connection.open_prefix
+
+    def section(self, name: SectionName) -> Section | None:
+        """The section of that name."""
+        if name == "connection":
+            return self.connection
+        return self.source if name == "source" else self.sink
+
+
+def fold_option(name: str) -> str:
+    """The form option names are compared in: upper case, blanks and underscores one blank."""
+    return " ".join(name.replace("_", " ").upper().split())
+
+
+_SASL = ("SASL_PLAINTEXT", "SASL_SSL")
+_TLS = ("SSL", "SASL_SSL")
+_NEEDS_SASL = (When("SECURITY PROTOCOL", _SASL),)
+_NO_SASL = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SSL")),)
+_NO_TLS = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SASL_PLAINTEXT")),)
+_PEM = "-----BEGIN CERTIFICATE-----…"
+
+_TRIGGER = Option(
+    "TRIGGER", "duration", "How often a batch is begun.", "5 seconds", default="1 second"
+)
+
+_KAFKA_RESERVED = (
+    Reserved(("bootstrap.servers",), "BROKER"),
+    Reserved(("security.protocol",), "SECURITY PROTOCOL"),
+    Reserved(("sasl.mechanism", "sasl.mechanisms"), "SASL MECHANISMS"),
+    Reserved(("sasl.username",), "SASL USERNAME"),
+    Reserved(("sasl.jaas.config", "sasl.password"), "SASL USERNAME and SASL PASSWORD"),
+    Reserved(("ssl.truststore.*", "ssl.ca.*"), "SSL CERTIFICATE AUTHORITY"),
+    Reserved(
+        ("ssl.keystore.*", "ssl.key.*", "ssl.certificate.*"),
+        "SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD",
+    ),
+    Reserved(
+        ("group.id", "auto.offset.reset", "enable.auto.commit", "isolation.level",
+         "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
+         "interceptor.classes", "transactional.id", "enable.auto.offset.store",
+         "partition.assignment.strategy", "group.instance.id", "allow.auto.create.topics"),
+        "nothing: the product sets it itself",
+    ),
+    Reserved(
+        ("sasl.*.class", "sasl.oauthbearer.*", "ssl.engine.factory.class", "config.providers*",
+         "security.providers", "*password*", "*secret*", "*token*", "*credential*"),
+        "nothing: it loads code or carries a secret, and is not supported",
+    ),
+)  # fmt: skip
+
+_KAFKA_SINK = Section(
+    options=(
+        Option(
+            "TOPIC", "topic", "The topic that rows are written to.", "orders",
+            required=True, alterable=False,
+            fixed_because="rows already sent stay in the old topic; create another sink",
+        ),
+    ),
+    settings=(
+        _TRIGGER,
+        Option(
+            "ON CHANGE", "choice",
+            "What to do when rows of the table read are updated or deleted: stop with an error, "
+            "or pass over such commits.", "skip",
+            default="fail", choices=("fail", "skip"),
+        ),
+    ),
+    formats=("JSON",),
+)  # fmt: skip
+
+KAFKA = ConnectorType(
+    name="KAFKA",
+    help="An Apache Kafka cluster (or another that speaks its protocol).",
+    connection=Section(
+        options=(
+            Option(
+                "BROKER", "addresses",
+                "Where to reach the cluster: host:port, several separated by commas.",
+                "kafka-1.example.com:9092", required=True,
+            ),
+            Option(
+                "SECURITY PROTOCOL", "choice", "How to talk to the brokers.", "SASL_SSL",
+                default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+            ),
+            Option(
+                "SASL MECHANISMS", "choice", "How to prove who we are.", "SCRAM-SHA-512",
+                choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+                required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
+            ),
+            Option(
+                "SASL USERNAME", "text", "The user.", "app", secret="may",
+                required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
+            ),
+            Option(
+                "SASL PASSWORD", "text", "The user's password.", "kafka_password", secret="must",
+                required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
+            ),
+            Option(
+                "SSL CERTIFICATE AUTHORITY", "pem",
+                "Certificates (PEM) that the brokers' are checked against; without it those that "
+                "the platform trusts.", _PEM, secret="may", exclusive_with=_NO_TLS,
+            ),
+            Option(
+                "SSL CERTIFICATE", "pem", "Our own certificate chain (PEM).", _PEM, secret="may",
+                required_when=(When("SSL KEY"),), exclusive_with=_NO_TLS,
+            ),
+            Option(
+                "SSL KEY", "pem", "The key of our certificate (PEM, PKCS#8).", "kafka_key",
+                secret="must", required_when=(When("SSL CERTIFICATE"), When("SSL KEY PASSWORD")),
+                exclusive_with=_NO_TLS,
+            ),
+            Option(
+                "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
+                "kafka_key_password", secret="must", exclusive_with=_NO_TLS,
+            ),
+        ),
+        open_prefix="kafka.",
+        open_help="Any option of the Kafka clients that needs no secret, e.g. "
+        "`kafka.client.id` or `kafka.ssl.endpoint.identification.algorithm`.",
+        reserved=_KAFKA_RESERVED,
+    ),
+    source=Section(
+        options=(
+            Option(
+                "TOPIC", "topics", "The topic to read, or several separated by commas.",
+                "orders", required=True, alterable=False,
+                fixed_because="its positions mean nothing in another topic; create another source",
+            ),
+            Option(
+                "START", "position",
+                "Where the first start begins: earliest, latest, or a time with its offset.",
+                "2026-01-31T00:00:00Z", default="earliest", alterable=False,
+                fixed_because="only the first start reads it; positions are kept from then on",
+            ),
+        ),
+        settings=(
+            _TRIGGER,
+            Option(
+                "MAX OFFSETS PER TRIGGER", "integer", "At most so many records a batch.", "10000",
+                minimum=1,
+            ),
+        ),
+        formats=("JSON", "TEXT", "BYTES"),
+        includes=("KEY", "PARTITION", "OFFSET", "TIMESTAMP"),
+    ),
+    sink=_KAFKA_SINK,
+)  # fmt: skip
+
+_NO_PG_TLS = (When("SSL MODE", ("disable",)),)
+
+POSTGRES = ConnectorType(
+    name="POSTGRES",
+    help="A PostgreSQL database. Sinks write to it; it has no sources yet, so that an ALTER of "
+    "such a connection reaches sinks only.",
+    connection=Section(
+        options=(
+            Option("HOST", "host", "The server.", "db.example.com", required=True),
+            Option(
+                "PORT", "integer", "Its port.", "5433", default="5432", minimum=1, maximum=65535
+            ),
+            Option("DATABASE", "text", "The database.", "shop", required=True),
+            Option("USER", "text", "The role.", "app", secret="may", required=True),
+            Option("PASSWORD", "text", "The role's password.", "pg_password", secret="must"),
+            Option(
+                "SSL MODE", "choice", "How much of TLS is insisted on.", "verify-full",
+                default="prefer",
+                choices=("disable", "prefer", "require", "verify-ca", "verify-full"),
+            ),
+            Option(
+                "SSL CERTIFICATE AUTHORITY", "pem",
+                "Certificates (PEM) that the server's is checked against; verify-full without it "
+                "takes those that the platform trusts.", _PEM, secret="may",
+                required_when=(When("SSL MODE", ("verify-ca",)),), exclusive_with=_NO_PG_TLS,
+            ),
+            Option(
+                "SSL CERTIFICATE", "pem", "Our own certificate (PEM).", _PEM, secret="may",
+                required_when=(When("SSL KEY"),), exclusive_with=_NO_PG_TLS,
+            ),
+            Option(
+                "SSL KEY", "pem", "The key of our certificate (PEM).", "pg_key", secret="must",
+                required_when=(When("SSL CERTIFICATE"),), exclusive_with=_NO_PG_TLS,
+            ),
+        ),
+    ),
+    source=None,
+    without_source="a POSTGRES source comes in a later release",
+    sink=Section(
+        options=(
+            Option(
+                "TABLE", "table",
+                "The table that rows are written to; as in SQL, what stands in no double quotes "
+                "is lower case.", "public.orders", required=True, alterable=False,
+                fixed_because="rows already written stay in the old table; create another sink",
+            ),
+        ),
+        settings=_KAFKA_SINK.settings,
+    ),
+)  # fmt: skip
+
+FILES = ConnectorType(
+    name="FILES",
+    help="A directory of files that every process of the cluster sees under the same path.",
+    connection=Section(
+        options=(
+            Option(
+                "PATH", "path", "The directory, from the root.", "/data/landing", required=True,
+                alterable=False,
+                fixed_because="files are remembered by path, and would all be read again; "
+                "create another connection and source",
+            ),
+            Option(
+                "FORMAT", "choice", "How the files are written.", "csv", default="json",
+                choices=("json", "csv", "parquet", "text"),
+            ),
+        ),
+        open_prefix="files.",
+        open_help="Any option of Spark's reader of that format, e.g. `files.header`.",
+        reserved=(
+            Reserved(("path", "paths"), "PATH"),
+            Reserved(("format",), "FORMAT"),
+            Reserved(("pathglobfilter",), "PATTERN of the source"),
+            Reserved(("maxfilespertrigger",), "MAX FILES PER TRIGGER of the source"),
+            Reserved(
+                ("cleansource", "sourcearchivedir", "latestfirst", "filenameonly", "maxfileage",
+                 "maxbytespertrigger", "maxcachedfiles", "discardcachedinputratio",
+                 "recursivefilelookup", "modifiedbefore", "modifiedafter",
+                 "ignoremissingfiles", "ignorecorruptfiles", "columnnameofcorruptrecord"),
+                "nothing: the product decides which files and rows count",
+            ),
+            Reserved(
+                ("*password*", "*secret*", "*token*", "*credential*"),
+                "nothing: it carries a secret, and is not supported",
+            ),
+        ),
+    ),
+    source=Section(
+        options=(
+            Option(
+                "PATH", "path", "A directory below the connection's.", "orders", alterable=False,
+                fixed_because="files are remembered by path; create another source",
+            ),
+            Option(
+                "PATTERN", "text", "Which file names count (*, ?, [a-z], {a,b}).", "*.json",
+                alterable=False,
+                fixed_because="files passed over until now would be read late; "
+                "create another source",
+            ),
+        ),
+        settings=(
+            _TRIGGER,
+            Option(
+                "MAX FILES PER TRIGGER", "integer", "At most so many files a batch.", "100",
+                minimum=1,
+            ),
+        ),
+    ),
+    sink=None,
+    without_sink="files are read only; write to a table, KAFKA or POSTGRES",
+)  # fmt: skip
+
+CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType(
+    {connector.name: connector for connector in (KAFKA, POSTGRES, FILES)}
+)
+"""Every type by its name."""

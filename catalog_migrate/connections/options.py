@@ -1,0 +1,412 @@
+"""The one validator of options: of a CREATE, and of what an ALTER would make of it.
+
+Everything is pure and says all problems at once. Values that may be secrets never get into a
+message.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from catalog_migrate.connections.kinds import (
+    CONNECTORS,
+    Option,
+    Section,
+    SectionName,
+    When,
+    fold_option,
+)
+from catalog_migrate.connections.values import BadValue, canonical_value
+from catalog_migrate.errors import InvalidOptions, Problem
+from catalog_migrate.language.statements import DropOptions, ResetOptions, SetOptions
+from catalog_migrate.language.vocabulary import BASE_CONNECTION
+from catalog_migrate.model.external import OptionValue, SecretRef
+
+UNKNOWN = "CM0711"
+MISSING = "CM0712"
+EXCLUSIVE = "CM0713"
+NEEDS_SECRET = "CM0714"  # noqa: S105 - the code of a problem
+NO_SECRET = "CM0715"  # noqa: S105 - the code of a problem
+BAD_VALUE = "CM0716"
+RESERVED = "CM0717"
+NOT_ALTERABLE = "CM0718"
+TWICE = "CM0719"
+
+_SHOWN = 60
+
+
+def section_of(connector: str, section: SectionName, *, where: str = "") -> Section:
+    """The table of a connector's section.
+
+    Raises InvalidOptions when there is no such connector, or it has no sources or no sinks.
+    """
+    kind = CONNECTORS.get(connector)
+    if kind is None:
+        raise InvalidOptions(
+            f"{_at(where)}{connector} is no type of connection",
+            remedy="the types: " + ", ".join(CONNECTORS),
+        )
+    found = kind.section(section)
+    if found is None:
+        why = kind.without_source if section == "source" else kind.without_sink
+        raise InvalidOptions(f"{_at(where)}{connector} has no {section}s: {why}")
+    return found
+
+
+def canonical_name(section: Section, written: str) -> str | None:
+    """The one name of an option, setting or open option; None when there is none of that name."""
+    option = section.find(written)
+    if option is not None:
+        return option.name
+    if section.is_open(written.strip()):
+        return written.strip().lower()
+    return None
+
+
+def check(
+    connector: str,
+    section: SectionName,
+    options: Mapping[str, OptionValue],
+    *,
+    settings: Mapping[str, OptionValue] | None = None,
+    where: str = "",
+    inherited: Collection[str] = (),
+    before: Mapping[str, OptionValue] | None = None,
+) -> tuple[dict[str, OptionValue], dict[str, str]]:
+    """The canonical (options, settings) of a whole definition, in the order of the tables.
+
+    ``where`` names the item in messages (``connection s.c``). ``inherited`` is what the base of a
+    connection gives: a mapping takes part in every rule as if written here (and is not returned);
+    bare names count as set to something unknown. ``before`` is the definition that an ALTER starts
+    from, so that the message about a missing option can say that the ALTER took it away.
+
+    Raises InvalidOptions with all problems.
+    """
+    table = section_of(connector, section, where=where)
+    problems: list[Problem] = []
+    given, given_settings = _canonical(table, options, settings or {}, problems)
+    base = _canonical_base(table, inherited)
+    whole = {**base, **given, **given_settings}
+    unknown = frozenset() if isinstance(inherited, Mapping) else frozenset(inherited) - set(given)
+    # A value that is wrong in itself is no reason to complain about what goes with it too.
+    broken = {option.name for option in _all(table)} & {
+        canonical_name(table, name) or "" for name in (*options, *(settings or {}))
+    } - set(given) - set(given_settings)
+    for option in _all(table):
+        problems += _rules(table, option, whole, unknown | broken, inherited, before)
+    if problems:
+        raise InvalidOptions(
+            f"{_at(where)}the options do not make a {connector} {section}", problems=problems
+        )
+    order = {name: place for place, name in enumerate(table.names)}
+    ranked = sorted(given, key=lambda name: (order.get(name, len(order)), name))
+    return {name: given[name] for name in ranked}, {
+        name: given_settings[name] for name in sorted(given_settings, key=order.__getitem__)
+    }
+
+
+def effective(
+    connector: str, options: Mapping[str, OptionValue], *, section: SectionName = "connection"
+) -> dict[str, OptionValue]:
+    """Canonical options or settings with the declared defaults of what is not set."""
+    table = section_of(connector, section)
+    defaults = {each.name: each.default for each in _all(table) if each.default is not None}
+    return {**defaults, **options}
+
+
+def partition(
+    connector: str, section: SectionName, values: Mapping[str, OptionValue]
+) -> tuple[dict[str, OptionValue], dict[str, OptionValue]]:
+    """(options, settings) of a mapping that holds both, as ``ALTER SOURCE … SET (…)`` does."""
+    table = section_of(connector, section)
+    settings = {name: value for name, value in values.items() if table.is_setting(name)}
+    return {name: value for name, value in values.items() if name not in settings}, settings
+
+
+def apply_actions(
+    options: Mapping[str, OptionValue],
+    actions: Iterable[SetOptions | DropOptions | ResetOptions],
+    *,
+    connector: str | None = None,
+    section: SectionName = "connection",
+    where: str = "",
+) -> dict[str, OptionValue]:
+    """What SET, DROP and RESET make of ``options``; nothing is validated but the names.
+
+    DROP and RESET both take the written value away: what then holds is the base's value, else the
+    declared default, else none. Neither minds an option that is not set. With ``connector`` names
+    become canonical and those that it does not know are refused. ``USING CONNECTION`` passes as
+    if it were an option. Raises InvalidOptions when one option is touched twice.
+    """
+    table = None if connector is None else section_of(connector, section, where=where)
+    result = dict(options)
+    stored = {fold_option(name): name for name in options}
+    touched: dict[str, str] = {}
+    problems: list[Problem] = []
+    for action in actions:
+        verb, names = _verb(action)
+        for written in names:
+            folded = fold_option(written)
+            if folded in touched:
+                both = " twice" if touched[folded] == verb else f" in {touched[folded]} and {verb}"
+                problems.append(
+                    Problem(TWICE, f"option {written} stands{both}", remedy="write it once")
+                )
+                continue
+            touched[folded] = verb
+            name = stored.get(folded, written)
+            if table is not None and folded != BASE_CONNECTION:
+                known = canonical_name(table, written)
+                if known is None and not (verb != "SET" and folded in stored):
+                    problems.append(_unknown(table, written))
+                    continue
+                name = known or name
+            if isinstance(action, SetOptions):
+                result.pop(stored.get(folded, name), None)
+                result[name] = action.options[written]
+            else:
+                result.pop(stored.get(folded, name), None)
+    if problems:
+        raise InvalidOptions(f"{_at(where)}the changes do not fit together", problems=problems)
+    return result
+
+
+def inherit(
+    base: Mapping[str, OptionValue], own: Mapping[str, OptionValue]
+) -> dict[str, OptionValue]:
+    """What a connection has that uses another: its own options, the base's where it has none."""
+    return {**base, **own}
+
+
+def diff(
+    before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]
+) -> tuple[str, ...]:
+    """The options that differ between two canonical (better: effective) sets, by name."""
+    names = sorted({*before, *after})
+    return tuple(name for name in names if before.get(name) != after.get(name))
+
+
+def alterable(
+    connector: str, section: SectionName, names: Iterable[str], *, where: str = ""
+) -> None:
+    """Raise InvalidOptions when one of ``names`` cannot be changed in place, with the reasons."""
+    table = section_of(connector, section, where=where)
+    problems = []
+    for name in names:
+        option = table.find(name)
+        if option is None and not table.is_open(name):
+            problems.append(_unknown(table, name))
+        elif option is not None and not option.alterable:
+            problems.append(
+                Problem(
+                    NOT_ALTERABLE,
+                    f"option {option.name} cannot be altered: {option.fixed_because}",
+                )
+            )
+    if problems:
+        raise InvalidOptions(f"{_at(where)}not every option can be altered", problems=problems)
+
+
+# -- single values ---------------------------------------------------------------------------------
+
+
+def _canonical(
+    table: Section,
+    options: Mapping[str, OptionValue],
+    settings: Mapping[str, OptionValue],
+    problems: list[Problem],
+) -> tuple[dict[str, OptionValue], dict[str, str]]:
+    """Canonical names and values of what is right in itself; the rest goes to ``problems``."""
+    found: dict[str, OptionValue] = {}
+    found_settings: dict[str, str] = {}
+    seen: set[str] = set()
+    for written, value, as_setting in (
+        *((name, value, False) for name, value in options.items()),
+        *((name, value, True) for name, value in settings.items()),
+    ):
+        name = canonical_name(table, written)
+        if name is None:
+            problems.append(_unknown(table, written))
+            continue
+        if name in seen:
+            problems.append(Problem(TWICE, f"option {name} is given twice", remedy="write it once"))
+            continue
+        seen.add(name)
+        if table.is_setting(name) != as_setting:
+            place = "after WITH" if not as_setting else "in the parentheses of the connection"
+            problems.append(
+                Problem(UNKNOWN, f"{name} does not belong here", remedy=f"write it {place}")
+            )
+            continue
+        checked = _value(table, name, value, problems)
+        if checked is None:
+            continue
+        if as_setting and isinstance(checked, str):
+            found_settings[name] = checked
+        else:
+            found[name] = checked
+    return found, found_settings
+
+
+def _value(
+    table: Section, name: str, value: OptionValue, problems: list[Problem]
+) -> OptionValue | None:
+    """The canonical value, None after a problem was noted."""
+    option = table.find(name)
+    if option is None:
+        return _open_value(table, name, value, problems)
+    if isinstance(value, SecretRef):
+        if option.secret == "never":  # noqa: S105 - a rule
+            problems.append(
+                Problem(
+                    NO_SECRET,
+                    f"option {name} takes no secret",
+                    remedy=f"write {name} '{option.example}'",
+                )
+            )
+            return None
+        return value
+    if option.secret == "must":  # noqa: S105 - a rule
+        problems.append(
+            Problem(
+                NEEDS_SECRET,
+                f"option {name} takes a secret, not a text (the text is not shown)",
+                remedy=f"CREATE SECRET {option.example} AS 'env:NAME', then write "
+                f"{name} SECRET {option.example}",
+            )
+        )
+        return None
+    try:
+        return canonical_value(option, value)
+    except BadValue as error:
+        # what may be a secret is not shown, nor what might hold one by mistake
+        hidden = option.secret != "never" or "@" in value or len(value) > _SHOWN  # noqa: S105
+        shown = "" if hidden else f", not {value!r}"
+        problems.append(
+            Problem(
+                BAD_VALUE,
+                f"option {name}: {error}{shown}",
+                remedy=f"for example {name} '{option.example}'",
+            )
+        )
+        return None
+
+
+def _open_value(
+    table: Section, name: str, value: OptionValue, problems: list[Problem]
+) -> OptionValue | None:
+    """An option of the client's own: plain text, and none that the tables have a word for."""
+    reserved = table.reserved_for(name)
+    if reserved is not None:
+        problems.append(
+            Problem(RESERVED, f"option {name} is not free", remedy=f"use {reserved.instead}")
+        )
+        return None
+    if isinstance(value, SecretRef):
+        problems.append(
+            Problem(
+                NO_SECRET, f"option {name} takes no secret", remedy="only declared options take one"
+            )
+        )
+        return None
+    if "\0" in value:
+        problems.append(Problem(BAD_VALUE, f"option {name}: a text without zero bytes is expected"))
+        return None
+    return value
+
+
+# -- rules between options -------------------------------------------------------------------------
+
+
+def _rules(
+    table: Section,
+    option: Option,
+    whole: Mapping[str, OptionValue],
+    unknown: Collection[str],
+    inherited: Collection[str],
+    before: Mapping[str, OptionValue] | None,
+) -> list[Problem]:
+    """The problems of one option with the others; options with unknown values are let pass."""
+    if option.name in whole:
+        return [
+            _exclusive(option, when, inherited)
+            for when in option.exclusive_with
+            if _holds(table, when, whole, unknown)
+        ]
+    if option.name in unknown:
+        return []
+    reason = None
+    if option.required:
+        reason = "is required"
+    else:
+        for when in option.required_when:
+            if _holds(table, when, whole, unknown):
+                reason = f"is required when {when}"
+                break
+    if reason is None:
+        return []
+    taken = before is not None and option.name in before
+    message = f"option {option.name} {reason}" + (" and would be taken away" if taken else "")
+    if option.secret == "must":  # noqa: S105 - a rule
+        example = f"{option.name} SECRET {option.example}"
+    else:
+        example = f"{option.name} '{option.example}'"
+    verb = "leave it, or SET" if taken else ("SET" if before is not None else "write")
+    return [Problem(MISSING, message, remedy=f"{verb} {example}")]
+
+
+def _holds(
+    table: Section, when: When, whole: Mapping[str, OptionValue], unknown: Collection[str]
+) -> bool:
+    """Whether a condition is known to hold, declared defaults included."""
+    if not when.values:
+        return when.option in whole
+    if when.option in unknown:
+        return False
+    other = table.find(when.option)
+    value = whole.get(when.option, other.default if other is not None else None)
+    return isinstance(value, str) and value in when.values
+
+
+def _exclusive(option: Option, when: When, inherited: Collection[str]) -> Problem:
+    origins = [name for name in (option.name, when.option) if name in inherited]
+    note = f" ({' and '.join(origins)} from the connection used)" if origins else ""
+    return Problem(
+        EXCLUSIVE,
+        f"option {option.name} does not go together with "
+        f"{when.option} {' or '.join(when.values)}".rstrip() + note,
+        remedy=f"leave out {option.name}, or change {when.option}",
+    )
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+def _canonical_base(table: Section, inherited: Collection[str]) -> dict[str, OptionValue]:
+    if not isinstance(inherited, Mapping):
+        return {}
+    return {canonical_name(table, name) or name: value for name, value in inherited.items()}
+
+
+def _all(table: Section) -> tuple[Option, ...]:
+    return (*table.options, *table.settings)
+
+
+def _unknown(table: Section, written: str) -> Problem:
+    names: Sequence[str] = table.names
+    near = difflib.get_close_matches(fold_option(written), names, n=3, cutoff=0.5)
+    remedy = "did you mean " + " or ".join(near) + "?" if near else "there are " + ", ".join(names)
+    if table.open_prefix is not None and not near:
+        remedy += f" and {table.open_prefix}*"
+    return Problem(UNKNOWN, f"there is no option {written[:_SHOWN]}", remedy=remedy)
+
+
+def _verb(action: SetOptions | DropOptions | ResetOptions) -> tuple[str, tuple[str, ...]]:
+    if isinstance(action, SetOptions):
+        return "SET", tuple(action.options)
+    return ("DROP" if isinstance(action, DropOptions) else "RESET"), action.names
+
+
+def _at(where: str) -> str:
+    return f"{where}: " if where else ""

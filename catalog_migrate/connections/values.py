@@ -1,0 +1,238 @@
+"""The forms of option values: what is written, the one way it is kept, and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from pathlib import PurePosixPath
+
+from catalog_migrate.connections.kinds import Option
+
+_DURATION = re.compile(
+    r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
+)
+_MILLISECONDS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+_UNITS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1000),
+    **dict.fromkeys(("min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
+_TRUE = frozenset({"true", "on", "yes", "1"})
+_FALSE = frozenset({"false", "off", "no", "0"})
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.%]+)\.?\Z")
+_BROKER = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\s]+)):([0-9]{1,5})\Z")
+_TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
+
+
+class BadValue(ValueError):
+    """A value of the wrong form; the message says what was expected, never the value itself."""
+
+
+def canonical_value(option: Option, text: str) -> str:
+    """The one way to write ``text`` as a value of ``option``; equal meanings become equal texts.
+
+    Raises :class:`BadValue`.
+    """
+    if "\0" in text:
+        raise BadValue("a text without zero bytes is expected")
+    bounded = _BOUNDED.get(option.value)
+    return _FORMS[option.value](text) if bounded is None else bounded(option, text)
+
+
+def milliseconds(duration: str) -> int:
+    """How long a duration is."""
+    match = _DURATION.match(duration)
+    unit = _UNITS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise BadValue("a duration is expected, as '1 second' or '500 milliseconds'")
+    return int(match[1]) * unit
+
+
+def topics_of(text: str) -> tuple[str, ...]:
+    """The topics of a TOPIC option, in the order written; a repeated one raises BadValue."""
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if not _TOPIC.match(name) or name in (".", ".."):
+            raise BadValue(
+                "topic names are 1 to 249 letters, digits, '.', '_' and '-', several separated "
+                "by commas"
+            )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise BadValue(f"topic {repeated[0]} appears twice")
+    return names
+
+
+def addresses_of(text: str) -> tuple[tuple[str, int], ...]:
+    """The (host, port) pairs of a BROKER option."""
+    pairs = []
+    for part in text.split(","):
+        match = _BROKER.match(part.strip())
+        host = (match[1] or match[2]) if match else ""
+        if match is None or not _HOST.match(host) or not 0 < int(match[3]) < 65536:
+            raise BadValue("'host:port' is expected, several separated by commas")
+        pairs.append((host, int(match[3])))
+    if len(set(pairs)) < len(pairs):
+        raise BadValue("an address appears twice")
+    return tuple(pairs)
+
+
+def table_of(text: str) -> tuple[str | None, str]:
+    """(schema or None, table) of a TABLE option, folded as PostgreSQL folds names."""
+    parts: list[str] = []
+    position = 0
+    stripped = text.strip()
+    while match := _TABLE_PART.match(stripped, position):
+        parts.append(match[1].replace('""', '"') if match[1] is not None else match[2].lower())
+        position = match.end()
+        if position == len(stripped):
+            if len(parts) <= 2:
+                return (parts[0] if len(parts) == 2 else None), parts[-1]
+            break
+        if stripped[position] != ".":
+            break
+        position += 1
+    raise BadValue("a table is expected, as 'orders', 'public.orders' or 'public.\"Orders\"'")
+
+
+def start_of(text: str) -> datetime | None:
+    """The moment of a START option, None for ``earliest`` and ``latest``."""
+    if text in ("earliest", "latest"):
+        return None
+    try:
+        # Python 3.10 does not know the Z of ISO 8601.
+        moment = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", text.strip()))
+    except ValueError as error:
+        raise BadValue(
+            "'earliest', 'latest' or a time as '2026-01-31T12:00:00Z' is expected"
+        ) from error
+    if moment.tzinfo is None:
+        raise BadValue("a time needs its offset: add 'Z' or '+02:00'")
+    return moment.astimezone(timezone.utc)
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise BadValue("a text that is not empty is expected")
+    return text
+
+
+def _integer(option: Option, text: str) -> str:
+    stripped = text.strip()
+    if not re.fullmatch(r"[0-9]{1,18}", stripped):
+        raise BadValue("a whole number is expected")
+    number = int(stripped)
+    if number < option.minimum or (option.maximum is not None and number > option.maximum):
+        upper = "" if option.maximum is None else f" and at most {option.maximum}"
+        raise BadValue(f"a whole number of at least {option.minimum}{upper} is expected")
+    return str(number)
+
+
+def _boolean(text: str) -> str:
+    folded = text.strip().lower()
+    if folded in _TRUE:
+        return "true"
+    if folded in _FALSE:
+        return "false"
+    raise BadValue("true or false is expected")
+
+
+def _duration(text: str) -> str:
+    total = milliseconds(text)
+    for name, size in _MILLISECONDS.items():
+        if total and total % size == 0:
+            count = total // size
+            return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    return f"{total} millisecond" if total == 1 else f"{total} milliseconds"
+
+
+def _choice(option: Option, text: str) -> str:
+    folded = text.strip().lower().replace("_", "-")
+    for choice in option.choices:
+        if choice.lower().replace("_", "-") == folded:
+            return choice
+    raise BadValue("one of " + ", ".join(option.choices) + " is expected")
+
+
+def _path(option: Option, text: str) -> str:
+    path = PurePosixPath(text)
+    if not text.strip() or ".." in path.parts:
+        raise BadValue("a path without '..' is expected")
+    if option.required and not path.is_absolute():
+        raise BadValue("a path from the root is expected, as '/data/landing'")
+    if not option.required and path.is_absolute():
+        raise BadValue("a path below the connection's is expected, as 'orders'")
+    return str(path)
+
+
+def _pem(text: str) -> str:
+    if not text.lstrip().startswith("-----BEGIN "):
+        raise BadValue("PEM is expected: the text itself, from -----BEGIN on, not a file's name")
+    return text.strip() + "\n"
+
+
+def _addresses(text: str) -> str:
+    return ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        for host, port in addresses_of(text)
+    )
+
+
+def _host(text: str) -> str:
+    stripped = text.strip()
+    if not _HOST.match(stripped):
+        raise BadValue("the name or the address of one host is expected, without port")
+    return stripped
+
+
+def _topics(text: str) -> str:
+    return ",".join(topics_of(text))
+
+
+def _topic(text: str) -> str:
+    names = topics_of(text)
+    if len(names) > 1:
+        raise BadValue("one topic is expected")
+    return names[0]
+
+
+def _table(text: str) -> str:
+    schema, name = table_of(text)
+    parts = (name,) if schema is None else (schema, name)
+    return ".".join(
+        part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else '"' + part.replace('"', '""') + '"'
+        for part in parts
+    )
+
+
+def _position(text: str) -> str:
+    folded = text.strip().lower()
+    if folded in ("earliest", "latest"):
+        return folded
+    moment = start_of(text)
+    if moment is None or moment.timestamp() < 0:
+        raise BadValue("a time after 1970 is expected")
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_FORMS: Mapping[str, Callable[[str], str]] = {
+    "text": _text,
+    "boolean": _boolean,
+    "duration": _duration,
+    "pem": _pem,
+    "addresses": _addresses,
+    "host": _host,
+    "topics": _topics,
+    "topic": _topic,
+    "table": _table,
+    "position": _position,
+}
+_BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
+    "integer": _integer,
+    "choice": _choice,
+    "path": _path,
+}
