@@ -23,6 +23,7 @@ _SHOWN = 20
 """How many problems an error lists; the rest is counted."""
 
 _ID_COLLECTIONS = ("mapping", "item", "allocator")
+_COLLECTIONS = ("config", "lease", "release", "shard", *_ID_COLLECTIONS)
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -46,26 +47,24 @@ def check(state: State, before: State | None = None) -> None:
 
 
 def _problems(state: State, before: State | None) -> Iterator[str]:
-    def same(*collections: str) -> bool:
-        return before is not None and all(
-            state.raw.get(name, _NOTHING) is before.raw.get(name, _NOTHING)
-            for name in collections
-        )
-
-    if not same("config"):
+    changed = set(_COLLECTIONS)
+    if before is not None:
+        new, old = state.raw, before.raw
+        changed = {name for name in _COLLECTIONS if new.get(name) is not old.get(name)}
+    if "config" in changed:
         yield from _config(state, before)
-    if not same("lease") and before is not None:
+    if "lease" in changed and before is not None:
         yield from _leases(state, before)
-    if not same("release"):
+    if "release" in changed:
         yield from _releases(state)
-    if not same(*_ID_COLLECTIONS):
+    if not changed.isdisjoint(_ID_COLLECTIONS):
         yield from _allocators(state, before)
         yield from _pairs(state)
         yield from _edges(state.items)
         if before is not None:
             yield from _history(state, before)
-    if not same("item", "shard"):
-        if before is None or not same("item"):
+    if "item" in changed or "shard" in changed:
+        if before is None or "item" in changed:
             yield from _shards_of_items(state)
         else:
             yield from _items_of_changed_shards(state, before)
@@ -110,47 +109,43 @@ def _allocators(state: State, before: State | None) -> Iterator[str]:
                 yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
     owners: dict[str, str] = {}
     for item_id, item in state.items.items():
-        yield from _below(item_id, "i", nexts)
-        yield from _below(item.global_id, "u" if item.global_id[:1] == "u" else "s", nexts)
-        other = owners.setdefault(item.global_id, item_id)
+        global_id = item.global_id
+        letter = "u" if global_id[:1] == "u" else "s"
+        for identifier, prefix in ((item_id, "i"), (global_id, letter)):
+            number = identifier[1:]
+            if identifier[:1] != prefix or not number.isdecimal():
+                yield f"{identifier!r} is not an id of the form {prefix}<n>"
+            elif number_of(identifier) >= nexts.get(prefix, 1):
+                yield f"{identifier} was never handed out (next is {prefix}{nexts.get(prefix, 1)})"
+        other = owners.setdefault(global_id, item_id)
         if other != item_id:
-            yield f"{item.global_id} belongs to both {other} and {item_id}"
-
-
-def _below(identifier: str, prefix: str, nexts: Mapping[str, int]) -> Iterator[str]:
-    number = identifier[1:]
-    if identifier[:1] != prefix or not number.isdecimal():
-        yield f"{identifier!r} is not an id of the form {prefix}<n>"
-    elif number_of(identifier) >= nexts.get(prefix, 1):
-        yield f"{identifier} was never handed out (next is {prefix}{nexts.get(prefix, 1)})"
+            yield f"{global_id} belongs to both {other} and {item_id}"
 
 
 def _pairs(state: State) -> Iterator[str]:
     """Each mapping has its item and each item its one mapping, and they agree."""
     mapped: dict[str, str] = {}
+    items = state.items
     for key, mapping in state.mappings.items():
-        if identity_text(mapping.identity) != key:
+        identity = mapping.identity
+        if identity_text(identity) != key:
             yield f"the mapping {key} is of {mapping.key}"
         other = mapped.setdefault(mapping.item_id, key)
         if other != key:
             yield f"{mapping.item_id} has two names: {other} and {key}"
-        item = state.items.get(mapping.item_id)
+        item = items.get(mapping.item_id)
         if item is None:
             yield f"the mapping {key} names {mapping.item_id}, which does not exist"
-        else:
-            yield from _disagreement(key, mapping, item)
-    for item_id, item in state.items.items():
+            continue
+        if mapping.global_id != item.global_id:
+            yield f"{key} is {mapping.global_id} by its mapping, {item.global_id} by its item"
+        if identity != item.definition.identity:
+            yield f"the mapping {key} has the item of {item.definition.key}"
+        if mapping.owner != item.owner:
+            yield f"{key} is owned by {mapping.owner} by its mapping, {item.owner} by its item"
+    for item_id, item in items.items():
         if item_id not in mapped:
             yield f"{item_id} ({item.definition.key}) has no mapping"
-
-
-def _disagreement(key: str, mapping: MappingRecord, item: ItemRecord) -> Iterator[str]:
-    if mapping.global_id != item.global_id:
-        yield f"{key} is {mapping.global_id} by its mapping, {item.global_id} by its item"
-    if mapping.identity != item.definition.identity:
-        yield f"the mapping {key} has the item of {item.definition.key}"
-    if mapping.owner != item.owner:
-        yield f"{key} is owned by {mapping.owner} by its mapping, {item.owner} by its item"
 
 
 def _edges(items: Mapping[str, ItemRecord]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlparse
 from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
 from catalog_migrate.catalog.renewals import Renewals
-from catalog_migrate.catalog.state import sum_rows
+from catalog_migrate.catalog.state import State, sum_rows
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -113,16 +113,16 @@ class DeltaLog:
             return self._snapshot
 
     def append(
-        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
+        metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
         """Commit exactly version ``follows + 1``."""
         with self._lock:
             version = self._commit(
                 rows, follows=follows, commit_id=commit_id, metadata=metadata, mode="append"
             )
-            kept = self._snapshot
-            if kept is not None and kept.version == follows and version == follows + 1:
-                self._snapshot = _advanced(kept, rows)
+            if state is not None and version == follows + 1:
+                self._snapshot = LogSnapshot(version, None, state.at(version))
             return version
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
@@ -156,7 +156,7 @@ class DeltaLog:
                 metadata={"kind": "compact"}, mode="overwrite",
             )
             if version == follows + 1:
-                self._snapshot = LogSnapshot(version, snapshot.rows)
+                self._snapshot = snapshot.at(version)
             try:
                 self._load(version).create_checkpoint()
             except (DeltaError, OSError):
@@ -330,14 +330,6 @@ def _local_path(uri: str) -> Path:
             f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
         )
     return Path(unquote(parsed.path))
-
-
-def _advanced(snapshot: LogSnapshot, rows: Sequence[LogRow]) -> LogSnapshot:
-    """The snapshot after one more commit, without a query."""
-    replaced = {(row.kind, row.key) for row in rows}
-    after = [row for row in snapshot.rows if (row[0], row[1]) not in replaced]
-    after.extend((row.kind, row.key, row.value) for row in rows if row.diff > 0)
-    return LogSnapshot(snapshot.version + 1, after)
 
 
 def _arrow(rows: Sequence[LogRow]) -> Any:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
 
 
 class LogRow(NamedTuple):
@@ -15,11 +18,43 @@ class LogRow(NamedTuple):
     diff: int
 
 
-class LogSnapshot(NamedTuple):
-    """The log read at one version: the rows whose ``diff`` sums to one, in no order."""
+class LogSnapshot:
+    """The log read at one version: the rows whose ``diff`` sums to one, in no order.
 
-    version: int
-    rows: Sequence[tuple[str, str, str]]
+    ``state`` is what ``State.from_snapshot`` made of the rows, kept here so that reading an
+    unchanged log again decodes nothing. After a commit of our own it is known from the start, and
+    the rows follow from it.
+    """
+
+    __slots__ = ("_rows", "state", "version")
+
+    def __init__(
+        self, version: int, rows: Sequence[tuple[str, str, str]] | None, state: State | None = None
+    ) -> None:
+        self.version = version
+        self.state = state
+        self._rows = rows
+
+    @property
+    def rows(self) -> Sequence[tuple[str, str, str]]:
+        """(kind, key, value) of every row that is left."""
+        if self._rows is None:
+            raw = {} if self.state is None else self.state.raw
+            self._rows = [
+                (kind, key, value) for kind, held in raw.items() for key, value in held.items()
+            ]
+        return self._rows
+
+    def keep(self, state: State) -> None:
+        """Remember the state of these rows; it holds their texts, so the rows need not be."""
+        self.state = state
+        self._rows = None
+
+    def at(self, version: int) -> LogSnapshot:
+        """The same rows as of a later version that changed nothing."""
+        if self.state is None:
+            return LogSnapshot(version, self._rows)
+        return LogSnapshot(version, None, self.state.at(version))
 
 
 class CatalogLog(Protocol):
@@ -51,9 +86,13 @@ class CatalogLog(Protocol):
         ...
 
     def append(
-        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
+        metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
         """Commit exactly version ``follows + 1`` and return it.
+
+        ``state`` is what the rows make of version ``follows``, where the caller knows it: kept for
+        the next :meth:`read`, so that it decodes nothing.
 
         Raises CommitConflict when that version exists already with another commit id. After any
         other error the log is searched for ``commit_id`` before anything is concluded: found means

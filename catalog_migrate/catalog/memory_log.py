@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
-from catalog_migrate.catalog.state import sum_rows
+from catalog_migrate.catalog.state import State, sum_rows
 from catalog_migrate.errors import CatalogNotFound, CommitConflict
 
 
@@ -55,16 +55,25 @@ class MemoryLog:
         """The newest state."""
         self._announce("read")
         with self._store.lock:
-            version = self._newest()
-            snapshot = LogSnapshot(version, self._store.state(version))
+            self._newest()
+            snapshot = self._store.snapshot()
         self._announce("read.done")
         return snapshot
 
+    def replay(self) -> LogSnapshot:
+        """The newest state summed from the very first row, with nothing remembered of it.
+
+        What a check reads by, so that it does not rest on what :meth:`read` carries forward.
+        """
+        with self._store.lock:
+            return LogSnapshot(self._newest(), sum_rows(self._store.rows))
+
     def append(
-        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str]
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
+        metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
         """Commit version ``follows + 1``."""
-        return self._write("append", rows, follows, commit_id, metadata)
+        return self._write("append", rows, follows, commit_id, metadata, state)
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
         """The version above ``after`` that carries this commit id."""
@@ -117,6 +126,7 @@ class MemoryLog:
         follows: int,
         commit_id: str,
         metadata: Mapping[str, str],
+        state: State | None = None,
     ) -> int:
         self._announce(method)
         with self._store.lock:
@@ -125,7 +135,7 @@ class MemoryLog:
                     f"version {follows + 1} of {self._uri} exists already",
                     remedy="read again and decide again", version=follows + 1,
                 )
-            self._store.add(rows, commit_id, metadata)
+            self._store.add(rows, commit_id, metadata, state)
         try:
             self._announce(f"{method}.done")
         except OSError:
@@ -143,18 +153,24 @@ class _Store:
         self.commits: list[tuple[str, dict[str, str]]] = []
         self.beats: dict[str, str] = {}
         self.compacted = 0
-        self._rows: list[LogRow] = []
-        self._state: tuple[int, list[tuple[str, str, str]]] = (-1, [])
+        self.rows: list[LogRow] = []
+        self._snapshot: LogSnapshot | None = None
 
-    def add(self, rows: Sequence[LogRow], commit_id: str, metadata: Mapping[str, str]) -> None:
-        """Append one commit."""
+    def add(
+        self,
+        rows: Sequence[LogRow],
+        commit_id: str,
+        metadata: Mapping[str, str],
+        state: State | None,
+    ) -> None:
+        """Append one commit; ``state`` is what came of it, where its writer knows."""
+        version = len(self.commits)
         self.commits.append((commit_id, dict(metadata)))
-        self._rows.extend(LogRow(*row) for row in rows)
+        self.rows.extend(LogRow(*row) for row in rows)
+        self._snapshot = None if state is None else LogSnapshot(version, None, state.at(version))
 
-    def state(self, version: int) -> list[tuple[str, str, str]]:
-        """The sum of all rows, kept until the next commit; older rows are folded into it."""
-        if self._state[0] != version:
-            summed = sum_rows(self._rows)
-            self._rows = [LogRow(*row, 1) for row in summed]
-            self._state = (version, summed)
-        return self._state[1]
+    def snapshot(self) -> LogSnapshot:
+        """The sum of all rows; kept, and replaced by every commit."""
+        if self._snapshot is None:
+            self._snapshot = LogSnapshot(len(self.commits) - 1, sum_rows(self.rows))
+        return self._snapshot

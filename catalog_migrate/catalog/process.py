@@ -29,8 +29,12 @@ class ProcessIdentity:
 
 
 def this_process() -> ProcessIdentity:
-    """The identity of the running process (read afresh, because of ``fork``)."""
-    pid = os.getpid()
+    """The identity of the running process, another one after a ``fork``."""
+    return _identity(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _identity(pid: int) -> ProcessIdentity:
     life = _life(pid)
     return ProcessIdentity(socket.gethostname(), _boot_id(), pid, life[1] if life else "")
 
@@ -44,6 +48,9 @@ def proven_dead(record: LeaseRecord) -> bool:
     if not (record.host and record.boot_id and record.pid and record.started):
         return False
     if record.host != socket.gethostname() or record.boot_id != _boot_id():
+        return False
+    own = this_process()
+    if (record.pid, record.started) == (own.pid, own.started):
         return False
     life = _life(record.pid)
     if life is None:

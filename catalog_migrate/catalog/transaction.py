@@ -117,7 +117,7 @@ def commit(
         try:
             version = log.append(
                 rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,
-                metadata=metadata,
+                metadata=metadata, state=after,
             )
         except CommitConflict:
             if attempt + 1 < attempts:

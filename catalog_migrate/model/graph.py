@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from catalog_migrate.errors import DependencyCycle, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
@@ -181,18 +181,32 @@ class DependencyGraph:
 
     @cached_property
     def _topological(self) -> tuple[Identity, ...]:
-        import networkx  # here: its 100 ms are not for a plan without changes
-
-        graph = networkx.DiGraph()
-        graph.add_nodes_from(self._rank)
-        graph.add_edges_from((used, node) for node, uses in self._uses.items() for used in uses)
-        try:
-            order = networkx.lexicographical_topological_sort(graph, key=self._rank.__getitem__)
-            return tuple(order)
-        except networkx.NetworkXUnfeasible as error:
+        order = _sorted_graph(tuple(self._uses.items()))
+        if order is None:
             path = tuple(str(self._keys[node]) for node in self.cycle())
             raise DependencyCycle(
                 f"objects use each other in a circle: {' -> '.join(path)}",
                 path=path,
                 remedy="take one of these references out",
-            ) from error
+            )
+        return order
+
+
+@lru_cache(maxsize=8)
+def _sorted_graph(
+    ranked: tuple[tuple[Identity, tuple[Identity, ...]], ...],
+) -> tuple[Identity, ...] | None:
+    """The lexicographic topological order of (node, what it uses) in rank order, None for a cycle.
+
+    Remembered, because the NEW graph of one plan is the OLD graph of the next.
+    """
+    import networkx  # here: its 100 ms are not for a plan without changes
+
+    graph = networkx.DiGraph()
+    graph.add_nodes_from(node for node, _ in ranked)
+    graph.add_edges_from((used, node) for node, uses in ranked for used in uses)
+    rank = {node: number for number, (node, _) in enumerate(ranked)}
+    try:
+        return tuple(networkx.lexicographical_topological_sort(graph, key=rank.__getitem__))
+    except networkx.NetworkXUnfeasible:
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from catalog_migrate.errors import InvalidName
@@ -17,6 +18,7 @@ Identity = tuple[str, str, str]
 """What two names are compared by: (namespace, folded schema, folded name)."""
 
 
+@lru_cache(maxsize=16384)
 def quote_part(part: str) -> str:
     """One part of a name for lists and SQL: in backticks unless it is a plain identifier."""
     return part if _PLAIN.match(part) else "`" + part.replace("`", "``") + "`"

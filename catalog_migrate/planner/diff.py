@@ -5,16 +5,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.plan import Action, ColumnChange, OptionChange
-from catalog_migrate.release.facts import Facts, facts_of
-
-if TYPE_CHECKING:
-    from catalog_migrate.release.release import Release
+from catalog_migrate.release.facts import Facts
+from catalog_migrate.release.release import Release, facts_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +89,7 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
         old = old_objects.get(identity)
         if old is None or old.definition.kind != definition.kind:
             return False
-        facts = facts_of(
-            definition, known_text=old.text_hash, known_definition=old.definition_hash
-        )
+        facts = facts_in(release, definition, old.text_hash, old.definition_hash)
         if (
             facts.fingerprint != old.fingerprint
             or facts.definition_hash != old.definition_hash
@@ -119,6 +114,7 @@ def compare(baseline: Baseline, release: Release) -> Difference:
     objects = {
         definition.identity: _compare_one(
             baseline,
+            release,
             definition,
             predecessors.get(definition.identity),
             tuple(release.uses.get(definition.identity, ())),
@@ -166,14 +162,16 @@ def _predecessors(
 
 def _compare_one(
     baseline: Baseline,
+    release: Release,
     definition: ObjectDefinition,
     old_identity: Identity | None,
     uses: tuple[Identity, ...],
 ) -> Compared:
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
-        return Compared(definition, facts_of(definition), uses, None, None, "create", _NO_DELTA)
-    facts = facts_of(definition, known_text=old.text_hash, known_definition=old.definition_hash)
+        facts = facts_in(release, definition)
+        return Compared(definition, facts, uses, None, None, "create", _NO_DELTA)
+    facts = facts_in(release, definition, old.text_hash, old.definition_hash)
     if old.definition.kind != definition.kind:
         heir = old.item_id if definition.was == old.definition.kind else None
         return Compared(

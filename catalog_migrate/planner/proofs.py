@@ -60,12 +60,14 @@ def _extended(
     *,
     bound: bool,
 ) -> Migration:
-    plan: Plan = migration.plan
-    plan = msgspec.structs.replace(
-        plan,
-        validations=(*plan.validations, *validations),
-        blocked=(*plan.blocked, *blocked),
+    before = migration.plan
+    plan: Plan = msgspec.structs.replace(
+        before,
+        validations=(*before.validations, *validations),
+        blocked=(*before.blocked, *blocked),
         bound=bound,
-        applyable=plan.applyable and not blocked,
+        applyable=before.applyable and not blocked,
     )
-    return replace(migration, plan=msgspec.structs.replace(plan, plan_hash=plan_hash(plan)))
+    if blocked:  # proofs alone are not part of the hash
+        plan = msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+    return replace(migration, plan=plan)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.release.facts import Facts, facts_of
 
 
 class Place(NamedTuple):
@@ -34,8 +35,28 @@ class Release:
     uses: Mapping[Identity, tuple[Identity, ...]]
     places: Mapping[Identity, Place]
     by_identity: Mapping[Identity, ObjectDefinition] = field(init=False, repr=False, compare=False)
+    facts: dict[Identity, Facts] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """Hashes that were computed, so that planning again computes none (:func:`facts_in`)."""
 
     def __post_init__(self) -> None:
         object.__setattr__(
             self, "by_identity", {definition.identity: definition for definition in self.objects}
         )
+
+
+def facts_in(
+    release: Release, definition: ObjectDefinition, known_text: str = "", known_definition: str = ""
+) -> Facts:
+    """:func:`~catalog_migrate.release.facts.facts_of` an object of the release, computed once.
+
+    What was taken over from ``known_definition`` is not kept: it holds for that baseline only.
+    """
+    identity = definition.identity
+    facts = release.facts.get(identity)
+    if facts is None:
+        facts = facts_of(definition, known_text=known_text, known_definition=known_definition)
+        if not known_definition or definition.definition_hash is not None:
+            release.facts[identity] = facts
+    return facts

@@ -7,8 +7,7 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +37,23 @@ def _silent(_: str) -> None:
     """The default ``on_call``: nobody listens."""
 
 
+class _Call:
+    """Announces one call before its effect, and after it unless it failed."""
+
+    __slots__ = ("_engine", "_method")
+
+    def __init__(self, engine: SimulatedEngine, method: str) -> None:
+        self._engine = engine
+        self._method = method
+
+    def __enter__(self) -> None:
+        self._engine.on_call(self._method)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._engine.on_call(self._method + ".done")
+
+
 class SimulatedEngine:
     """One simulated process' view of the world.
 
@@ -62,11 +78,8 @@ class SimulatedEngine:
         """Whether names live in the world and outlive this instance."""
         return self._persistent
 
-    @contextmanager
-    def _call(self, method: str) -> Iterator[None]:
-        self.on_call(method)
-        yield
-        self.on_call(f"{method}.done")
+    def _call(self, method: str) -> _Call:
+        return _Call(self, method)
 
     def _wrote_name(self) -> None:
         if self._persistent:

@@ -220,6 +220,11 @@ class _Schedule:
         state = self.place.state()
         if state is None:
             return
+        replayed = {(kind, key): value for kind, key, value in self.place.log.replay().rows}
+        kept = {
+            (kind, key): value for kind, held in state.raw.items() for key, value in held.items()
+        }
+        require("I6", kept == replayed, "the log does not sum up to the state that was committed")
         held = state.release_in_force()
         if held is not None:
             self.ledger.put_in_force(held.name)

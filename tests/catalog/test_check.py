@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
@@ -240,11 +241,13 @@ def test_long_chain(memory: MemoryLog, build: Any) -> None:
 
 def test_cheap(log: MemoryLog) -> None:
     """A commit that touches a lease decodes neither items nor mappings nor shards."""
+    reopened = MemoryLog()
+    reopened.create([LogRow(*row, 1) for row in log.replay().rows], commit_id="x")
 
     def decide(_: State) -> Changes:
         changes = Changes()
         changes.put("lease", "migration", LeaseRecord(epoch=5))
         return changes
 
-    state = commit(log, decide, kind="test")
+    state = commit(reopened, decide, kind="test")
     assert {"item", "mapping", "shard"}.isdisjoint(state._decoded)
