@@ -447,3 +447,16 @@ class SyntaxProblem(CatalogMigrateError, ValueError):
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
         return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
+
+
+class LedgerMismatch(CatalogMigrateError, RuntimeError):
+    """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
+
+    code = "CM0740"
+
+
+class QueryFenced(CatalogMigrateError, RuntimeError):
+    """Another runtime took a query over and keeps this one from writing."""
+
+    code = "CM0741"
+    exit_code = 5

@@ -1,0 +1,260 @@
+"""The parts that statements share: names, parenthesised options and settings, column lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from catalog_migrate.language.cursor import Cursor
+from catalog_migrate.language.tokens import Token
+from catalog_migrate.language.vocabulary import BASE_CONNECTION, RESERVED, option_name
+from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.model.names import quote_part
+from catalog_migrate.model.objects import Column
+
+_CLOSERS = {"(": ")", "<": ">"}
+_QUOTE_IT = "put a value of several words or with signs in quotes"
+Element = TypeVar("Element")
+
+
+# -- names ---------------------------------------------------------------------------------------
+
+
+def item_name(cursor: Cursor, what: str) -> str:
+    """``schema.name`` or ``name`` in canonical form; ``what`` says what it names."""
+    token = cursor.token
+    if token.kind == "word" and token.value in RESERVED:
+        raise cursor.unexpected(
+            f"the name of {what}", remedy=f"a name that is a keyword stands in backticks: "
+            f"`{token.text}`"
+        )
+    parts = [cursor.need_part(f"the name of {what}")]
+    if cursor.sees_mark("."):
+        cursor.advance()
+        parts.append(cursor.need_part(f"the name of {what}"))
+    if cursor.sees_mark("."):
+        raise cursor.problem("a name has two parts", remedy="write schema.name, without a catalog")
+    return ".".join(map(quote_part, parts))
+
+
+def if_not_exists(cursor: Cursor) -> bool:
+    """``[IF NOT EXISTS]``."""
+    return cursor.accept("IF", "NOT", "EXISTS")
+
+
+def if_exists(cursor: Cursor) -> bool:
+    """``[IF EXISTS]``."""
+    return cursor.accept("IF", "EXISTS")
+
+
+def column_names(cursor: Cursor) -> tuple[str, ...]:
+    """``(a, b)``: names of columns as written, at least one."""
+    return tuple(parenthesised(cursor, lambda: cursor.need_part("the name of a column")))
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
+    """``(OPT [=] value, OPT SECRET s, …)`` by canonical name.
+
+    With ``base``, ``USING CONNECTION c`` may stand among them; it comes back under the key
+    ``USING CONNECTION``. Fails at the second of two equal names.
+    """
+    found: dict[str, OptionValue] = {}
+
+    def one() -> None:
+        start = cursor.token
+        value: OptionValue
+        if base and cursor.sees("USING", "CONNECTION") and cursor.peek(2).is_part:
+            cursor.need("USING", "CONNECTION")
+            name, value = BASE_CONNECTION, item_name(cursor, "a connection")
+        else:
+            name, value = _option(cursor)
+        _refuse_repetition(cursor, name, found, start)
+        found[name] = value
+
+    parenthesised(cursor, one)
+    return found
+
+
+def option_names(cursor: Cursor) -> tuple[str, ...]:
+    """``(OPT, OPT, …)`` as canonical names; fails at the second of two equal ones."""
+    found: list[str] = []
+
+    def one() -> None:
+        start = cursor.token
+        parts = [_dotted(cursor)]
+        while not cursor.sees_mark(",", ")"):
+            if not cursor.token.is_part:
+                cursor.accept_mark(",")
+                cursor.accept_mark(")")
+                raise cursor.unexpected(remedy="DROP and RESET take names only, no values")
+            parts.append(_dotted(cursor))
+        name = option_name(" ".join(parts))
+        _refuse_repetition(cursor, name, found, start)
+        found.append(name)
+
+    parenthesised(cursor, one)
+    return tuple(found)
+
+
+def settings(cursor: Cursor) -> dict[str, str]:
+    """``(name = value, …)`` of WITH by canonical name; secrets have no place there."""
+    found: dict[str, str] = {}
+
+    def one() -> None:
+        start = cursor.token
+        name, value = _option(cursor)
+        if isinstance(value, SecretRef):
+            raise cursor.problem(f"{name} takes no secret", token=start)
+        _refuse_repetition(cursor, name, found, start)
+        found[name] = value
+
+    parenthesised(cursor, one)
+    return found
+
+
+def validation(cursor: Cursor) -> bool:
+    """``(VALIDATE [=] true | false)``: the one setting that WITH of a connection may hold."""
+    cursor.need_mark("(")
+    cursor.need("VALIDATE")
+    cursor.accept_mark("=")
+    token = cursor.token
+    if token.kind not in ("word", "string") or token.value.lower() not in ("true", "false"):
+        raise cursor.unexpected("TRUE", "FALSE")
+    cursor.advance()
+    cursor.need_mark(")")
+    return token.value.lower() == "true"
+
+
+def _option(cursor: Cursor) -> tuple[str, OptionValue]:
+    """A canonical name of one or more words, and its value: text, number, word or SECRET name.
+
+    Without ``=`` the last bare word before the next comma is the value.
+    """
+    parts = [_dotted(cursor)]
+    while True:
+        if cursor.accept_mark("="):
+            return option_name(" ".join(parts)), _value(cursor)
+        if cursor.token.kind in ("string", "number") or cursor.sees_mark("-"):
+            return option_name(" ".join(parts)), _value(cursor)
+        if _refers_to_secret(cursor) or (cursor.token.kind == "word" and _closes(cursor.peek(1))):
+            return option_name(" ".join(parts)), _value(cursor)
+        if not cursor.token.is_part:
+            raise cursor.unexpected("a value", "SECRET")
+        parts.append(_dotted(cursor))
+
+
+def _value(cursor: Cursor) -> OptionValue:
+    if cursor.token.kind == "string":
+        return cursor.need_string("a value")
+    if cursor.sees("SECRET"):
+        cursor.advance()
+        return SecretRef(item_name(cursor, "a secret"))
+    sign = cursor.advance().text if cursor.sees_mark("-") else ""
+    if cursor.token.kind == "number" or (cursor.token.kind == "word" and not sign):
+        value = sign + cursor.advance().text
+        if not _closes(cursor.token):
+            cursor.accept_mark(",")
+            cursor.accept_mark(")")
+            raise cursor.unexpected(remedy=_QUOTE_IT)
+        return value
+    raise cursor.unexpected("a number" if sign else "a value", remedy=_QUOTE_IT)
+
+
+def _refers_to_secret(cursor: Cursor) -> bool:
+    """Whether SECRET begins a reference here and is not a word of the option's own name."""
+    if not cursor.sees("SECRET"):
+        return False
+    if not cursor.peek(1).is_part:
+        return _closes(cursor.peek(1))
+    after = cursor.peek(2)
+    return _closes(after) or (after.kind == "mark" and after.text == ".")
+
+
+def _closes(token: Token) -> bool:
+    return token.kind == "end" or (token.kind == "mark" and token.text in (",", ")"))
+
+
+def _dotted(cursor: Cursor) -> str:
+    """One word of an option's name: ``BROKER``, or with dots ``kafka.linger.ms``."""
+    token = cursor.token
+    parts = [cursor.need_part("the name of an option")]
+    while cursor.sees_mark("."):
+        cursor.advance()
+        parts.append(cursor.need_part("the name of an option"))
+    word = ".".join(parts)
+    if not option_name(word):
+        raise cursor.problem("this is no name", token=token)
+    return word
+
+
+def _refuse_repetition(
+    cursor: Cursor, name: str, found: dict[str, OptionValue] | dict[str, str] | list[str],
+    token: Token,
+) -> None:
+    if name in found:
+        raise cursor.problem(f"{name} is given twice", token=token, remedy="leave one of them out")
+
+
+def parenthesised(cursor: Cursor, element: Callable[[], Element]) -> list[Element]:
+    """``(element, …)`` with at least one; ``element`` reads one and may keep it itself."""
+    cursor.need_mark("(")
+    elements = [element()]
+    while not cursor.accept_mark(")"):
+        if not cursor.accept_mark(","):
+            raise cursor.unexpected()
+        elements.append(element())
+    return elements
+
+
+# -- columns -------------------------------------------------------------------------------------
+
+
+def columns(cursor: Cursor) -> tuple[Column, ...]:
+    """``[(name TYPE [NOT NULL] [COMMENT 'text'], …)]``; types stay as written."""
+    if not cursor.sees_mark("("):
+        cursor.note("`(`")
+        return ()
+    return tuple(parenthesised(cursor, lambda: _column(cursor)))
+
+
+def _column(cursor: Cursor) -> Column:
+    name = cursor.need_part("the name of a column")
+    written = _type(cursor)
+    nullable, comment = True, None
+    if cursor.accept("NOT", "NULL"):
+        nullable = False
+    if cursor.accept("COMMENT"):
+        comment = cursor.need_string("a comment")
+    return Column(name=name, type=written, nullable=nullable, comment=comment)
+
+
+def _type(cursor: Cursor) -> str:
+    """The source text of a type: up to a comma, NOT NULL, COMMENT or the list's end."""
+    first = last = cursor.token
+    if not first.is_part or cursor.sees("NOT") or cursor.sees("COMMENT"):
+        raise cursor.unexpected("the type of the column")
+    open_marks: list[str] = []
+    while True:
+        token = cursor.token
+        if not open_marks:
+            if cursor.sees_mark(",", ")") or cursor.sees("NOT") or cursor.sees("COMMENT"):
+                break
+            fits = token.is_part or cursor.sees_mark(".", "(", "<")
+        else:
+            fits = token.kind in ("word", "quoted", "string", "number") or cursor.sees_mark(
+                ".", "(", "<", ",", ":", _CLOSERS[open_marks[-1]]
+            )
+        if not fits:
+            if open_marks:
+                cursor.note(f"`{_CLOSERS[open_marks[-1]]}`")
+                raise cursor.unexpected()
+            raise cursor.unexpected("NOT NULL", "COMMENT", "`,`", "`)`")
+        if cursor.sees_mark("(", "<"):
+            open_marks.append(token.text)
+        elif cursor.sees_mark(")", ">"):
+            open_marks.pop()
+        last = cursor.advance()
+    return cursor.source.text[first.start : last.end]

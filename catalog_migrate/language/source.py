@@ -1,0 +1,93 @@
+"""One text with its lines: turns an offset into an error with place, source line and caret."""
+
+from __future__ import annotations
+
+import difflib
+import unicodedata
+from collections.abc import Sequence
+
+from catalog_migrate.errors import SyntaxProblem
+from catalog_migrate.language.tokens import Token
+from catalog_migrate.sql.tokens import LineIndex
+
+_SHOWN_WIDTH = 100
+_LIKENESS = 0.6
+
+
+class Source:
+    """The text that is parsed; ``tokens`` are all of its tokens, needed to mask its strings."""
+
+    __slots__ = ("_lines", "_strings", "text")
+
+    def __init__(self, text: str, tokens: Sequence[Token] = ()) -> None:
+        self.text = text
+        self._lines = LineIndex(text)
+        self._strings = [(t.start, t.end) for t in tokens if t.kind == "string"]
+
+    def problem(
+        self,
+        offset: int,
+        message: str,
+        *,
+        expected: Sequence[str] = (),
+        found: str = "",
+        nearest: str | None = None,
+        remedy: str | None = None,
+        broken_from: int | None = None,
+    ) -> SyntaxProblem:
+        """The error at ``offset``; text from ``broken_from`` on is masked like a string."""
+        line, column = self._lines.place(offset)
+        source_line, caret = self._excerpt(offset, broken_from)
+        return SyntaxProblem(
+            f"line {line}, column {column}: {message}", line=line, column=column,
+            source_line=source_line, caret=caret, expected=expected, found=found,
+            nearest=nearest, remedy=remedy,
+        )
+
+    def _excerpt(self, offset: int, broken_from: int | None) -> tuple[str, str]:
+        """The line of ``offset``, cut to a window around it, and the caret to put under it."""
+        start = self.text.rfind("\n", 0, offset) + 1
+        end = self.text.find("\n", offset)
+        end = len(self.text) if end < 0 else end
+        line = list(self.text[start:end].rstrip("\r"))
+        spans = list(self._strings)
+        if broken_from is not None:
+            spans.append((broken_from, len(self.text) + 1))
+        for span_start, span_end in spans:
+            for at in range(max(span_start + 1, start), min(span_end - 1, start + len(line))):
+                line[at - start] = "*"
+        place = min(offset - start, len(line))
+        first = max(0, min(place - _SHOWN_WIDTH // 2, len(line) - _SHOWN_WIDTH))
+        shown = [_printable(char) for char in line[first : first + _SHOWN_WIDTH]]
+        before = "…" * (first > 0) + "".join(shown[: place - first])
+        pad = "".join("\t" if char == "\t" else " " * _width(char) for char in before)
+        after = "".join(shown[place - first :]) + "…" * (first + _SHOWN_WIDTH < len(line))
+        return before + after, pad + "^"
+
+
+def _printable(char: str) -> str:
+    """Control characters would move the caret or the terminal."""
+    return char if char == "\t" or char.isprintable() else "\N{REPLACEMENT CHARACTER}"
+
+
+def _width(char: str) -> int:
+    """Cells of a terminal that a character takes."""
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
+
+def nearest_keyword(found: Token, expected: Sequence[str]) -> str | None:
+    """The expected keyword that the token is most like, None when it is like none of them."""
+    if found.kind != "word":
+        return None
+    first_words = {entry.split()[0]: entry for entry in expected if entry.isupper()}
+    near = difflib.get_close_matches(found.value, list(first_words), 1, _LIKENESS)
+    return first_words[near[0]] if near else None
+
+
+def one_of(expected: Sequence[str]) -> str:
+    """``A, B or C``."""
+    if len(expected) < 2:
+        return "".join(expected)
+    return ", ".join(expected[:-1]) + " or " + expected[-1]
