@@ -27,6 +27,7 @@ $(STAMP): requirements/dev.txt pyproject.toml .ci/setup
 
 jars: install
 	@$(BIN)/python -m catalog_migrate.engine.spark.jars
+	@$(BIN)/python -m catalog_migrate.testing.services.broker_jars
 
 test: jars
 	$(BIN)/python -m pytest
@@ -51,7 +52,7 @@ crash: jars
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.10 --universal --extra spark --group dev pyproject.toml \
+	  --python-version 3.10 --universal --extra spark --extra streams --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
 
 wheel: install

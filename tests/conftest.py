@@ -1,4 +1,4 @@
-"""Fixtures of the whole suite: one Spark session a run, and places for tables."""
+"""Fixtures of the whole suite: one Spark session, broker and server a run, and places and names."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from catalog_migrate.testing.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -37,3 +40,59 @@ def warehouse(tmp_path: Path) -> str:
 def schema_name() -> str:
     """A schema name that no other test of this run has."""
     return f"s{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """The one real Kafka of a run, with the users ``app`` and ``other``, and ACLs.
+
+    A test that stops or moves it, or changes a password, leaves it running; addresses and
+    passwords are read from it when they are used, never kept.
+    """
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+    users = {"app": "first-of-app", "other": "first-of-other"}
+    with KafkaCluster(tmp_path_factory.mktemp("kafka"), users=users, acls=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka_other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """A second cluster with the same users and passwords, started when a test asks for it."""
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+    users = {"app": "first-of-app", "other": "first-of-other"}
+    with KafkaCluster(tmp_path_factory.mktemp("kafka-other"), users=users) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    """The one real PostgreSQL of a run, with the user ``app`` and the database ``shop``.
+
+    A test that stops or moves it, or changes a password, leaves it running.
+    """
+    from catalog_migrate.testing.services.postgres import PostgresServer
+
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        server.create_user("app", "first-of-app")
+        server.create_database("shop")
+        yield server
+
+
+@pytest.fixture
+def topic_name() -> str:
+    """A topic name that no other test of this run has; the topic is not made."""
+    return f"topic-{next(_numbers)}"
+
+
+@pytest.fixture
+def table_name() -> str:
+    """A table name that no other test of this run has; the table is not made."""
+    return f"table_{next(_numbers)}"
+
+
+@pytest.fixture
+def user_name() -> str:
+    """A user name that no other test of this run has; the user is not made."""
+    return f"user_{next(_numbers)}"

@@ -1,4 +1,4 @@
-"""The eleven jars that a Spark session needs for Delta and Kafka, by a committed lock.
+"""Jars by a committed lock, by default the eleven that Spark needs for Delta and Kafka.
 
 Fetched once into the user's cache by the Ivy inside PySpark, each jar by itself (its transitive
 dependencies would bring older copies of what Spark already has), and never used without a matching
@@ -60,9 +60,11 @@ class LockedJar:
         return f"{self.organisation}_{self.artifact}-{self.revision}.jar"
 
 
-def locked_jars() -> tuple[LockedJar, ...]:
-    """The committed lock, in its order."""
-    text = resources.files(__package__).joinpath("jars.lock.json").read_text(encoding="utf-8")
+def locked_jars(
+    package: str = "catalog_migrate.engine.spark", name: str = "jars.lock.json"
+) -> tuple[LockedJar, ...]:
+    """The lock committed as file ``name`` of ``package`` (default: Spark's), in its order."""
+    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     return tuple(
         LockedJar(
             row["organisation"], row["artifact"], row["revision"], row["bytes"], row["sha256"]
@@ -89,7 +91,7 @@ def ensure_jars(
     """Return the paths of the verified jars, fetching those that are missing or damaged.
 
     ``on_progress`` gets one line of text for each thing that happens (none when all is there).
-    ``jars`` is the lock to fulfil (default: the committed one), ``env`` the environment (default:
+    ``jars`` is the lock to fulfil (default: the one of Spark), ``env`` the environment (default:
     this process'): ``XDG_CACHE_HOME``, ``JAVA_HOME``, ``PATH`` and ``CATALOG_MIGRATE_IVY_SETTINGS``
     are read from it. Safe when several processes do it at once: a jar appears by rename, whole.
 
@@ -160,6 +162,7 @@ def _fetch(
             "default",
             "-types",
             "jar",
+            "bundle",
             "-retrieve",
             f"{work}/out/[organisation]_[artifact]-[revision].[ext]",
         ]
@@ -317,15 +320,18 @@ def _silent(_line: str) -> None:
     """Progress that nobody asked for."""
 
 
-def main() -> int:
-    """Fetch what is missing, progress on stderr; exit code 1 with a sentence when refused."""
+def main(jars: Sequence[LockedJar] | None = None) -> int:
+    """Fetch what is missing of ``jars`` (default: Spark's), progress on stderr.
+
+    Returns the exit code: 0, or that of the error whose sentence it has printed.
+    """
 
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     try:
         check_java()
-        ensure_jars(say)
+        ensure_jars(say, jars=jars)
     except CatalogMigrateError as error:
         say(str(error))
         return error.exit_code

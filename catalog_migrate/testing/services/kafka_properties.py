@@ -1,0 +1,123 @@
+"""What a single-node Kafka broker of the tests is told: its properties, its logging, its ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+REAUTHENTICATION = 5.0
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where a broker listens on 127.0.0.1."""
+
+    controller: int
+    plaintext: int
+    sasl: int
+    ssl: int
+    sasl_ssl: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keystore:
+    """The broker's key and certificate (PKCS12) with its password."""
+
+    path: Path
+    password: str
+
+
+def server_properties(
+    ports: Ports,
+    *,
+    data: Path,
+    users: Mapping[str, str],
+    acls: bool = False,
+    keystore: Keystore | None = None,
+    reauthentication: float = REAUTHENTICATION,
+) -> str:
+    """The text of ``server.properties``.
+
+    ``data`` is the directory of the logs, ``users`` may log in by SASL PLAIN with the passwords
+    that they had at the start (SCRAM's live in the cluster's metadata), ``acls`` turns on the
+    authorizer, ``keystore`` the listeners with TLS, ``reauthentication`` is the time in seconds
+    after which a live connection must authenticate again.
+    """
+    listeners = {
+        "SASL_PLAINTEXT": ports.sasl,
+        "PLAINTEXT": ports.plaintext,
+    }
+    if keystore is not None:
+        listeners |= {"SSL": ports.ssl, "SASL_SSL": ports.sasl_ssl}
+    advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+    protocols = ",".join(f"{name}:{name}" for name in listeners)
+    lines = [
+        "process.roles=broker,controller",
+        "node.id=1",
+        f"controller.quorum.bootstrap.servers=127.0.0.1:{ports.controller}",
+        f"listeners={advertised},CONTROLLER://127.0.0.1:{ports.controller}",
+        f"advertised.listeners={advertised}",
+        f"listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT",
+        "controller.listener.names=CONTROLLER",
+        "inter.broker.listener.name=PLAINTEXT",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        f"connections.max.reauth.ms={round(reauthentication * 1000)}",
+        f"log.dirs={data}",
+        "auto.create.topics.enable=false",
+        "offsets.topic.replication.factor=1",
+        "offsets.topic.num.partitions=1",
+        "transaction.state.log.replication.factor=1",
+        "transaction.state.log.min.isr=1",
+        "transaction.state.log.num.partitions=1",
+        "share.coordinator.state.topic.replication.factor=1",
+        "share.coordinator.state.topic.min.isr=1",
+        "group.initial.rebalance.delay.ms=0",
+        "log.cleaner.enable=false",
+        "file.delete.delay.ms=1000",
+        "num.network.threads=2",
+        "num.io.threads=2",
+        "background.threads=2",
+        "broker.heartbeat.interval.ms=500",
+        "broker.session.timeout.ms=3000",
+    ]
+    accepted = " ".join(f'user_{name}="{password}"' for name, password in users.items())
+    for listener in listeners:
+        if listener.startswith("SASL_"):
+            prefix = f"listener.name.{listener.lower()}"
+            lines += [
+                f"{prefix}.scram-sha-512.sasl.jaas.config={_SCRAM} required;",
+                f"{prefix}.scram-sha-256.sasl.jaas.config={_SCRAM} required;",
+                f"{prefix}.plain.sasl.jaas.config={_PLAIN} required {accepted};",
+            ]
+    if acls:
+        lines += [
+            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            # the listeners without a login are those of the cluster itself and of its owner
+            "super.users=User:ANONYMOUS",
+            "allow.everyone.if.no.acl.found=true",
+        ]
+    if keystore is not None:
+        lines += [
+            "ssl.keystore.type=PKCS12",
+            f"ssl.keystore.location={keystore.path}",
+            f"ssl.keystore.password={keystore.password}",
+            f"ssl.key.password={keystore.password}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+LOGGING = """\
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="out">
+      <PatternLayout pattern="%d{HH:mm:ss} %p %c{1}: %m%n%throwable{8}"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="WARN"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
