@@ -7,10 +7,11 @@ client is about to be started, and is never stored. Defaults that bound how long
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,6 +150,8 @@ def librdkafka_config(resolved: Resolved) -> dict[str, Any]:
         "security.protocol": _kafka(resolved, "SECURITY PROTOCOL"),
         "socket.timeout.ms": _REQUEST_TIMEOUT * 2,
         "socket.connection.setup.timeout.ms": _REQUEST_TIMEOUT,
+        # The admin client tries again every 50 ms and logs each time; once in 500 is enough.
+        "reconnect.backoff.ms": 500,
         "client.id": "catalog_migrate",
     }
     for option, name in (
@@ -200,13 +203,12 @@ def _refuse_pkcs1(key: str) -> None:
 # -- PostgreSQL ------------------------------------------------------------------------------------
 
 
-@contextmanager
-def postgres_parameters(resolved: Resolved) -> Iterator[dict[str, Any]]:
-    """psycopg's keyword arguments for as long as the block lasts; connect inside of it.
+def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
+    """psycopg's keyword arguments.
 
-    libpq takes certificates and keys as files only, and reads them while it connects. They are
-    memory without a name where the platform has that, else private temporary files; both are gone
-    after the block.
+    libpq takes certificates and keys as files only: they become memory without a name, open as
+    long as this process lives, where the platform has that, else private temporary files that go
+    with it.
     """
     parameters: dict[str, Any] = {
         "host": _postgres(resolved, "HOST"),
@@ -221,23 +223,24 @@ def postgres_parameters(resolved: Resolved) -> Iterator[dict[str, Any]]:
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": 30_000,
-        # Our names and texts, not what the account of this process has in its home directory.
+        # The connection decides who logs in, not what this account has in its home directory.
         "passfile": os.devnull,
         "gssencmode": "disable",
     }
     password = _postgres(resolved, "PASSWORD")
     if password is not None:
         parameters["password"] = password
-    authority = _postgres(resolved, "SSL CERTIFICATE AUTHORITY")
-    if authority is None and parameters["sslmode"] == "verify-full":
+    if parameters["sslmode"] == "verify-full":
         parameters["sslrootcert"] = "system"
-    material = {
-        "sslrootcert": authority,
-        "sslcert": _postgres(resolved, "SSL CERTIFICATE"),
-        "sslkey": _postgres(resolved, "SSL KEY"),
-    }
-    with _files({name: text for name, text in material.items() if text is not None}) as paths:
-        yield {**parameters, **paths}
+    for option, name in (
+        ("SSL CERTIFICATE AUTHORITY", "sslrootcert"),
+        ("SSL CERTIFICATE", "sslcert"),
+        ("SSL KEY", "sslkey"),
+    ):
+        text = _postgres(resolved, option)
+        if text is not None:
+            parameters[name] = _file_with(text)
+    return parameters
 
 
 def connect_postgres(resolved: Resolved, **more: Any) -> psycopg.Connection[Any]:
@@ -247,8 +250,7 @@ def connect_postgres(resolved: Resolved, **more: Any) -> psycopg.Connection[Any]
     """
     import psycopg
 
-    with postgres_parameters(resolved) as parameters:
-        return psycopg.connect(**{**parameters, **more})
+    return psycopg.connect(**{**postgres_parameters(resolved), **more})
 
 
 def quoted_table(text: str) -> str:
@@ -263,41 +265,26 @@ def _postgres(resolved: Resolved, name: str) -> str | None:
     return option_of(resolved, "POSTGRES", name)
 
 
-@contextmanager
-def _files(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """Paths under which each text can be read by this process, and by no other user."""
+@functools.cache
+def _file_with(text: str) -> str:
+    """A path under which this process, and no other user, reads ``text``; one for each text."""
     if not hasattr(os, "memfd_create"):
-        with _private_files(texts) as paths:
-            yield paths
-        return
-    descriptors: dict[str, int] = {}
-    try:
-        for name, text in texts.items():
-            descriptor = descriptors[name] = os.memfd_create(name)
-            os.fchmod(descriptor, 0o600)
-            with os.fdopen(os.dup(descriptor), "wb") as file:
-                file.write(text.encode())
-        yield {name: f"/proc/self/fd/{number}" for name, number in descriptors.items()}
-    finally:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
+        return _private_file(text)
+    # Its name is only for /proc and says nothing.
+    descriptor = os.memfd_create("catalog_migrate")
+    os.fchmod(descriptor, 0o600)
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(text.encode())
+    return f"/proc/self/fd/{descriptor}"
 
 
-@contextmanager
-def _private_files(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The same with temporary files, which the owner alone may read."""
-    if not texts:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory() as directory:
-        paths = {}
-        for name, text in texts.items():
-            path = Path(directory) / name
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode())
-            paths[name] = str(path)
-        yield paths
+def _private_file(text: str) -> str:
+    """The same with a temporary file, removed when the process ends in an orderly way."""
+    descriptor, path = tempfile.mkstemp(prefix="catalog_migrate-")  # mode 0600
+    atexit.register(Path(path).unlink, missing_ok=True)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text.encode())
+    return path
 
 
 # -- files -----------------------------------------------------------------------------------------

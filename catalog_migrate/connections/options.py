@@ -179,9 +179,7 @@ def inherit(
     return {**base, **own}
 
 
-def diff(
-    before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]
-) -> tuple[str, ...]:
+def diff(before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The options that differ between two canonical (better: effective) sets, by name."""
     names = sorted({*before, *after})
     return tuple(name for name in names if before.get(name) != after.get(name))
@@ -375,7 +373,8 @@ def _exclusive(option: Option, when: When, inherited: Collection[str]) -> Proble
     return Problem(
         EXCLUSIVE,
         f"option {option.name} does not go together with "
-        f"{when.option} {' or '.join(when.values)}".rstrip() + note,
+        f"{when.option} {' or '.join(when.values)}".rstrip()
+        + note,
         remedy=f"leave out {option.name}, or change {when.option}",
     )
 

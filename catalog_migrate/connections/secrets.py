@@ -136,9 +136,7 @@ class Redactor:
             texts |= _appearances(secret.reveal())
         # The longest first, or a value that begins with another would leave its rest behind.
         ranked = sorted((text for text in texts if text), key=lambda text: (-len(text), text))
-        self.__pattern = (
-            re.compile("|".join(_bounded(text) for text in ranked)) if ranked else None
-        )
+        self.__pattern = re.compile("|".join(_bounded(text) for text in ranked)) if ranked else None
 
     @classmethod
     def of(cls, resolved: Mapping[str, str | Secret]) -> Redactor:

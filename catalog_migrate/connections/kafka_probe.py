@@ -1,0 +1,341 @@
+"""Asking a Kafka cluster: whether it lets us in, what its ids are, and what we may do there.
+
+librdkafka tells why nothing works only through its error callback, in words; the table below maps
+them to the option that is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
+from catalog_migrate.connections.findings import Finding, failed
+from catalog_migrate.connections.secrets import Redactor
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+Result = TypeVar("Result")
+
+_SETTLED_SECONDS = 1.0
+"""How long all brokers must be down before it is believed."""
+_NODE_SECONDS = 3.0
+
+_CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("unsupported sasl mechanism",),
+        "SASL MECHANISMS",
+        "take one of those that the broker names",
+    ),
+    (
+        ("sasl state", "illegal sasl", "request not valid in current sasl"),
+        "SECURITY PROTOCOL",
+        "this listener wants no login: PLAINTEXT or SSL, or take the port of another listener",
+    ),
+    (
+        ("authentication failed", "sasl authentication error", "invalid credentials"),
+        "SASL PASSWORD",
+        "check SASL USERNAME, SASL PASSWORD and SASL MECHANISMS, and that the user exists",
+    ),
+    (
+        ("hostname mismatch", "ip address mismatch", "hostname verification"),
+        "BROKER",
+        "write the name that the broker's certificate is for",
+    ),
+    (
+        ("certificate verify failed", "unable to get local issuer", "self-signed"),
+        "SSL CERTIFICATE AUTHORITY",
+        "give the certificate that signed the broker's",
+    ),
+    (
+        ("ssl.certificate", "ssl.key", "bad decrypt", "private key", "key values mismatch"),
+        "SSL KEY",
+        "check that SSL KEY belongs to SSL CERTIFICATE, and SSL KEY PASSWORD",
+    ),
+    (
+        ("certificate required", "peer did not return a certificate", "bad certificate"),
+        "SSL CERTIFICATE",
+        "the broker asks for a certificate: give SSL CERTIFICATE and SSL KEY",
+    ),
+    (
+        ("ssl.ca", "no start line", "pem lib"),
+        "SSL CERTIFICATE AUTHORITY",
+        "it must be certificates in PEM",
+    ),
+    (
+        ("plaintext broker", "wrong version number", "ssl handshake failed: disconnected",
+         "packet length too long"),
+        "SECURITY PROTOCOL",
+        "this listener speaks no TLS: PLAINTEXT or SASL_PLAINTEXT, or take the port of another",
+    ),
+    (
+        ("verify that security.protocol", "might require", "api_versions", "apiversion_query",
+         "invalid response size"),
+        "SECURITY PROTOCOL",
+        "this listener wants TLS or a login: SASL_PLAINTEXT, SSL or SASL_SSL; or it is no Kafka",
+    ),
+    (
+        ("failed to resolve", "name or service not known", "no such host"),
+        "BROKER",
+        "check the host's name, from the machine where this runs",
+    ),
+    (
+        ("connection refused",),
+        "BROKER",
+        "check the port, and that the broker runs",
+    ),
+)  # fmt: skip
+"""(texts in librdkafka's messages, lower case; the option at fault; what to do), first hit wins."""
+
+
+class KafkaProbe:
+    """A client of one cluster for questions; use it as a context, or keep it and close it.
+
+    ``subject`` names the connection in findings, ``timeout`` (seconds) bounds every question.
+    """
+
+    def __init__(
+        self, resolved: Resolved, *, subject: str = "connection", timeout: float = 10.0
+    ) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        self._subject = subject
+        self._timeout = timeout
+        self._redactor = Redactor.of(resolved)
+        self._protocol = option_of(resolved, "KAFKA", "SECURITY PROTOCOL") or "PLAINTEXT"
+        self._address = option_of(resolved, "KAFKA", "BROKER") or ""
+        self._errors: list[tuple[float, str]] = []
+        self._down_since: float | None = None
+        config = {**librdkafka_config(resolved), "error_cb": self._note}
+        # Its log would go to standard error; what it says comes through error_cb as well.
+        log = logging.getLogger("catalog_migrate.librdkafka")
+        log.setLevel(logging.CRITICAL)
+        try:
+            self._admin: Any = AdminClient(config, logger=log)
+        except KafkaException as error:
+            raise failed(self.diagnose(str(error.args[0]))) from None
+
+    def __enter__(self) -> KafkaProbe:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the client go; its threads end with it."""
+        self._admin = None
+
+    def cluster(self) -> tuple[str, tuple[tuple[int, str, int], ...]]:
+        """The cluster's id and its brokers as (id, host, port).
+
+        Raises ConnectionFailed.
+        """
+        answer = self._ask(lambda seconds: self._admin.describe_cluster(request_timeout=seconds))
+        nodes = tuple((node.id, node.host, node.port) for node in answer.nodes)
+        return answer.cluster_id, nodes
+
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        """Each topic's description with what we may do there, or its KafkaError."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        found: dict[str, Any] = {}
+        collection = TopicCollection(list(names))
+        asked: dict[str, Future[Any]] = {}
+
+        def describe(seconds: float) -> Future[Any]:
+            asked.update(
+                self._admin.describe_topics(
+                    collection, include_authorized_operations=True, request_timeout=seconds
+                )
+            )
+            return next(iter(asked.values()))
+
+        for name in names:
+            try:
+                found[name] = self._ask(
+                    describe if not asked else lambda _seconds, name=name: asked[name],
+                    expected=(_TOPIC_UNKNOWN, _TOPIC_FORBIDDEN),
+                )
+            except KafkaException as error:
+                found[name] = error.args[0]
+        return found
+
+    def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The first offset that is there and the one after the last, per partition.
+
+        Raises ConnectionFailed, also for a topic that is not there.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        described = self.topics((topic,))[topic]
+        finding = self.topic_finding(topic, described, "READ", "TOPIC")
+        if not hasattr(described, "partitions"):
+            raise failed(finding)
+        numbers = [partition.id for partition in described.partitions]
+        bounds: list[dict[int, int]] = []
+        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
+            asked = self._admin.list_offsets(
+                {TopicPartition(topic, number): spec for number in numbers},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self._timeout,
+            )
+            bounds.append(
+                {
+                    place.partition: self._ask(lambda _seconds, f=future: f).offset
+                    for place, future in asked.items()
+                }
+            )
+        return {number: (bounds[0][number], bounds[1][number]) for number in numbers}
+
+    def topic_finding(
+        self, topic: str, described: Any, operation: str, option: str, subject: str | None = None
+    ) -> Finding:
+        """Whether a topic is there and lets us do ``operation`` (READ, WRITE)."""
+        about = subject or self._subject
+        if not hasattr(described, "partitions"):
+            code = described.code()
+            if code == _TOPIC_UNKNOWN:
+                return Finding(
+                    about,
+                    option,
+                    False,
+                    f"there is no topic {topic}",
+                    f"create it, or write another {option}",
+                )
+            if code == _TOPIC_FORBIDDEN:
+                return Finding(
+                    about,
+                    option,
+                    False,
+                    f"this user may not see topic {topic}",
+                    f"allow DESCRIBE and {operation} on it to the user of SASL USERNAME",
+                )
+            return Finding(about, option, False, self._redactor.scrub(described.str()))
+        allowed = {each.name for each in described.authorized_operations or ()}
+        if allowed and not allowed & {operation, "ALL"}:
+            return Finding(
+                about,
+                option,
+                False,
+                f"this user may not {operation} topic {topic}",
+                f"allow {operation} on it to the user of SASL USERNAME",
+            )
+        headless = [part.id for part in described.partitions if part.leader is None]
+        if headless:
+            return Finding(
+                about,
+                option,
+                False,
+                f"topic {topic} has partitions without a leader: {headless}",
+                "see to the brokers that hold them",
+            )
+        return Finding(
+            about,
+            option,
+            True,
+            f"topic {topic} has {len(described.partitions)} partitions and allows {operation}",
+        )
+
+    def unreachable(self, nodes: Iterable[tuple[int, str, int]]) -> tuple[Finding, ...]:
+        """A finding for each broker whose advertised address takes no connection from here."""
+        listed = tuple(nodes)
+        with ThreadPoolExecutor(max_workers=max(1, min(16, len(listed)))) as pool:
+            answers = list(pool.map(lambda node: _connects(node[1], node[2]), listed))
+        return tuple(
+            Finding(
+                self._subject,
+                "BROKER",
+                False,
+                f"broker {number} says it is at {host}:{port}, which takes no connection from here",
+                "set advertised.listeners on the broker to an address that clients can reach",
+            )
+            for (number, host, port), reached in zip(listed, answers, strict=True)
+            if not reached
+        )
+
+    def diagnose(self, last: str = "") -> Finding:
+        """What the errors of the client so far come down to."""
+        texts = [text for _, text in self._errors] + ([last] if last else [])
+        for words, option, remedy in _CAUSES:
+            for text in texts:
+                if any(word in text.lower() for word in words):
+                    return Finding(self._subject, option, False, self._say(text), remedy)
+        said = f" ({self._say(texts[-1])})" if texts else ""
+        return Finding(
+            self._subject,
+            "BROKER",
+            False,
+            f"no answer from {self._address} within {self._timeout:.0f} s{said}",
+            "check host, port, firewall and SECURITY PROTOCOL",
+        )
+
+    def _say(self, text: str) -> str:
+        """librdkafka's words without its internals."""
+        plain = text.split("]: ")[-1].replace("sasl_plaintext://", "").replace("sasl_ssl://", "")
+        return self._redactor.scrub(plain.replace("ssl://", "").strip())
+
+    def _note(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError
+
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down_since = self._down_since or time.monotonic()
+            return
+        # The reconnects repeat themselves; the first ones tell.
+        if len(self._errors) < 50:
+            self._errors.append((time.monotonic(), error.str()))
+
+    def _ask(self, start: Any, expected: tuple[int, ...] = ()) -> Any:
+        """Start a question and wait for its answer, serving the error callback meanwhile.
+
+        A KafkaException with a code of ``expected`` goes through; everything else becomes
+        ConnectionFailed, early when the login is refused or nothing is reachable.
+        """
+        from confluent_kafka import KafkaException
+
+        self._errors.clear()
+        self._down_since = None
+        begun = time.monotonic()
+        future: Future[Any] = start(self._timeout)
+        while not future.done():
+            self._admin.poll(0.05)
+            now = time.monotonic()
+            settled = self._down_since is not None and now - self._down_since > _SETTLED_SECONDS
+            if settled or self._is_refused() or now - begun > self._timeout:
+                raise failed(self.diagnose())
+        try:
+            return future.result()
+        except KafkaException as error:
+            if error.args[0].code() in expected:
+                raise
+            raise failed(self.diagnose(error.args[0].str())) from None
+
+    def _is_refused(self) -> bool:
+        """Whether an error came that waiting does not heal."""
+        return any("authentication" in text.lower() for _, text in self._errors)
+
+
+def _connects(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_NODE_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
+_TOPIC_UNKNOWN = 3
+"""KafkaError.UNKNOWN_TOPIC_OR_PART, a number of Kafka's protocol."""
+_TOPIC_FORBIDDEN = 29
+"""KafkaError.TOPIC_AUTHORIZATION_FAILED."""

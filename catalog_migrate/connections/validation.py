@@ -1,0 +1,252 @@
+"""Whether a connection, a source or a sink would work: real questions to real servers, in time.
+
+Nothing is written anywhere. Every failure says which option is at fault and what to do; what
+works is said too. The process that will run the queries should ask: another one may see other
+networks and other secrets.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from catalog_migrate.connections.clients import Resolved, files_directory
+from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connections.kafka_probe import KafkaProbe
+from catalog_migrate.connections.options import section_of
+from catalog_migrate.connections.postgres_probe import (
+    database_identity,
+    postgres_session,
+    server_findings,
+    table_findings,
+)
+from catalog_migrate.connections.values import topics_of
+from catalog_migrate.errors import ConnectionFailed, InvalidOptions
+from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import Column
+
+__all__ = [
+    "Finding",
+    "Identity",
+    "identity",
+    "validate_connection",
+    "validate_sink",
+    "validate_source",
+    "watermarks",
+]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which upstream it is, whatever its address.
+
+    ``cluster_id`` is Kafka's cluster id, PostgreSQL's ``system identifier/database oid``, or the
+    real path of a directory; ``topic_ids`` maps the topics that are there to their ids. A topic
+    that was dropped and created again has another id.
+    """
+
+    connector: str
+    cluster_id: str
+    topic_ids: dict[str, str] = {}
+
+    def differences(self, now: Identity) -> tuple[str, ...]:
+        """In what ``now`` is another upstream, in words; topics that are new do not count."""
+        if self.connector != now.connector:
+            return (f"it was {self.connector} and is {now.connector}",)
+        if self.cluster_id != now.cluster_id:
+            return (f"it was {_NOUN[self.connector]} {self.cluster_id} and is {now.cluster_id}",)
+        found = []
+        for topic, known in sorted(self.topic_ids.items()):
+            other = now.topic_ids.get(topic)
+            if other is None:
+                found.append(f"topic {topic} (id {known}) is gone")
+            elif other != known:
+                found.append(f"topic {topic} was created again: its id was {known} and is {other}")
+        return tuple(found)
+
+
+_NOUN = {"KAFKA": "cluster", "POSTGRES": "database", "FILES": "directory"}
+
+
+def validate_connection(
+    connector: str,
+    resolved: Resolved,
+    *,
+    subject: str = "connection",
+    timeout: float = 10.0,
+) -> tuple[Finding, ...]:
+    """What a connection's effective, resolved options lead to; ends within ``timeout`` plus 3 s.
+
+    ``subject`` names it in the findings (``connection public.c``).
+    """
+    try:
+        if connector == "KAFKA":
+            with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
+                cluster, nodes = probe.cluster()
+                bad = probe.unreachable(nodes)
+            reached = f"cluster {cluster} with {len(nodes)} brokers lets us in"
+            return (Finding(subject, None, True, reached), *bad)
+        if connector == "POSTGRES":
+            with postgres_session(resolved, subject=subject, timeout=timeout) as session:
+                return server_findings(session, subject=subject, ledger=False)
+        return (_directory_finding(resolved, None, subject, timeout),)
+    except ConnectionFailed as error:
+        return _findings_of(error)
+
+
+def validate_source(
+    connector: str,
+    resolved: Resolved,
+    external: External,
+    columns: Sequence[Column] = (),  # noqa: ARG001 - every item is asked about alike
+    *,
+    subject: str = "source",
+    timeout: float = 10.0,
+) -> tuple[Finding, ...]:
+    """Whether a source's own access works: topics are there and readable, the path is."""
+    section_of(connector, "source", where=subject)
+    try:
+        if connector == "KAFKA":
+            names = topics_of(str(external.options["TOPIC"]))
+            return _topic_findings(resolved, names, "READ", subject, timeout)
+        sub = external.options.get("PATH")
+        return (_directory_finding(resolved, None if sub is None else str(sub), subject, timeout),)
+    except ConnectionFailed as error:
+        return _findings_of(error)
+
+
+def validate_sink(
+    connector: str,
+    resolved: Resolved,
+    external: External,
+    columns: Sequence[Column],
+    *,
+    subject: str = "sink",
+    timeout: float = 10.0,
+) -> tuple[Finding, ...]:
+    """Whether a sink's own access works; ``columns`` are those that it writes.
+
+    KAFKA: the topic is there and writable. POSTGRES: the server takes writes, the ledger is there
+    or can be made, the table has the columns, takes their types, lets us insert and, with KEY,
+    replace.
+    """
+    section_of(connector, "sink", where=subject)
+    try:
+        if connector == "KAFKA":
+            names = topics_of(str(external.options["TOPIC"]))
+            return _topic_findings(resolved, names, "WRITE", subject, timeout)
+        with postgres_session(resolved, subject=subject, timeout=timeout) as session:
+            server = server_findings(session, subject=subject, ledger=True)
+            if not all(finding.ok or finding.option == "USER" for finding in server):
+                return server
+            table = str(external.options["TABLE"])
+            return server + table_findings(session, table, columns, external.key, subject=subject)
+    except ConnectionFailed as error:
+        return _findings_of(error)
+
+
+def identity(
+    connector: str,
+    resolved: Resolved,
+    topics: Sequence[str] = (),
+    *,
+    subject: str = "connection",
+    timeout: float = 10.0,
+) -> Identity:
+    """Which upstream answers now; topics that are not there are left out.
+
+    Raises ConnectionFailed when nothing answers, or a topic may not be seen.
+    """
+    if connector == "KAFKA":
+        with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
+            return kafka_identity(probe, topics)
+    if connector == "POSTGRES":
+        with postgres_session(resolved, subject=subject, timeout=timeout) as session:
+            return Identity(connector, database_identity(session))
+    finding = _directory_finding(resolved, None, subject, timeout)
+    if not finding.ok:
+        raise failed(finding)
+    return Identity(connector, str(files_directory(resolved).resolve()))
+
+
+def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
+    """The same over a probe that is kept, for whoever asks again and again."""
+    cluster, _ = probe.cluster()
+    described = probe.topics(topics) if topics else {}
+    ids: dict[str, str] = {}
+    for topic, description in described.items():
+        if hasattr(description, "topic_id"):
+            ids[topic] = str(description.topic_id)
+            continue
+        finding = probe.topic_finding(topic, description, "READ", "TOPIC")
+        if not finding.message.startswith("there is no topic"):
+            raise failed(finding)
+    return Identity("KAFKA", cluster, ids)
+
+
+def watermarks(
+    resolved: Resolved, topic: str, *, subject: str = "connection", timeout: float = 10.0
+) -> dict[int, tuple[int, int]]:
+    """Per partition the first offset that is there and the one after the last.
+
+    Raises ConnectionFailed, also for a topic that is not there.
+    """
+    with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
+        return probe.watermarks(topic)
+
+
+def _topic_findings(
+    resolved: Resolved, names: Sequence[str], operation: str, subject: str, timeout: float
+) -> tuple[Finding, ...]:
+    with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
+        described: Mapping[str, object] = probe.topics(names)
+        return tuple(
+            probe.topic_finding(name, described[name], operation, "TOPIC") for name in names
+        )
+
+
+def _directory_finding(
+    resolved: Resolved, sub: str | None, subject: str, timeout: float
+) -> Finding:
+    """Whether a directory is there and can be listed."""
+    try:
+        path = within(timeout, lambda: files_directory(resolved, sub))
+        problem = within(timeout, lambda: _unreadable(path))
+    except InvalidOptions as error:
+        return Finding(subject, "PATH", False, error.message, error.remedy)
+    except TookTooLong:
+        return Finding(
+            subject,
+            "PATH",
+            False,
+            f"no answer from the file system within {timeout:.0f} s",
+            "see to the server of that directory",
+        )
+    if problem is not None:
+        return Finding(
+            subject,
+            "PATH",
+            False,
+            f"{path} {problem}",
+            "every process of the cluster must see it under this path, and may read it",
+        )
+    return Finding(subject, "PATH", True, f"{path} can be read")
+
+
+def _unreadable(path: Path) -> str | None:
+    if not path.exists():
+        return "is not there"
+    if not path.is_dir():
+        return "is no directory"
+    try:
+        with os.scandir(path) as entries:
+            next(entries, None)
+    except PermissionError:
+        return "may not be listed by this process"
+    return None
+
+
+def _findings_of(error: ConnectionFailed) -> tuple[Finding, ...]:
+    return tuple(finding for finding in error.findings if isinstance(finding, Finding))
