@@ -452,11 +452,11 @@ class SyntaxProblem(CatalogMigrateError, ValueError):
 class LedgerMismatch(CatalogMigrateError, RuntimeError):
     """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
 
-    code = "CM0740"
+    code = "CM0745"
 
 
 class QueryFenced(CatalogMigrateError, RuntimeError):
     """Another runtime took a query over and keeps this one from writing."""
 
-    code = "CM0741"
+    code = "CM0746"
     exit_code = 5

@@ -1,0 +1,139 @@
+"""What a Delta table knows about a query, and how a query is pointed at a Delta table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+FENCE = 2**63 - 1
+"""The batch that a fenced query id has: every batch of a process that woke up late is below it."""
+
+_ATTEMPTS = 20
+
+
+def delta_batch(path: str, query_id: str) -> int | None:
+    """The newest batch of a query that a Delta sink has, None for none or no table yet.
+
+    For a fenced id it is the newest batch before the fence. Raises :class:`EngineFailure` when the
+    table cannot be read.
+    """
+    table = _table_at(path)
+    return None if table is None else _batch(table, query_id)
+
+
+def delta_target(path: str, consumed: int) -> DeltaPosition:
+    """The position after version ``consumed`` of the table at ``path``, for following it there.
+
+    ``consumed`` is the exact version that the reader already has: that of the copy or of the
+    ALTER, never "the latest". Raises :class:`InvalidPosition` when the table has no such version,
+    :class:`EngineFailure` when it cannot be read.
+    """
+    bounds = delta_bounds(path)
+    if not 0 <= consumed <= bounds.latest:
+        raise InvalidPosition(
+            f"{path} has versions up to {bounds.latest}, not {consumed}",
+            remedy="take the version from the commit of the copy or of the ALTER",
+        )
+    return DeltaPosition(bounds.table_id, consumed + 1)
+
+
+def delta_bounds(path: str) -> DeltaBounds:
+    """The table at ``path``: its id, and the versions that a reader can start from.
+
+    Raises :class:`EngineFailure` when there is none or it cannot be read.
+    """
+    table = _table_at(path)
+    if table is None:
+        raise EngineFailure(f"there is no Delta table at {path}")
+    with _failing(f"read {path}"):
+        earliest = min((commit["version"] for commit in table.history()), default=0)
+        return DeltaBounds(str(table.metadata().id), int(earliest), table.version())
+
+
+def fence_delta(path: str, query_id: str, successor: str | None = None) -> int | None:
+    """Bar ``query_id`` from a Delta sink for good; the newest batch that it had there.
+
+    One empty commit carries the transaction (query_id, 2^63-1), so that whatever a late process
+    appends under the old id is skipped; what the id had before, which :func:`delta_batch` goes on
+    to tell; and the same batch under ``successor``, so that a batch which arrived under the old id
+    is not written again under the new one. Repeatable, also with another successor. A table that
+    does not exist yet has nothing to fence.
+
+    Raises :class:`CommitConflict` when the table does not come to rest, :class:`EngineFailure`.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    for _ in range(_ATTEMPTS):
+        table = _table_at(path)
+        if table is None:
+            return None
+        batch = _batch(table, query_id)
+        carried = {query_id: FENCE}
+        if batch is not None:
+            carried[_before_fence(query_id)] = batch
+            if successor is not None:
+                carried[successor] = batch
+        # only ever upwards: a fence repeated late must not set back a successor that went on
+        transactions = [
+            Transaction(app, version)
+            for app, version in carried.items()
+            if (found := table.transaction_version(app)) is None or found < version
+        ]
+        if not transactions:
+            return batch
+        with _failing(f"fence {path}"):
+            try:
+                # the exact next version: what the old id had must not change under our hands
+                table.create_write_transaction(
+                    [],
+                    "append",
+                    table.schema(),
+                    partition_by=list(table.metadata().partition_columns) or None,
+                    commit_properties=CommitProperties(
+                        app_transactions=transactions, max_commit_retries=0
+                    ),
+                )
+            except CommitFailedError:
+                continue
+        return batch
+    raise CommitConflict(
+        f"{path} was written {_ATTEMPTS} times while query {query_id} was being fenced",
+        remedy="stop its writers and try again",
+    )
+
+
+def _batch(table: DeltaTable, query_id: str) -> int | None:
+    with _failing(f"read the transactions of {table.table_uri}"):
+        found = table.transaction_version(query_id)
+        return table.transaction_version(_before_fence(query_id)) if found == FENCE else found
+
+
+def _before_fence(query_id: str) -> str:
+    """The transaction that keeps what a fenced id had."""
+    return f"catalog_migrate/fenced/{query_id}"
+
+
+def _table_at(path: str) -> DeltaTable | None:
+    from deltalake import DeltaTable
+
+    with _failing(f"open {path}"):
+        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+
+
+@contextmanager
+def _failing(act: str) -> Iterator[None]:
+    """Turn what delta-rs raises into :class:`EngineFailure`."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot {act}: {error}") from error

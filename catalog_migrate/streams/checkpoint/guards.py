@@ -1,0 +1,179 @@
+"""What must hold before a checkpoint is touched, or its query is started."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from catalog_migrate.errors import (
+    BehindSink,
+    ForeignCheckpoint,
+    QueryRunning,
+    SourcesChanged,
+    UnsettledCheckpoint,
+)
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.mark import Mark, write_mark
+
+
+def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:
+    """:class:`QueryRunning` when the checkpoint's query is among the ids of running ones.
+
+    A query of another process is kept out by the cluster's lease and, where the lease was taken
+    over, by a new query id (see ``identity``).
+    """
+    query_id = checkpoint.query_id
+    if query_id is not None and query_id in active:
+        raise QueryRunning(
+            f"the query {query_id} of {checkpoint.path} is running",
+            remedy="hold and stop it first",
+            query_id=query_id,
+        )
+
+
+def require_item(checkpoint: Checkpoint, item: str) -> Mark | None:
+    """The mark, None on an empty checkpoint that nobody has marked.
+
+    Raises :class:`ForeignCheckpoint` when it is another item's, or has been run by somebody and
+    marked by nobody.
+    """
+    mark = checkpoint.mark
+    if mark is None:
+        if checkpoint.query_id is None and checkpoint.latest_offsets is None:
+            return None
+        raise ForeignCheckpoint(
+            f"the checkpoint {checkpoint.path} has been used, but not by {item}",
+            remedy="give the item a directory of its own, or adopt this one",
+            item=item,
+        )
+    if mark.item != item:
+        raise ForeignCheckpoint(
+            f"the checkpoint {checkpoint.path} belongs to {mark.item}, not to {item}",
+            remedy="give each item a directory of its own",
+            item=item,
+            owner=mark.item,
+        )
+    return mark
+
+
+def claim(
+    checkpoint: Checkpoint,
+    *,
+    item: str,
+    sources: Sequence[str],
+    adopt: bool = False,
+) -> Mark:
+    """Mark a checkpoint as ``item``'s with these sources in this order, or see that it is.
+
+    ``adopt`` takes a used checkpoint without a mark over. Writes nothing when the mark is right.
+    Raises :class:`ForeignCheckpoint`, :class:`SourcesChanged`.
+    """
+    if adopt and checkpoint.mark is None:
+        mark = Mark(item)
+    else:
+        mark = require_item(checkpoint, item) or Mark(item)
+    if mark.sources is None:
+        _require_count(checkpoint, sources)
+        mark = Mark(item, mark.generation, tuple(sources))
+        write_mark(checkpoint.files, checkpoint.path, mark)
+    require_sources(checkpoint, sources)
+    return mark
+
+
+def redescribe(checkpoint: Checkpoint, *, item: str, sources: Sequence[str]) -> None:
+    """Write down new descriptions of the same sources, in the same order (a migrated input).
+
+    Raises :class:`ForeignCheckpoint`, :class:`SourcesChanged` when their number differs.
+    """
+    mark = require_item(checkpoint, item) or Mark(item)
+    _require_count(checkpoint, sources)
+    if mark.sources is not None and len(mark.sources) != len(sources):
+        raise _changed(checkpoint, mark.sources, sources)
+    write_mark(checkpoint.files, checkpoint.path, Mark(item, mark.generation, tuple(sources)))
+
+
+def require_sources(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
+    """:class:`SourcesChanged` when the sources are not those of the mark, in their order.
+
+    Spark gives the i-th line to the i-th source of the query, whatever it is; two swapped Kafka
+    sources fail late, two swapped tables read the wrong rows.
+    """
+    mark = checkpoint.mark
+    if mark is not None and mark.sources is not None and mark.sources != tuple(sources):
+        raise _changed(checkpoint, mark.sources, sources)
+    _require_count(checkpoint, sources)
+
+
+def require_above_sinks(checkpoint: Checkpoint, sinks: Mapping[str, int | None]) -> None:
+    """:class:`BehindSink` when a sink has a batch above the checkpoint's newest.
+
+    ``sinks`` gives the newest batch that each has, None for none. A Delta sink would skip the
+    batches in between without an error.
+    """
+    latest = checkpoint.latest_offsets
+    for name, batch in sorted(sinks.items()):
+        if batch is not None and (latest is None or batch > latest):
+            raise BehindSink(
+                f"{name} has batch {batch} of {checkpoint.path}, whose newest is"
+                f" {'none' if latest is None else latest}",
+                remedy="the checkpoint was set back or lost: give it a new query id, or restore"
+                " the newer one",
+                sink=name,
+                batch=batch,
+                latest=latest,
+            )
+
+
+def check_start(
+    checkpoint: Checkpoint,
+    *,
+    item: str,
+    sources: Sequence[str],
+    generation: int,
+    active: Collection[str],
+    sinks: Mapping[str, int | None],
+) -> None:
+    """Everything that must hold when a query is about to start on a checkpoint.
+
+    An uncommitted entry is fine: Spark runs that batch again. Raises as the guards above, and
+    :class:`UnsettledCheckpoint` when the checkpoint is broken or a committed edit is not applied.
+    """
+    require_stopped(checkpoint, active)
+    mark = require_item(checkpoint, item)
+    state = checkpoint.state()
+    if state.kind == "broken":
+        raise UnsettledCheckpoint(
+            f"the checkpoint {checkpoint.path} is broken: {state.reason}",
+            remedy="restore a snapshot of it",
+            batch=state.batch,
+        )
+    applied = 0 if mark is None else mark.generation
+    if applied != generation:
+        raise UnsettledCheckpoint(
+            f"the checkpoint {checkpoint.path} has edit {applied} of its position, the catalog has"
+            f" {generation}",
+            remedy="apply the committed edit first",
+            batch=state.batch,
+        )
+    require_sources(checkpoint, sources)
+    require_above_sinks(checkpoint, sinks)
+
+
+def _require_count(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
+    latest = checkpoint.latest_offsets
+    if latest is not None:
+        found = len(checkpoint.entry(latest).sources)
+        if found != len(sources):
+            raise SourcesChanged(
+                f"the query of {checkpoint.path} had {found} sources, now it has {len(sources)}",
+                remedy="a query with other sources needs a checkpoint of its own",
+            )
+
+
+def _changed(checkpoint: Checkpoint, before: Sequence[str], after: Sequence[str]) -> SourcesChanged:
+    return SourcesChanged(
+        f"the sources of {checkpoint.path} were {', '.join(before)}; now they are"
+        f" {', '.join(after)}",
+        remedy="keep the sources and their order, or give the query a checkpoint of its own",
+        before=tuple(before),
+        after=tuple(after),
+    )

@@ -1,0 +1,184 @@
+"""Numbered copies of a checkpoint, beside it, with retention.
+
+A snapshot is ``<checkpoint>.snapshots/<n>``: metadata, offsets, commits, sources and our mark,
+never state, and ``snapshot.json`` about itself. It appears whole, by rename. Numbers rise and are
+not used again while a newer one is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import msgspec
+
+from catalog_migrate.errors import (
+    BehindSink,
+    CheckpointCorrupt,
+    SnapshotNotFound,
+    UnsupportedCheckpoint,
+    UsageError,
+)
+from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
+from catalog_migrate.streams.checkpoint.guards import require_stopped
+from catalog_migrate.streams.checkpoint.mark import MARK_NAME
+
+_FORMAT = 1
+_ABOUT = "snapshot.json"
+_FILES = ("metadata", MARK_NAME)
+_DIRECTORIES = ("offsets", "commits", "sources")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What a snapshot says of itself: its number, why it was taken, and the newest batches."""
+
+    number: int
+    reason: str
+    latest_offsets: int | None
+    latest_commits: int | None
+    query_id: str | None
+    format: int = _FORMAT
+
+
+class Snapshots:
+    """The snapshots of one checkpoint."""
+
+    __slots__ = ("checkpoint", "directory")
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self.directory = checkpoint.path.with_name(f"{checkpoint.path.name}.snapshots")
+
+    def list(self) -> tuple[Snapshot, ...]:
+        """All snapshots, oldest first."""
+        return tuple(self.get(number) for number in self._numbers())
+
+    def get(self, number: int) -> Snapshot:
+        """One snapshot.
+
+        Raises :class:`SnapshotNotFound`, :class:`CheckpointCorrupt`,
+        :class:`UnsupportedCheckpoint` for one of a newer tool.
+        """
+        file = self._place(number) / _ABOUT
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError as error:
+            known = ", ".join(str(each) for each in self._numbers()) or "none"
+            raise SnapshotNotFound(
+                f"{self.checkpoint.path} has no snapshot {number}; there are: {known}",
+                number=number,
+            ) from error
+        try:
+            found = msgspec.json.decode(data, type=Snapshot)
+        except msgspec.MsgspecError as error:
+            raise CheckpointCorrupt(
+                f"{file} does not describe a snapshot ({error})",
+                file=str(file),
+                found=repr(data[:80]),
+            ) from error
+        if found.format > _FORMAT:
+            raise UnsupportedCheckpoint(f"{file} is of format {found.format}, known is {_FORMAT}")
+        return found
+
+    def take(self, reason: str, *, active: Collection[str], keep: int = 5) -> Snapshot:
+        """Copy the checkpoint as it stands, an uncommitted entry included, and drop old copies.
+
+        ``keep`` is how many snapshots stay, this one among them. Raises :class:`QueryRunning`,
+        :class:`UsageError` when ``keep`` is below 1 or a restore was cut off.
+        """
+        if keep < 1:
+            raise UsageError(f"at least one snapshot must be kept, not {keep}")
+        checkpoint, files = self.checkpoint, self.checkpoint.files
+        require_stopped(checkpoint, active)
+        if checkpoint.restoring is not None:
+            raise UsageError(
+                f"the restore of snapshot {checkpoint.restoring} of {checkpoint.path} was cut off",
+                remedy="repeat it first",
+            )
+        files.make_directory(self.directory)
+        files.clear_litter(self.directory)
+        numbers = self._numbers()
+        snapshot = Snapshot(
+            number=max(numbers, default=0) + 1,
+            reason=reason,
+            latest_offsets=checkpoint.latest_offsets,
+            latest_commits=checkpoint.latest_commits,
+            query_id=checkpoint.query_id,
+        )
+        place = self._place(snapshot.number)
+        building = place.with_name(f".{place.name}.tmp")
+        files.make_directory(building)
+        for name in (*_FILES, *_DIRECTORIES):
+            source = checkpoint.path / name
+            if source.exists():
+                files.copy_tree(source, building / name)
+        files.replace(building / _ABOUT, msgspec.json.encode(snapshot))
+        files.rename(building, place)
+        for number in (*numbers, snapshot.number)[:-keep]:
+            files.remove_tree(self._place(number))
+        return snapshot
+
+    def restore(
+        self, number: int, *, sinks_latest: Mapping[str, int | None], active: Collection[str]
+    ) -> Snapshot:
+        """Put a snapshot back in the checkpoint's place; repeatable after a cut.
+
+        ``sinks_latest`` is the newest batch that each sink has, None for none. State that later
+        batches left is removed. Until it is through, the checkpoint counts as broken.
+
+        Raises before anything is written: :class:`BehindSink` when a batch newer than the
+        snapshot's is committed, in ``commits`` or in any sink (Delta sinks would skip the batches
+        that come again, without an error); :class:`QueryRunning`; :class:`SnapshotNotFound`.
+        """
+        checkpoint, files = self.checkpoint, self.checkpoint.files
+        snapshot = self.get(number)
+        require_stopped(checkpoint, active)
+        interrupted = checkpoint.restoring
+        if interrupted is not None and interrupted != number:
+            raise UsageError(
+                f"the restore of snapshot {interrupted} of {checkpoint.path} was cut off",
+                remedy=f"repeat it before snapshot {number} is restored",
+            )
+        committed = dict(sinks_latest)
+        if interrupted is None:
+            committed["its own commits"] = checkpoint.latest_commits
+        self._require_none_newer(snapshot, committed)
+
+        files.replace(checkpoint.path / RESTORING_NAME, str(number).encode())
+        place = self._place(number)
+        for name in _FILES:
+            if (place / name).exists():
+                files.replace(checkpoint.path / name, (place / name).read_bytes())
+            else:
+                files.remove(checkpoint.path / name)
+        for name in _DIRECTORIES:
+            if (place / name).exists():
+                files.install_tree(place / name, checkpoint.path / name)
+            else:
+                files.remove_tree(checkpoint.path / name)
+        checkpoint.forget_state_after(snapshot.latest_commits)
+        files.clear_litter(checkpoint.path)
+        files.remove(checkpoint.path / RESTORING_NAME)
+        return snapshot
+
+    def _require_none_newer(self, snapshot: Snapshot, committed: Mapping[str, int | None]) -> None:
+        newest = snapshot.latest_offsets
+        for name, batch in sorted(committed.items()):
+            if batch is not None and (newest is None or batch > newest):
+                raise BehindSink(
+                    f"snapshot {snapshot.number} of {self.checkpoint.path} ends with"
+                    f" {'no batch' if newest is None else f'batch {newest}'}, {name} has {batch}",
+                    remedy="keep the checkpoint as it is, and change the position instead",
+                    sink=name,
+                    batch=batch,
+                    latest=newest,
+                )
+
+    def _numbers(self) -> tuple[int, ...]:
+        if not self.directory.is_dir():
+            return ()
+        names = (entry.name for entry in self.directory.iterdir())
+        return tuple(sorted(int(name) for name in names if name.isascii() and name.isdecimal()))
+
+    def _place(self, number: int) -> Path:
+        return self.directory / str(number)

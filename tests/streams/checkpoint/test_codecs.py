@@ -1,0 +1,268 @@
+"""Tests of the codecs: golden bytes, what is refused, and what is out of bounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition, UnsupportedCheckpoint
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+from catalog_migrate.streams.checkpoint.codec_files import (
+    ListedFile,
+    listed_files,
+    newest_listed,
+)
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codecs import CODECS
+from catalog_migrate.streams.checkpoint.lines import START
+
+KAFKA, DELTA, FILES = CODECS["KAFKA"], CODECS["DELTA"], CODECS["FILES"]
+GOLDEN_DELTA = (
+    '{"sourceVersion":1,"reservoirId":"9add171e-4d5d-44f8-94bd-ed085c00cac7",'
+    '"reservoirVersion":3,"index":-1,"isStartingVersion":false}'
+)
+LONGS = st.integers(0, 2**63 - 1)
+TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
+
+
+class TestAll:
+    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA", "FILES"])
+    def test_a_dash_means_start_in_every_codec(self, kind: str) -> None:
+        """A line ``-`` has no positions and no splits, and no positions give that line."""
+        codec = CODECS[kind]
+
+        assert codec.kind == kind
+        assert (codec.read(START), codec.write(None), codec.splits(START)) == (None, "-", ())
+
+    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA", "FILES"])
+    @pytest.mark.parametrize("line", ["", "{", "[]", "7", "null", '"x"', "{}x", '{"a":1,"a":2}'])
+    def test_what_is_no_offset_is_refused(self, kind: str, line: str) -> None:
+        """Anything but one JSON object with distinct keys is an invalid position."""
+        with pytest.raises(InvalidPosition):
+            CODECS[kind].read(line)
+
+    @given(st.text())
+    def test_any_text_is_read_or_refused_never_more(self, line: str) -> None:
+        """A codec answers any text with positions or with InvalidPosition."""
+        for codec in CODECS.values():
+            try:
+                codec.read(line)
+            except InvalidPosition:
+                continue
+
+
+class TestKafka:
+    def test_golden_line(self) -> None:
+        """The next record to read, by topic and partition, without spaces."""
+        assert KAFKA.write({("topic", 0): 123}) == '{"topic":{"0":123}}'
+        assert KAFKA.read('{"topic":{"0":123}}') == {("topic", 0): 123}
+
+    def test_splits_are_partitions(self) -> None:
+        """Each partition is a split of its own."""
+        assert KAFKA.splits('{"b":{"1":5,"0":6},"a":{"0":7}}') == ("b-1", "b-0", "a-0")
+
+    def test_the_order_of_spark_is_kept(self) -> None:
+        """Spark orders partitions by hash; a line read and written back is the same bytes."""
+        line = '{"t":{"2":5,"1":3,"10":4,"0":4}}'
+        positions = KAFKA.read(line)
+
+        assert KAFKA.write(positions) == line
+
+    @given(st.dictionaries(st.tuples(TOPICS, st.integers(0, 9999)), LONGS, min_size=1))
+    def test_round_trip(self, positions: dict[tuple[str, int], int]) -> None:
+        """Whatever positions are written are read again."""
+        assert KAFKA.read(KAFKA.write(positions)) == positions
+
+    @pytest.mark.parametrize(
+        "offset", ['"5"', "5.0", "true", "null", "-1", "-2", "[5]", "1e3", "9223372036854775808"]
+    )
+    def test_an_offset_that_is_no_number_is_refused(self, offset: str) -> None:
+        """Texts, fractions, truth values, relative and too large offsets name their partition."""
+        with pytest.raises(InvalidPosition, match="the offset of t-0"):
+            KAFKA.read(f'{{"t":{{"0":{offset}}}}}')
+
+    def test_the_message_shows_what_was_found(self) -> None:
+        """The error says which partition, what stands there, and what to write."""
+        with pytest.raises(InvalidPosition) as caught:
+            KAFKA.read('{"t":{"0":"five"}}')
+
+        assert str(caught.value) == (
+            "CM0735: the offset of t-0 is no number: '\"five\"'\n"
+            "  remedy: write a whole number: the next record to read"
+        )
+
+    @pytest.mark.parametrize("number", ["-1", "x", "01", "", "1.0", "²"])
+    def test_a_partition_that_is_no_number_is_refused(self, number: str) -> None:
+        """Partitions are whole numbers from 0, written plainly."""
+        with pytest.raises(InvalidPosition, match="no partition number"):
+            KAFKA.read(f'{{"t":{{"{number}":5}}}}')
+
+    def test_a_topic_or_partition_given_twice_is_refused(self) -> None:
+        """JSON would take the last one in silence."""
+        with pytest.raises(InvalidPosition, match="'t' is given twice"):
+            KAFKA.read('{"t":{"0":5},"t":{"0":6}}')
+        with pytest.raises(InvalidPosition, match="'0' is given twice"):
+            KAFKA.read('{"t":{"0":5,"0":6}}')
+
+    def test_bad_numbers_are_not_written(self) -> None:
+        """What would not be read is not written either."""
+        with pytest.raises(InvalidPosition):
+            KAFKA.write({("t", 0): -1})
+        with pytest.raises(InvalidPosition):
+            KAFKA.write({("t", -1): 1})
+
+    def test_bounds(self) -> None:
+        """The oldest record and one past the newest are inside; all problems are told at once."""
+        bounds = {("t", 0): (5, 9), ("t", 1): (0, 3), ("t", 2): (0, 0)}
+
+        assert KAFKA.check({("t", 0): 5, ("t", 1): 3, ("t", 2): 0}, bounds) == ()
+        assert KAFKA.check({("t", 0): 4, ("t", 1): 4, ("u", 0): 1}, bounds) == (
+            "t-0: 4 is expired, the oldest record kept is 5",
+            "t-1: 4 is beyond the end, 3",
+            "t-2 has no position (records 0 to 0 are there)",
+            "u-0 does not exist",
+        )
+
+    def test_golden_initial_offsets(self) -> None:
+        """A zero byte, the version, the JSON of a line."""
+        codec = KafkaCodec()
+        data = b'\x00v1\n{"topic":{"0":0}}'
+
+        assert codec.write_initial({("topic", 0): 0}) == data
+        assert codec.read_initial(data, "sources/0/0") == {("topic", 0): 0}
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"v1\n{}", b"\x00v2\n{}", b"\x00v1\n", b"\x00v1\n{", b"\x00v1\n\xff"]
+    )
+    def test_corrupt_initial_offsets_name_the_file(self, data: bytes) -> None:
+        """Another header, no JSON, or no text is corrupt."""
+        with pytest.raises(CheckpointCorrupt, match="sources/0/0"):
+            KafkaCodec().read_initial(data, "sources/0/0")
+
+
+class TestDelta:
+    def test_golden_line(self) -> None:
+        """Delta's five keys in Delta's order."""
+        position = DeltaPosition("9add171e-4d5d-44f8-94bd-ed085c00cac7", 3)
+
+        assert DELTA.write(position) == GOLDEN_DELTA
+        assert DELTA.read(GOLDEN_DELTA) == position
+        assert DELTA.splits(GOLDEN_DELTA) == (position.table_id,)
+
+    def test_version_0_untouched_is_start(self) -> None:
+        """Delta dies on version 0 with index -1, which means what START means."""
+        assert DELTA.write(DeltaPosition("x", 0)) == START
+        assert DELTA.write(DeltaPosition("x", 0, index=3, starting=True)) != START
+
+    @pytest.mark.parametrize(
+        ("position", "consumed"),
+        [
+            (DeltaPosition("x", 3), 2),
+            (DeltaPosition("x", 3, index=0), None),
+            (DeltaPosition("x", 3, index=5, starting=True), None),
+        ],
+    )
+    def test_consumed(self, position: DeltaPosition, consumed: int | None) -> None:
+        """Everything below the next version is read, unless the reader stands in its midst."""
+        assert position.consumed == consumed
+
+    @given(
+        st.builds(
+            DeltaPosition,
+            st.uuids().map(str),
+            st.integers(1, 2**63 - 1),
+            st.integers(-1, 10**6),
+            st.booleans(),
+            st.sampled_from([1, 3]),
+        )
+    )
+    def test_round_trip(self, position: DeltaPosition) -> None:
+        """Whatever position is written is read again."""
+        assert DELTA.read(DELTA.write(position)) == position
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ('"sourceVersion":1', '"sourceVersion":2'),
+            ('"sourceVersion":1', '"sourceVersion":true'),
+            ('"reservoirVersion":3', '"reservoirVersion":"3"'),
+            ('"reservoirVersion":3', '"reservoirVersion":-1'),
+            ('"index":-1', '"index":-1.5'),
+            ('"isStartingVersion":false', '"isStartingVersion":0'),
+            ('"reservoirId":"9add171e-4d5d-44f8-94bd-ed085c00cac7"', '"reservoirId":null'),
+            (',"isStartingVersion":false', ""),
+            ("}", ',"more":1}'),
+        ],
+    )
+    def test_anything_else_is_refused(self, before: str, after: str) -> None:
+        """Unknown formats, missing and further keys, and values of another type."""
+        with pytest.raises(InvalidPosition):
+            DELTA.read(GOLDEN_DELTA.replace(before, after))
+
+    def test_bounds(self) -> None:
+        """From the oldest version kept to one past the newest, of the same table."""
+        bounds = DeltaBounds("x", 2, 5)
+
+        assert DELTA.check(DeltaPosition("x", 2), bounds) == ()
+        assert DELTA.check(DeltaPosition("x", 6), bounds) == ()
+        assert DELTA.check(DeltaPosition("x", 6, index=0), bounds) == (
+            "version 6 is beyond the newest, 5",
+        )
+        assert DELTA.check(DeltaPosition("y", 1), bounds) == (
+            "the position is one of table y, the table there is x",
+            "version 1 is expired, the oldest kept is 2",
+        )
+
+
+class TestFiles:
+    def test_golden_line(self) -> None:
+        """The number of the list up to which files are read."""
+        assert FILES.write(2) == '{"logOffset":2}'
+        assert FILES.read('{"logOffset":2}') == 2
+        assert FILES.splits('{"logOffset":2}') == ("files",)
+
+    def test_before_the_first_is_start(self) -> None:
+        """Number -1 is written as START."""
+        assert FILES.write(-1) == START
+
+    @pytest.mark.parametrize("line", ['{"logOffset":"2"}', '{"logOffset":-1}', '{"offset":2}'])
+    def test_anything_else_is_refused(self, line: str) -> None:
+        """Numbers only, under the one key."""
+        with pytest.raises(InvalidPosition):
+            FILES.read(line)
+
+    def test_bounds(self) -> None:
+        """A position may be anywhere in the list, not beyond it."""
+        assert FILES.check(2, 2) == ()
+        assert FILES.check(3, 2) == ("number 3 is beyond the end, 2 is the newest listed",)
+        assert FILES.check(0, None) == ("number 0 is beyond the end, no file has been listed",)
+
+    def test_listed_files(self, tmp_path: Path) -> None:
+        """Files are listed once, in order, with the compacted ones; litter is passed over."""
+        line = '{{"path":"file:///d/{}.json","timestamp":17,"batchId":{}}}'
+        (tmp_path / "8").write_text("v1\n" + line.format("b", 8))
+        compact = ["v1", line.format("a", 0), line.format("b", 8), line.format("c", 9)]
+        (tmp_path / "9.compact").write_text("\n".join(compact))
+        (tmp_path / "10").write_text("v1\n" + line.format("d", 10))
+        (tmp_path / ".10.crc").write_bytes(b"\xff")
+
+        assert newest_listed(tmp_path) == 10
+        assert listed_files(tmp_path) == tuple(
+            ListedFile(f"file:///d/{name}.json", 17, number)
+            for name, number in [("a", 0), ("b", 8), ("c", 9), ("d", 10)]
+        )
+        assert newest_listed(tmp_path / "none") is None
+
+    def test_a_corrupt_list_names_the_file(self, tmp_path: Path) -> None:
+        """What is no list is corrupt, another version unsupported."""
+        file = tmp_path / "0"
+        for text in ("", "w1\n", 'v1\n{"path":1,"timestamp":1,"batchId":0}', "v1\nx"):
+            file.write_text(text)
+            with pytest.raises(CheckpointCorrupt, match="0 is not a list of files"):
+                listed_files(tmp_path)
+        file.write_text("v2\n")
+        with pytest.raises(UnsupportedCheckpoint):
+            listed_files(tmp_path)

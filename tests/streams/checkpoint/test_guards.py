@@ -1,0 +1,154 @@
+"""Tests of what must hold before a checkpoint is touched or its query started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog_migrate.errors import (
+    BehindSink,
+    ForeignCheckpoint,
+    QueryRunning,
+    SourcesChanged,
+    UnsettledCheckpoint,
+)
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.guards import (
+    check_start,
+    claim,
+    redescribe,
+    require_above_sinks,
+    require_sources,
+    require_stopped,
+)
+from catalog_migrate.streams.checkpoint.mark import Mark
+
+Build = Any
+A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
+QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
+
+
+class TestClaim:
+    def test_a_new_directory(self, tmp_path: Path) -> None:
+        """It is created and marked; the second time nothing is written."""
+        checkpoint = Checkpoint(tmp_path / "a" / "b")
+
+        assert claim(checkpoint, item="i7", sources=["x", "y"]) == Mark("i7", 0, ("x", "y"))
+        written = (checkpoint.path / "catalog_migrate.json").stat().st_mtime_ns
+        assert claim(checkpoint, item="i7", sources=["x", "y"]) == Mark("i7", 0, ("x", "y"))
+        assert (checkpoint.path / "catalog_migrate.json").stat().st_mtime_ns == written
+
+    def test_another_items(self, tmp_path: Path) -> None:
+        """One directory serves one item."""
+        claim(Checkpoint(tmp_path), item="i7", sources=["x"])
+        with pytest.raises(ForeignCheckpoint, match="belongs to i7, not to i8"):
+            claim(Checkpoint(tmp_path), item="i8", sources=["x"], adopt=True)
+
+    def test_a_used_one_without_a_mark_must_be_adopted(self, build: Build) -> None:
+        """A checkpoint that somebody ran is nobody's until it is said whose."""
+        checkpoint = build([[A]], 0)
+        with pytest.raises(ForeignCheckpoint, match="has been used, but not by i7"):
+            claim(checkpoint, item="i7", sources=["x"])
+
+        assert claim(checkpoint, item="i7", sources=["x"], adopt=True) == Mark("i7", 0, ("x",))
+
+    def test_adopting_counts_the_sources(self, build: Build) -> None:
+        """As many as the entries have lines; nothing is marked otherwise."""
+        checkpoint = build([[A]], 0)
+        with pytest.raises(SourcesChanged, match="had 1 sources, now it has 2"):
+            claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
+        assert checkpoint.mark is None
+
+
+class TestSources:
+    def test_order_counts(self, build: Build) -> None:
+        """Spark tells sources apart by their order only."""
+        checkpoint = build([[A, B]], 0)
+        claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
+
+        require_sources(checkpoint, ["x", "y"])
+        with pytest.raises(SourcesChanged, match="were x, y; now they are y, x"):
+            require_sources(checkpoint, ["y", "x"])
+
+    def test_a_cut_off_entry_is_noticed_by_its_number_of_sources(self, build: Build) -> None:
+        """A file that ends after a whole line looks like a query with fewer sources."""
+        checkpoint = build([[A, B]], 0)
+        with pytest.raises(SourcesChanged, match="had 2 sources, now it has 1"):
+            require_sources(checkpoint, ["x"])
+
+    def test_new_descriptions(self, build: Build) -> None:
+        """An input that was migrated may be described anew, their number stays."""
+        checkpoint = build([[A, B]], 0)
+        claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
+
+        redescribe(checkpoint, item="i7", sources=["x", "z"])
+        require_sources(checkpoint, ["x", "z"])
+        with pytest.raises(SourcesChanged):
+            redescribe(checkpoint, item="i7", sources=["x"])
+
+
+class TestSinks:
+    def test_a_sink_above_is_refused(self, build: Build) -> None:
+        """Its batches in between would be skipped."""
+        checkpoint = build([[A], [B]], 1)
+
+        require_above_sinks(checkpoint, {"a": 1, "b": 0, "c": None})
+        with pytest.raises(BehindSink, match=r"b has batch 2 of .* whose newest is 1"):
+            require_above_sinks(checkpoint, {"a": 1, "b": 2})
+
+    def test_a_lost_checkpoint(self, tmp_path: Path) -> None:
+        """A directory without batches is below every batch."""
+        require_above_sinks(Checkpoint(tmp_path), {"a": None})
+        with pytest.raises(BehindSink, match="whose newest is none"):
+            require_above_sinks(Checkpoint(tmp_path), {"a": 0})
+
+
+class TestStart:
+    def start(self, checkpoint: Checkpoint, **changed: Any) -> None:
+        """Check a start that is right but for what is ``changed``."""
+        wanted: dict[str, Any] = {
+            "item": "i7",
+            "sources": ["x"],
+            "generation": 0,
+            "active": (),
+            "sinks": {"a": 1},
+        }
+        check_start(checkpoint, **{**wanted, **changed})
+
+    def test_all_is_well(self, build: Build, tmp_path: Path) -> None:
+        """Settled or with one uncommitted entry, which Spark runs again; or new."""
+        for name, committed in (("settled", 1), ("uncommitted", 0)):
+            checkpoint = build([[A], [B]], committed, name=name)
+            claim(checkpoint, item="i7", sources=["x"], adopt=True)
+            self.start(checkpoint)
+        self.start(Checkpoint(tmp_path / "new"), sinks={"a": None})
+
+    @pytest.mark.parametrize(
+        ("changed", "error"),
+        [
+            ({"active": [QUERY]}, QueryRunning),
+            ({"item": "i8"}, ForeignCheckpoint),
+            ({"generation": 1}, UnsettledCheckpoint),
+            ({"sources": ["y"]}, SourcesChanged),
+            ({"sinks": {"a": 2}}, BehindSink),
+        ],
+    )
+    def test_each_guard(self, build: Build, changed: dict[str, Any], error: type) -> None:
+        """Whatever does not hold refuses the start."""
+        checkpoint = build([[A], [B]], 1)
+        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        with pytest.raises(error):
+            self.start(checkpoint, **changed)
+
+    def test_a_broken_one(self, build: Build) -> None:
+        """More than one uncommitted entry loses a range."""
+        checkpoint = build([[A], [B], [C]], 0)
+        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        with pytest.raises(UnsettledCheckpoint, match="more than one entry is uncommitted"):
+            self.start(checkpoint)
+
+    def test_a_query_without_an_id_is_not_running(self, tmp_path: Path) -> None:
+        """Before the first start there is nothing to be running."""
+        require_stopped(Checkpoint(tmp_path), [QUERY])

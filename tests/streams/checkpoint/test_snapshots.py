@@ -1,0 +1,261 @@
+"""Tests of numbered copies of a checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog_migrate.errors import (
+    BehindSink,
+    CheckpointCorrupt,
+    QueryRunning,
+    SnapshotNotFound,
+    UnsupportedCheckpoint,
+    UsageError,
+)
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
+from catalog_migrate.streams.checkpoint.edit import apply, move
+from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots
+from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+
+Build = Any
+A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
+QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
+
+
+def visible(root: Path) -> dict[str, bytes]:
+    """Every file below a directory but hidden ones, by relative path."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if path.is_file() and not any(part.startswith(".") for part in relative.parts):
+            found[str(relative)] = path.read_bytes()
+    return found
+
+
+def run_on(checkpoint: Checkpoint, batch: int, line: str, *, commit: bool) -> None:
+    """What a run of the query adds."""
+    text = checkpoint.offsets_file(0).read_text().split("\n")
+    checkpoint.offsets_file(batch).write_text("\n".join([*text[:2], line]))
+    if commit:
+        checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
+
+
+class TestTake:
+    def test_what_is_in_it(self, build: Build) -> None:
+        """Metadata, offsets, commits, sources and mark, with checksums; never state or litter."""
+        checkpoint = build([[A], [B]], 0)
+        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        (checkpoint.path / "state" / "0").mkdir(parents=True)
+        (checkpoint.path / "state" / "0" / "1.delta").write_text("state")
+        (checkpoint.path / "offsets" / ".1.77.tmp").write_text("litter")
+        checkpoint.source_directory(0).mkdir(parents=True)
+        (checkpoint.source_directory(0) / "0").write_bytes(b"\x00v1\n{}")
+        snapshots = Snapshots(checkpoint)
+
+        snapshot = snapshots.take("before ALTER", active=())
+
+        assert snapshot == Snapshot(1, "before ALTER", 1, 0, QUERY)
+        assert snapshots.list() == (snapshot,)
+        place = checkpoint.path.with_name("ckpt.snapshots") / "1"
+        copied = visible(place)
+        del copied["snapshot.json"]
+        original = visible(checkpoint.path)
+        assert original.pop("state/0/1.delta") == b"state"
+        assert copied == original
+        assert {path.name for path in (place / "offsets").iterdir()} == {
+            "0", "1", ".0.crc", ".1.crc",
+        }  # fmt: skip
+
+    def test_golden_description(self, build: Build) -> None:
+        """The format of the file is frozen."""
+        checkpoint = build([], None)
+        Snapshots(checkpoint).take("r", active=())
+
+        file = checkpoint.path.with_name("ckpt.snapshots") / "1" / "snapshot.json"
+        assert file.read_text() == (
+            '{"number":1,"reason":"r","latest_offsets":null,"latest_commits":null,'
+            f'"query_id":"{QUERY}","format":1}}'
+        )
+
+    def test_retention(self, build: Build) -> None:
+        """The newest ``keep`` stay; numbers go on rising."""
+        snapshots = Snapshots(build([[A]], 0))
+        for _ in range(4):
+            snapshots.take("r", active=(), keep=3)
+        assert [each.number for each in snapshots.list()] == [2, 3, 4]
+        snapshots.take("r", active=(), keep=1)
+        assert [each.number for each in snapshots.list()] == [5]
+        with pytest.raises(UsageError, match="at least one"):
+            snapshots.take("r", active=(), keep=0)
+
+    def test_a_checkpoint_that_does_not_exist(self, tmp_path: Path) -> None:
+        """It is copied as nothing, and restored as nothing."""
+        snapshots = Snapshots(Checkpoint(tmp_path / "new"))
+
+        assert snapshots.take("r", active=()) == Snapshot(1, "r", None, None, None)
+
+    def test_a_running_query_is_refused(self, build: Build) -> None:
+        """A copy of files under change is worth nothing."""
+        snapshots = Snapshots(build([[A]], 0))
+        with pytest.raises(QueryRunning):
+            snapshots.take("r", active=[QUERY])
+        assert snapshots.list() == ()
+
+    def test_cut_off_anywhere(self, build: Build) -> None:
+        """A snapshot is there whole or not at all, and what was cut off is cleared next time."""
+        checkpoint = build([[A]], 0)
+        Snapshots(checkpoint).take("first", active=())
+        for at in itertools.count(1):
+            point = CrashPoint(at)
+            files = Files(point.on_call)
+            try:
+                Snapshots(Checkpoint(checkpoint.path, files=files)).take("r", active=(), keep=2)
+            except SimulatedCrash:
+                for snapshot in Snapshots(checkpoint).list():
+                    assert snapshot.latest_offsets == 0
+                    assert "offsets/0" in visible(
+                        checkpoint.path.with_name("ckpt.snapshots") / str(snapshot.number)
+                    )
+            else:
+                break
+        assert at > 8
+        place = checkpoint.path.with_name("ckpt.snapshots")
+        assert len(Snapshots(checkpoint).list()) == 2
+        assert not [path for path in place.iterdir() if path.name.startswith(".")]
+
+
+class TestRestore:
+    def test_the_uncommitted_entry_of_a_failed_attempt_goes(self, build: Build) -> None:
+        """Everything is as it was, the mark included; the state of the attempt is removed."""
+        checkpoint = build([[A], [B]], 1)
+        claim(checkpoint, item="i7", sources=["x"], adopt=True)
+        snapshots = Snapshots(checkpoint)
+        snapshots.take("r", active=())
+        before = visible(checkpoint.path)
+        apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
+        run_on(checkpoint, 2, C, commit=False)
+        state = checkpoint.path / "state" / "0" / "0"
+        state.mkdir(parents=True)
+        for version in (2, 3):
+            (state / f"{version}.delta").write_text("")
+
+        restored = snapshots.restore(1, sinks_latest={"a": 1}, active=())
+
+        assert restored.latest_offsets == 1
+        (state / "2.delta").unlink()
+        assert visible(checkpoint.path) == before
+        assert checkpoint.state() == State("settled", 1)
+
+    def test_an_uncommitted_entry_of_the_snapshot_may_be_in_a_sink(self, build: Build) -> None:
+        """Its range is the same after the restore, so the sink may skip it."""
+        checkpoint = build([[A], [B]], 0)
+        snapshots = Snapshots(checkpoint)
+        snapshots.take("r", active=())
+
+        snapshots.restore(1, sinks_latest={"a": 1}, active=())
+        assert checkpoint.state() == State("uncommitted", 1)
+
+    @pytest.mark.parametrize(
+        ("sinks", "commit", "message"),
+        [
+            ({"a": 2}, False, "ends with batch 1, a has 2"),
+            ({"a": 1, "b": 2}, False, "ends with batch 1, b has 2"),
+            ({"a": 1}, True, "ends with batch 1, its own commits has 2"),
+        ],
+    )
+    def test_below_a_committed_batch_is_refused(
+        self, build: Build, sinks: dict[str, int | None], commit: bool, message: str
+    ) -> None:
+        """A batch in any sink or in commits would be skipped, or come twice. Nothing is written."""
+        checkpoint = build([[A], [B]], 1)
+        snapshots = Snapshots(checkpoint)
+        snapshots.take("r", active=())
+        run_on(checkpoint, 2, C, commit=commit)
+        before = visible(checkpoint.path)
+
+        with pytest.raises(BehindSink, match=message):
+            snapshots.restore(1, sinks_latest=sinks, active=())
+        assert visible(checkpoint.path) == before
+
+    def test_of_a_checkpoint_that_did_not_exist(self, tmp_path: Path) -> None:
+        """What an attempt that failed left is gone."""
+        checkpoint = Checkpoint(tmp_path / "new")
+        snapshots = Snapshots(checkpoint)
+        snapshots.take("r", active=())
+        (checkpoint.path / "offsets").mkdir(parents=True)
+        (checkpoint.path / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+
+        with pytest.raises(BehindSink, match="ends with no batch, a has 0"):
+            snapshots.restore(1, sinks_latest={"a": 0}, active=())
+        snapshots.restore(1, sinks_latest={"a": None}, active=())
+        assert list(checkpoint.path.iterdir()) == []
+
+    def test_an_unknown_number(self, build: Build) -> None:
+        """The error says which there are."""
+        snapshots = Snapshots(build([[A]], 0))
+        with pytest.raises(SnapshotNotFound, match="no snapshot 1; there are: none"):
+            snapshots.restore(1, sinks_latest={}, active=())
+        snapshots.take("r", active=())
+        with pytest.raises(SnapshotNotFound, match="no snapshot 2; there are: 1"):
+            snapshots.get(2)
+
+    def test_a_running_query_is_refused(self, build: Build) -> None:
+        """Nothing is put back under it."""
+        snapshots = Snapshots(build([[A]], 0))
+        snapshots.take("r", active=())
+        with pytest.raises(QueryRunning):
+            snapshots.restore(1, sinks_latest={}, active=[QUERY])
+
+    def test_cut_off_anywhere(self, build: Build) -> None:
+        """Until it is through the checkpoint counts as broken, and only a repetition mends it."""
+        for at in itertools.count(1):
+            checkpoint = build([[A], [B]], 1, name=f"c{at}")
+            claim(checkpoint, item="i7", sources=["x"], adopt=True)
+            snapshots = Snapshots(checkpoint)
+            snapshots.take("r", active=())
+            snapshots.take("r", active=())
+            before = visible(checkpoint.path)
+            apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
+            run_on(checkpoint, 2, C, commit=False)
+            point = CrashPoint(at)
+            files = Files(point.on_call)
+            try:
+                Snapshots(Checkpoint(checkpoint.path, files=files)).restore(
+                    2, sinks_latest={"a": 1}, active=()
+                )
+            except SimulatedCrash:
+                if checkpoint.restoring is not None:
+                    assert checkpoint.state().kind == "broken"
+                    with pytest.raises(UsageError, match="repeat it"):
+                        snapshots.restore(1, sinks_latest={"a": 1}, active=())
+                    with pytest.raises(UsageError, match="repeat it"):
+                        snapshots.take("r", active=())
+                    snapshots.restore(2, sinks_latest={"a": 1}, active=())
+                    assert visible(checkpoint.path) == before
+                else:
+                    assert checkpoint.state().kind in ("uncommitted", "settled")
+            else:
+                assert visible(checkpoint.path) == before
+                break
+        assert at > 12
+
+
+class TestGet:
+    def test_corrupt_and_newer(self, build: Build) -> None:
+        """A description that is none, or of a newer tool."""
+        checkpoint = build([[A]], 0)
+        snapshots = Snapshots(checkpoint)
+        snapshots.take("r", active=())
+        file = checkpoint.path.with_name("ckpt.snapshots") / "1" / "snapshot.json"
+        file.write_text(file.read_text().replace('"format":1', '"format":2'))
+        with pytest.raises(UnsupportedCheckpoint):
+            snapshots.get(1)
+        file.write_text("{")
+        with pytest.raises(CheckpointCorrupt, match="does not describe a snapshot"):
+            snapshots.list()
