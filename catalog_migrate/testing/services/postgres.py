@@ -70,18 +70,15 @@ class PostgresServer:
         self._process: ServerProcess | None = None
         self._temporary: list[Path] = []
         self._account = _unprivileged_account()
-        self._binaries = self._reachable_binaries()
-        self._data = self._data_directory()
         (self.port,) = free_ports(1)
-        self._initialise()
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self.start()
-                break
-            except ServiceFailed as error:
-                if attempt == _ATTEMPTS or "Address already in use" not in error.message:
-                    raise
-                (self.port,) = free_ports(1)
+        try:
+            self._binaries = self._reachable_binaries()
+            self._data = self._data_directory()
+            self._initialise()
+            self._start_on_a_free_port()
+        except BaseException:
+            self.close()
+            raise
 
     # --- its life ----------------------------------------------------------------------------
 
@@ -252,14 +249,30 @@ class PostgresServer:
 
     # --- inside ------------------------------------------------------------------------------
 
+    def _start_on_a_free_port(self) -> None:
+        """Start, on another port when somebody took ours since we looked."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self.start()
+                return
+            except ServiceFailed as error:
+                if attempt == _ATTEMPTS or "Address already in use" not in error.message:
+                    raise
+                (self.port,) = free_ports(1)
+
     def _reachable_binaries(self) -> Path:
         """The package's programs, or a copy where the server's account can run them."""
         binaries = _packaged_binaries()
         if self._account is None or _can_reach(binaries / "postgres", self._account):
             return binaries
-        copy = self._temporary_directory("postgres-18-") / "install"
-        shutil.copytree(binaries.parent, copy, symlinks=True)
-        return copy / "bin"
+        copy = self._temporary_directory("postgres-18-")
+        package = binaries.parents[1]
+        shutil.copytree(binaries.parent, copy / package.name / binaries.parent.name, symlinks=True)
+        # the wheel's own shared libraries lie beside the package, and are found relative to it
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, copy / libraries.name)
+        return copy / package.name / binaries.parent.name / "bin"
 
     def _data_directory(self) -> Path:
         if self._account is None:
