@@ -215,6 +215,8 @@ def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
         "port": int(_postgres(resolved, "PORT") or 5432),
         "dbname": _postgres(resolved, "DATABASE"),
         "user": _postgres(resolved, "USER"),
+        # The empty text, for libpq would else look into its environment.
+        "password": _postgres(resolved, "PASSWORD") or "",
         "sslmode": _postgres(resolved, "SSL MODE"),
         "connect_timeout": 5,
         "application_name": "catalog_migrate",
@@ -224,12 +226,9 @@ def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
         "keepalives_count": 3,
         "tcp_user_timeout": 30_000,
         # The connection decides who logs in, not what this account has in its home directory.
-        "passfile": os.devnull,
+        "passfile": os.path.join(os.devnull, "none"),
         "gssencmode": "disable",
     }
-    password = _postgres(resolved, "PASSWORD")
-    if password is not None:
-        parameters["password"] = password
     if parameters["sslmode"] == "verify-full":
         parameters["sslrootcert"] = "system"
     for option, name in (

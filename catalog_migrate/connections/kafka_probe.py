@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
 from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.values import addresses_of
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -26,6 +27,8 @@ Result = TypeVar("Result")
 _SETTLED_SECONDS = 1.0
 """How long all brokers must be down before it is believed."""
 _NODE_SECONDS = 3.0
+_KEPT_LINES = 50
+"""The reconnects repeat themselves; the first lines tell."""
 
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -109,18 +112,18 @@ class KafkaProbe:
         self._subject = subject
         self._timeout = timeout
         self._redactor = Redactor.of(resolved)
-        self._protocol = option_of(resolved, "KAFKA", "SECURITY PROTOCOL") or "PLAINTEXT"
+        self._committed = option_of(resolved, "KAFKA", "kafka.isolation.level") == "read_committed"
         self._address = option_of(resolved, "KAFKA", "BROKER") or ""
-        self._errors: list[tuple[float, str]] = []
+        self._errors: list[str] = []
         self._down_since: float | None = None
         config = {**librdkafka_config(resolved), "error_cb": self._note}
-        # Its log would go to standard error; what it says comes through error_cb as well.
-        log = logging.getLogger("catalog_migrate.librdkafka")
-        log.setLevel(logging.CRITICAL)
+        # Some reasons are in its log only, which would go to standard error.
+        log = logging.Logger("librdkafka", logging.INFO)
+        log.addHandler(_Lines(self._errors))
         try:
             self._admin: Any = AdminClient(config, logger=log)
         except KafkaException as error:
-            raise failed(self.diagnose(str(error.args[0]))) from None
+            raise failed(self.diagnose(error.args[0].str())) from None
 
     def __enter__(self) -> KafkaProbe:
         return self
@@ -175,6 +178,7 @@ class KafkaProbe:
     def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
         """The first offset that is there and the one after the last, per partition.
 
+        The last is that of the last transaction where the connection reads committed ones only.
         Raises ConnectionFailed, also for a topic that is not there.
         """
         from confluent_kafka import IsolationLevel, TopicPartition
@@ -185,11 +189,14 @@ class KafkaProbe:
         if not hasattr(described, "partitions"):
             raise failed(finding)
         numbers = [partition.id for partition in described.partitions]
+        isolation = (
+            IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+        )
         bounds: list[dict[int, int]] = []
         for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
             asked = self._admin.list_offsets(
                 {TopicPartition(topic, number): spec for number in numbers},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=isolation,
                 request_timeout=self._timeout,
             )
             bounds.append(
@@ -268,18 +275,29 @@ class KafkaProbe:
 
     def diagnose(self, last: str = "") -> Finding:
         """What the errors of the client so far come down to."""
-        texts = [text for _, text in self._errors] + ([last] if last else [])
+        texts = [*self._errors, last] if last else self._errors
         for words, option, remedy in _CAUSES:
             for text in texts:
                 if any(word in text.lower() for word in words):
                     return Finding(self._subject, option, False, self._say(text), remedy)
+        open_ = [
+            f"{host}:{port}" for host, port in addresses_of(self._address) if _connects(host, port)
+        ]
+        if open_ and self._down_since is not None:
+            return Finding(
+                self._subject,
+                "SECURITY PROTOCOL",
+                False,
+                f"{', '.join(open_)} takes the connection and hangs up",
+                "this listener wants TLS or a login, or is no Kafka: SASL_PLAINTEXT, SSL, SASL_SSL",
+            )
         said = f" ({self._say(texts[-1])})" if texts else ""
         return Finding(
             self._subject,
             "BROKER",
             False,
-            f"no answer from {self._address} within {self._timeout:.0f} s{said}",
-            "check host, port, firewall and SECURITY PROTOCOL",
+            f"no answer from {self._address}{said}",
+            "check host, port, firewall and SECURITY PROTOCOL, and that the broker is well",
         )
 
     def _say(self, text: str) -> str:
@@ -293,9 +311,7 @@ class KafkaProbe:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down_since = self._down_since or time.monotonic()
             return
-        # The reconnects repeat themselves; the first ones tell.
-        if len(self._errors) < 50:
-            self._errors.append((time.monotonic(), error.str()))
+        self._errors.append(error.str())
 
     def _ask(self, start: Any, expected: tuple[int, ...] = ()) -> Any:
         """Start a question and wait for its answer, serving the error callback meanwhile.
@@ -324,7 +340,19 @@ class KafkaProbe:
 
     def _is_refused(self) -> bool:
         """Whether an error came that waiting does not heal."""
-        return any("authentication" in text.lower() for _, text in self._errors)
+        return any("authentication" in text.lower() for text in self._errors)
+
+
+class _Lines(logging.Handler):
+    """Keeps what librdkafka logs, as far as it is new."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._lines) < _KEPT_LINES:
+            self._lines.append(record.getMessage())
 
 
 def _connects(host: str, port: int) -> bool:

@@ -178,7 +178,7 @@ _KAFKA_RESERVED = (
         "SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD",
     ),
     Reserved(
-        ("group.id", "auto.offset.reset", "enable.auto.commit", "isolation.level",
+        ("group.id", "auto.offset.reset", "enable.auto.commit",
          "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
          "interceptor.classes", "transactional.id", "enable.auto.offset.store",
          "partition.assignment.strategy", "group.instance.id", "allow.auto.create.topics"),

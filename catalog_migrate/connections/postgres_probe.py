@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import psycopg
 
 LEDGER = "catalog_migrate_ledger"
-"""The table in which a sink notes its batches, found by the role's search path."""
+"""The table in which a sink notes its batches, in the schema of the sink's own table."""
 
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
@@ -94,19 +94,22 @@ _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
 
 _SERVER = """
 SELECT current_setting('server_version'), pg_is_in_recovery(),
-       current_setting('transaction_read_only')::boolean, current_schema(),
-       has_database_privilege(current_database(), 'TEMP'),
-       to_regclass(%(ledger)s) IS NOT NULL
+       current_setting('transaction_read_only')::boolean,
+       has_database_privilege(current_database(), 'TEMP')
 """
-_LEDGER_RIGHTS = """
-SELECT has_table_privilege(to_regclass(%(ledger)s), right_) FROM
-       unnest(ARRAY['SELECT', 'INSERT', 'DELETE']) AS r(right_)
+_LEDGER = """
+SELECT has_schema_privilege(n.oid, 'CREATE'), l.oid IS NOT NULL,
+       l.oid IS NOT NULL AND has_table_privilege(l.oid, 'SELECT')
+       AND has_table_privilege(l.oid, 'INSERT') AND has_table_privilege(l.oid, 'DELETE')
+FROM pg_namespace AS n LEFT JOIN pg_class AS l ON l.relnamespace = n.oid AND l.relname = %s
+WHERE n.nspname = %s
 """
 _TABLE = """
-SELECT c.oid, c.relkind::text,
+SELECT c.oid, c.relkind::text, n.nspname,
        has_table_privilege(c.oid, 'INSERT'), has_table_privilege(c.oid, 'UPDATE'),
        has_table_privilege(c.oid, 'SELECT')
-FROM pg_class AS c WHERE c.oid = to_regclass(%s)
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.oid = to_regclass(%s)
 """
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typcategory::text,
@@ -164,9 +167,9 @@ def postgres_session(
             lambda: connect_postgres(resolved, autocommit=True, connect_timeout=seconds),
         )
     except TookTooLong:
-        raise failed(_silent(resolved, subject, timeout)) from None
+        raise failed(_silent(resolved, subject)) from None
     except psycopg.Error as error:
-        raise failed(_diagnose(resolved, subject, redactor.scrub(str(error)), timeout)) from None
+        raise failed(_diagnose(resolved, subject, redactor.scrub(str(error)))) from None
     try:
         with connection:
             connection.execute(f"SET statement_timeout = '{seconds}s'")
@@ -184,12 +187,12 @@ def postgres_session(
 
 
 def server_findings(
-    connection: psycopg.Connection[Any], *, subject: str, ledger: bool
+    connection: psycopg.Connection[Any], *, subject: str, temporary: bool = False
 ) -> tuple[Finding, ...]:
-    """Whether the server takes writes, and (``ledger``) whether a sink can keep its ledger."""
-    row = connection.execute(_SERVER, {"ledger": LEDGER}).fetchone()
+    """Whether the server takes writes, and (``temporary``) makes temporary tables for this role."""
+    row = connection.execute(_SERVER).fetchone()
     assert row is not None
-    version, in_recovery, read_only, schema, temporary, has_ledger = row
+    version, in_recovery, read_only, may_be_temporary = row
     if in_recovery:
         return (
             Finding(
@@ -206,25 +209,21 @@ def server_findings(
                 subject,
                 "USER",
                 False,
-                "the server takes no writes from this role: it is set to "
-                "default_transaction_read_only",
+                "this role writes nothing: default_transaction_read_only is on for it",
                 "ALTER ROLE … SET default_transaction_read_only = off, or the same of the database",
             ),
         )
-    findings = [Finding(subject, None, True, f"PostgreSQL {version} lets us in and takes writes")]
-    if ledger:
-        findings.append(_ledger_finding(connection, subject, schema, has_ledger))
-        if not temporary:
-            findings.append(
-                Finding(
-                    subject,
-                    "USER",
-                    False,
-                    "this role may make no temporary tables",
-                    "GRANT TEMPORARY ON DATABASE … to it",
-                )
-            )
-    return tuple(findings)
+    if temporary and not may_be_temporary:
+        return (
+            Finding(
+                subject,
+                "USER",
+                False,
+                "this role may make no temporary tables, which rows are replaced through",
+                "GRANT TEMPORARY ON DATABASE … to it",
+            ),
+        )
+    return (Finding(subject, None, True, f"PostgreSQL {version} lets us in and takes writes"),)
 
 
 def table_findings(
@@ -260,7 +259,7 @@ def table_findings(
                 "create it, or write another TABLE; names in no double quotes are lower case",
             ),
         )
-    identifier, relation_kind, may_insert, may_update, may_select = found
+    identifier, relation_kind, schema, may_insert, may_update, may_select = found
     if relation_kind not in ("r", "p"):
         return (
             Finding(subject, "TABLE", False, f"{table} is no table of rows", "name a plain table"),
@@ -273,6 +272,7 @@ def table_findings(
     if not findings:
         listed = f"{len(columns)} columns" + (f" by {', '.join(key)}" if key else "")
         findings.append(Finding(subject, "TABLE", True, f"{table} takes rows of {listed}"))
+    findings.append(_ledger_finding(connection, subject, schema))
     return tuple(findings)
 
 
@@ -286,33 +286,31 @@ def database_identity(connection: psycopg.Connection[Any]) -> str:
     return f"{row[0]}/{row[1]}"
 
 
-def _ledger_finding(
-    connection: psycopg.Connection[Any], subject: str, schema: str | None, there: bool
-) -> Finding:
+def _ledger_finding(connection: psycopg.Connection[Any], subject: str, schema: str) -> Finding:
+    """Whether the ledger beside a table of ``schema`` can be used, or made."""
+    row = connection.execute(_LEDGER, (LEDGER, schema)).fetchone()
+    assert row is not None
+    may_create, there, may_use = row
+    if may_use:
+        return Finding(subject, None, True, f"{schema}.{LEDGER} is there and can be written")
     if there:
-        rights = connection.execute(_LEDGER_RIGHTS, {"ledger": LEDGER}).fetchall()
-        if all(row[0] for row in rights):
-            return Finding(subject, None, True, f"{LEDGER} is there and can be written")
         return Finding(
             subject,
             "USER",
             False,
-            f"this role may not use the table {LEDGER}",
-            f"GRANT SELECT, INSERT, DELETE ON {LEDGER} to it",
+            f"this role may not use the table {schema}.{LEDGER}",
+            f"GRANT SELECT, INSERT, DELETE ON {schema}.{LEDGER} to it",
         )
-    allowed = schema is not None and connection.execute(
-        "SELECT has_schema_privilege(%s, 'CREATE')", (schema,)
-    ).fetchone() == (True,)
-    if allowed:
+    if may_create:
         return Finding(subject, None, True, f"{LEDGER} can be created in schema {schema}")
     return Finding(
         subject,
         "USER",
         False,
-        f"the table {LEDGER}, which makes a sink exactly once, cannot be created in "
-        + (f"schema {schema}" if schema else "any schema of the search path"),
-        f"GRANT CREATE ON SCHEMA {schema or 'public'} to the role of USER, or create the table for "
-        "it once (docs/connections.md)",
+        f"the table {LEDGER}, which makes a sink exactly once, cannot be created in schema "
+        f"{schema} by this role",
+        f"GRANT CREATE ON SCHEMA {schema} to it, or create the table for it once "
+        "(docs/connections.md)",
     )
 
 
@@ -422,32 +420,31 @@ def fits(spark_type: str, name: str, category: str) -> bool:
     return name in allowed or unknown
 
 
-def _diagnose(resolved: Resolved, subject: str, text: str, timeout: float) -> Finding:
+def _diagnose(resolved: Resolved, subject: str, text: str) -> Finding:
     lowered = text.lower()
     for words, option, remedy in _CAUSES:
         if any(word in lowered for word in words):
-            # A server that wants TLS turns away whoever came without, by the same words.
             return Finding(subject, option, False, _one_line(text), remedy)
     if not lowered.strip():
-        return _silent(resolved, subject, timeout)
+        return _silent(resolved, subject)
     return Finding(
         subject, "HOST", False, _one_line(text), "check HOST, PORT and what the server's log says"
     )
 
 
-def _silent(resolved: Resolved, subject: str, timeout: float) -> Finding:
+def _silent(resolved: Resolved, subject: str) -> Finding:
     host = option_of(resolved, "POSTGRES", "HOST")
     port = option_of(resolved, "POSTGRES", "PORT")
     return Finding(
         subject,
         "HOST",
         False,
-        f"no answer from {host}:{port} within {timeout:.0f} s",
+        f"no answer from {host}:{port}",
         "check HOST, PORT and firewall",
     )
 
 
 def _one_line(text: str) -> str:
-    """psycopg repeats a message for every address it tried; the last line says it."""
+    """psycopg repeats a message for every address that it tried."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " ".join(dict.fromkeys(lines))
+    return " ".join(dict.fromkeys(lines)).removeprefix("connection failed: ")

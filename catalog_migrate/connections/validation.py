@@ -8,7 +8,8 @@ networks and other secrets.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -32,9 +33,11 @@ __all__ = [
     "Finding",
     "Identity",
     "identity",
+    "kafka_identity",
     "validate_connection",
     "validate_sink",
     "validate_source",
+    "validate_together",
     "watermarks",
 ]
 
@@ -90,7 +93,7 @@ def validate_connection(
             return (Finding(subject, None, True, reached), *bad)
         if connector == "POSTGRES":
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:
-                return server_findings(session, subject=subject, ledger=False)
+                return server_findings(session, subject=subject)
         return (_directory_finding(resolved, None, subject, timeout),)
     except ConnectionFailed as error:
         return _findings_of(error)
@@ -138,9 +141,7 @@ def validate_sink(
             names = topics_of(str(external.options["TOPIC"]))
             return _topic_findings(resolved, names, "WRITE", subject, timeout)
         with postgres_session(resolved, subject=subject, timeout=timeout) as session:
-            server = server_findings(session, subject=subject, ledger=True)
-            if not all(finding.ok or finding.option == "USER" for finding in server):
-                return server
+            server = server_findings(session, subject=subject, temporary=bool(external.key))
             table = str(external.options["TABLE"])
             return server + table_findings(session, table, columns, external.key, subject=subject)
     except ConnectionFailed as error:
@@ -169,6 +170,16 @@ def identity(
     if not finding.ok:
         raise failed(finding)
     return Identity(connector, str(files_directory(resolved).resolve()))
+
+
+def validate_together(
+    probes: Sequence[Callable[[], tuple[Finding, ...]]], *, at_once: int = 16
+) -> tuple[Finding, ...]:
+    """All findings of several probes, in their order, run side by side."""
+    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(probes)))) as pool:
+        return tuple(
+            finding for found in pool.map(lambda probe: probe(), probes) for finding in found
+        )
 
 
 def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:

@@ -1,0 +1,149 @@
+"""The page ``docs/connections.md``, made from the tables: ``python -m`` this module prints it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from catalog_migrate.connections.kinds import (
+    CONNECTORS,
+    ConnectorType,
+    Option,
+    Section,
+    SectionName,
+)
+from catalog_migrate.connections.postgres_probe import LEDGER
+
+_INTRODUCTION = """\
+# Connections, and what sources and sinks over them take
+
+This page is made from the tables that the statements are checked against:
+`python -m catalog_migrate.connections.reference > docs/connections.md`.
+
+- Names of options are compared without case; an underscore is as good as a blank.
+- Where a secret is asked for, write `OPTION SECRET name`, with `CREATE SECRET name AS 'env:NAME'`
+  or `'file:/path'` before. The reference is stored, the value never: it is read by the process
+  that needs it, when it needs it. A file's last line end does not belong to the value.
+- `SET` writes a value; `DROP` and `RESET` both take the written value away. What holds then is the
+  value of the connection used (`USING CONNECTION base`), else the declared default, else none.
+  Neither minds an option that was not set. What comes out is checked like a whole `CREATE`: an
+  option that is required cannot be dropped, and options that exclude each other cannot be set one
+  after the other.
+- A connection that uses another inherits what it does not set itself; both have the same type.
+  Rules between options look at the sum of both.
+- *Fixed* options are decided by `CREATE`; the reason says what to do instead.
+- `VALIDATE CONNECTION c` asks the real server, in less than 15 seconds, and writes nothing.
+"""
+
+_LEDGER = f"""\
+A sink notes each batch in the table `{LEDGER}`, in the schema of the table that it writes; that
+is what makes it exactly once. It is created by the sink. For a role that may not create tables
+there, do it once:
+
+```sql
+CREATE TABLE IF NOT EXISTS the_schema.{LEDGER} (
+  query_id text NOT NULL,
+  batch bigint NOT NULL,
+  item text NOT NULL,
+  written_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (query_id, batch)
+);
+GRANT SELECT, INSERT, DELETE ON the_schema.{LEDGER} TO the_role;
+```
+"""
+
+_VALUES = {
+    "addresses": "`host:port`, several by commas",
+    "boolean": "`true` or `false`",
+    "duration": "a duration, as `1 second`",
+    "host": "one host",
+    "integer": "a whole number",
+    "path": "a path",
+    "pem": "PEM",
+    "position": "`earliest`, `latest` or a time with its offset",
+    "table": "a table",
+    "text": "text",
+    "topic": "a topic",
+    "topics": "topics, by commas",
+}
+
+
+def page() -> str:
+    """The whole page, Markdown."""
+    return "\n".join(_page()) + "\n"
+
+
+def _page() -> Iterator[str]:
+    yield _INTRODUCTION
+    for connector in CONNECTORS.values():
+        yield f"## {connector.name}\n"
+        yield f"{connector.help}\n"
+        yield from _section(connector, "connection", f"CREATE CONNECTION c TO {connector.name} (…)")
+        yield from _section(
+            connector, "source", f"CREATE SOURCE s FROM {connector.name} CONNECTION c (…)"
+        )
+        yield from _section(
+            connector, "sink", f"CREATE SINK k FROM t INTO {connector.name} CONNECTION c (…)"
+        )
+        if connector.name == "POSTGRES":
+            yield _LEDGER
+
+
+def _section(connector: ConnectorType, name: SectionName, statement: str) -> Iterator[str]:
+    section = connector.section(name)
+    if section is None:
+        why = connector.without_source if name == "source" else connector.without_sink
+        yield f"There are no {connector.name} {name}s: {why}.\n"
+        return
+    yield f"### `{statement}`\n"
+    yield from _table("Option", section.options)
+    yield from _table("Setting, after `WITH`", section.settings)
+    if section.formats:
+        yield "`FORMAT` is " + " or ".join(f"`{each}`" for each in section.formats) + ".\n"
+    if section.includes:
+        yield "`INCLUDE` takes " + ", ".join(f"`{each}`" for each in section.includes) + ".\n"
+    yield from _open_options(section)
+
+
+def _table(head: str, options: tuple[Option, ...]) -> Iterator[str]:
+    if not options:
+        return
+    yield f"| {head} | Value | Secret | Needed | Default | May be altered | What it is for |"
+    yield "|---|---|---|---|---|---|---|"
+    for option in options:
+        cells = (
+            f"`{option.name}`",
+            ", ".join(f"`{choice}`" for choice in option.choices) or _VALUES[option.value],
+            {"never": "no", "must": "always", "may": "or text"}[option.secret],
+            _needed(option),
+            f"`{option.default}`" if option.default is not None else "",
+            "yes" if option.alterable else f"no: {option.fixed_because}",
+            option.help,
+        )
+        yield "| " + " | ".join(cells) + " |"
+    yield ""
+
+
+def _needed(option: Option) -> str:
+    if option.required:
+        return "always"
+    parts = []
+    if option.required_when:
+        parts.append("when " + ", or ".join(str(when) for when in option.required_when))
+    if option.exclusive_with:
+        parts.append("not when " + ", or ".join(str(when) for when in option.exclusive_with))
+    return "; ".join(parts)
+
+
+def _open_options(section: Section) -> Iterator[str]:
+    if section.open_prefix is None:
+        return
+    yield f"`{section.open_prefix}*`: {section.open_help} Not free are:\n"
+    for entry in section.reserved:
+        names = ", ".join(f"`{section.open_prefix}{pattern}`" for pattern in entry.patterns)
+        yield f"- {names} — use {entry.instead}"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
