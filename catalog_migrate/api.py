@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from catalog_migrate.reconciler.work import OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
+    from catalog_migrate.streams.execute import Result
+    from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 
 Mode = Literal["read-only", "write"]
 
@@ -157,6 +159,84 @@ class Catalog:
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
             policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
         )
+
+    # -- connections, sources, sinks -----------------------------------------------------------
+
+    def execute(
+        self,
+        sql: str,
+        *,
+        on_result: Callable[[Result], None] | None = None,
+        on_progress: Callable[[str], None] | None = None,
+        limit: float | None = None,
+    ) -> list[Result]:
+        """Execute statements of docs/statements.md, each its own commit; needs no Spark.
+
+        An ALTER under running queries is carried out by their cluster's runtime, this call waits
+        for it. ``limit`` is how many seconds restarted queries have to become healthy before they
+        are set back. The whole text is parsed first; the first error ends it. Raises
+        StatementSyntax, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
+        CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed.
+        """
+        from catalog_migrate.language.parser import parse
+        from catalog_migrate.streams.execute import Executor
+        from catalog_migrate.streams.plans import writes
+        from catalog_migrate.streams.shards import ShardMaker
+
+        if any(writes(parsed.statement) for parsed in parse(sql)):
+            self._writing("this statement")
+        executor = Executor.on(self.log, ShardMaker.local().ensure)
+        if on_progress is not None:
+            executor.on_progress = on_progress
+        if limit is not None:
+            executor.limit = limit
+        return executor.run(sql, on_result)
+
+    def runtime(
+        self,
+        spark: Any,
+        cluster: str = "main",
+        *,
+        options: RuntimeOptions | None = None,
+        on_event: Callable[[str], None] | None = None,
+        threads: int = 4,
+    ) -> Runtime:
+        """The runtime of a cluster in the caller's session: ``run()`` it, or ``start()`` it in a
+        thread and ``close()`` it in the end."""
+        self._writing("running a cluster")
+        from catalog_migrate.engine.spark.engine import SparkEngine
+        from catalog_migrate.streams.runtime import Runtime
+        from catalog_migrate.streams.shards import ShardMaker
+        from catalog_migrate.streams.spark.engine import SparkQueries
+
+        engine = SparkEngine(spark, threads=threads)
+        return Runtime(
+            self.log, cluster, SparkQueries(spark), ensure_shards=ShardMaker.local(spark).ensure,
+            reconcile=lambda state: self._bring_in_line(engine, state), options=options,
+            on_event=on_event,
+        )
+
+    def _bring_in_line(self, engine: Engine, state: State) -> None:
+        """What a runtime does for the names of its session after each change of the catalog."""
+        import socket
+
+        from catalog_migrate.catalog.lease import acquire
+        from catalog_migrate.reconciler.reconcile import finish_shared, reconcile_names
+
+        work = self._work(state, engine)
+        if not engine.persistent_names:
+            reconcile_names(work, state)
+        if not (engine.persistent_names or state.tombstones):
+            return
+        work.lease = acquire(
+            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", wait=1.0, clock=work.clock
+        )
+        try:
+            newest = finish_shared(work, self.state())
+            if engine.persistent_names:
+                reconcile_names(work, newest)
+        finally:
+            work.lease.release()
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -1,52 +1,95 @@
-"""``sql``: one reading statement."""
+"""``sql``: statements on connections, sources and sinks, or one reading statement."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
-from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.cli.output import as_columns, as_json, emit, note
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
+    from catalog_migrate.config import Settings
     from catalog_migrate.sql.tokens import Token
+    from catalog_migrate.streams.execute import Result
 
 READING = frozenset({"select", "with", "from", "values", "show", "describe", "desc", "explain"})
 _WRITING = ("insert", "merge", "update", "delete")
 
 
 @click.command("sql")
-@click.option("-c", "--command", "statement", required=True, metavar="SQL", help="The statement.")
+@click.option("-c", "--command", "text", metavar="SQL", help="The statement or statements.")
+@click.option("-f", "--file", "file", metavar="FILE", type=click.File("r", encoding="utf-8"),
+              help="A file of statements, `-` for standard input; each is its own commit.")
 @catalog_option
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
               help="Rows to print at most.")
 @format_option("text", "json")
 @click.pass_context
 def command(
-    ctx: click.Context, statement: str, catalog: str | None, limit: int, format_: str
+    ctx: click.Context, text: str | None, file: TextIO | None, catalog: str | None, limit: int,
+    format_: str,
 ) -> None:
-    """Run one SELECT, SHOW, DESCRIBE or EXPLAIN; anything that writes is refused (exit 64).
+    """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
+    or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
 
     \b
     Example:
+      catalog-migrate sql -c "EXPLAIN ALTER CONNECTION c SET (BROKER = 'new.example.com:9092')"
+      catalog-migrate sql -f streams.sql
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
     """
-    text = reading(statement)
+    from catalog_migrate.language.recognition import is_ours
+
+    if (text is None) == (file is None):
+        raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")
+    statement = text if text is not None else file.read() if file is not None else ""
     settings = settings_of(ctx, catalog=catalog)
+    if is_ours(statement):
+        _execute(settings, statement, format_)
+        return
+    only = reading(statement)
     opened = open_catalog(settings, write=True)
     with local_spark(settings) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             opened.repair(engine)
-        columns, rows = _run(spark, text, limit)
+        columns, rows = _run(spark, only, limit)
+    _emit_rows(columns, rows, format_)
+
+
+def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], format_: str) -> None:
     if format_ == "json":
         emit(as_json([dict(zip(columns, map(_plain, row), strict=True)) for row in rows]))
     else:
         emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
+
+
+def _execute(settings: Settings, statement: str, format_: str) -> None:
+    """Statements of our own language: each result as soon as it is there."""
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.cli.options import need
+
+    opened = Catalog.open(need(settings, "catalog.uri", "--catalog URI"), mode="write")
+
+    def show(result: Result) -> None:
+        for line in result.notices:
+            note(line)
+        if result.rows is not None:
+            _emit_rows(result.rows.columns, result.rows.values, format_)
+        elif format_ == "json":
+            emit(as_json({"summary": result.summary, "operation": result.operation,
+                          "restarted": list(result.restarted), "notices": list(result.notices)}))
+        else:
+            emit(result.summary + "\n")
+
+    opened.execute(
+        statement, on_result=show, on_progress=note, limit=settings.number("streams.limit")
+    )
 
 
 def reading(statement: str) -> str:

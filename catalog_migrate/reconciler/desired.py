@@ -12,7 +12,9 @@ from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
 
 PREFIX = "catalog_migrate."
-REGISTERED_KINDS = frozenset({"table", "view", "function"})
+SHARD_KINDS = frozenset({"table", "source", "log"})
+"""Kinds whose rows lie in a shard: all are tables to Spark."""
+REGISTERED_KINDS = SHARD_KINDS | {"view", "function"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,11 @@ def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> Desi
     return DesiredName(
         identity=mapping.identity,
         name=definition.item_name,
-        kind=mapping.kind,
+        kind="table" if mapping.kind in SHARD_KINDS else mapping.kind,
         item_id=mapping.item_id,
         global_id=item.global_id,
         uses=item.uses,
-        location=item.shard if mapping.kind == "table" else None,
+        location=item.shard if mapping.kind in SHARD_KINDS else None,
         view=view_spec(definition, properties) if mapping.kind == "view" else None,
         function=function_spec(definition, properties) if mapping.kind == "function" else None,
     )
@@ -127,5 +129,5 @@ def desired_names_only(state: State) -> set[tuple[str, str]]:
     return {
         (mapping.schema.lower(), mapping.name.lower())
         for mapping in state.mappings.values()
-        if mapping.kind in {"table", "view"}
+        if mapping.kind in SHARD_KINDS or mapping.kind == "view"
     }

@@ -194,10 +194,15 @@ def prepare(
 
 
 def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prepared) -> None:
-    """A table whose drop needed no approval because it was empty must still be, now sealed."""
+    """A table whose drop needed no approval because it was empty must still be, now sealed.
+
+    The rows of a derived table are the application's to make again: they never need one.
+    """
     approved = {name.lower() for name in migration.plan.approved}
     for path, name in left_behind(state, migration).items():
         if name.lower() in approved or path not in prepared.sealed:
+            continue
+        if state.items[state.shards[path].item_id].definition.is_derived:
             continue
         rows = work.engine.count_rows(work.absolute(path), prepared.sealed[path])
         if rows:

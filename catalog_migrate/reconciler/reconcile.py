@@ -49,7 +49,7 @@ def shared_pending(state: State, *, now: float | None = None, retention: float =
     pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
     pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
-                if o.state in {"pending", "failed"}]
+                if o.kind == RECONCILE and o.state in {"pending", "failed"}]
     if now is not None:
         pending += [f"removal of {path}" for path, _ in expired(state, now, retention)]
     return pending

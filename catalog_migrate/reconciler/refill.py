@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from catalog_migrate.catalog.records import IntentRecord, ShardRecord
+from catalog_migrate.catalog.records import IntentRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import shard_spec
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
@@ -98,11 +99,14 @@ def refill(work: Work, state: State, populate: Populate) -> State:
                                         retired_serial=current.serial + 1),
             )
         changes.delete("intent", str(work.epoch))
+        # a start looks at names only, and the names stay: where they point must be on record
+        changes.put(
+            "operation", RECONCILE,
+            OperationRecord(
+                kind="reconcile", state="pending",
+                detail={"step": f"register {len(pending)} filled table(s)"},
+            ),
+        )
         return changes
 
-    state = commit(work.log, decide, epoch=work.epoch, kind="refill")
-    if work.engine.persistent_names:
-        from catalog_migrate.reconciler.reconcile import reconcile_names
-
-        reconcile_names(work, state)
-    return finish_shared(work, state)
+    return finish_shared(work, commit(work.log, decide, epoch=work.epoch, kind="refill"))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.statements import local_path
 from catalog_migrate.errors import EngineFailure
@@ -55,8 +56,18 @@ def configuration(shard: ShardSpec) -> dict[str, str]:
 class Shards:
     """What :class:`~catalog_migrate.engine.port.Engine` says of shards, copying apart."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession | None) -> None:
+        """``spark`` None: what only Spark can do is refused."""
+        self._session = spark
+
+    @property
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            raise EngineFailure(
+                "this needs a Spark session",
+                remedy="the runtime does it at its next start: catalog-migrate run",
+            )
+        return self._session
 
     def create_shard(self, shard: ShardSpec) -> None:
         """Create through delta-rs (3 ms), or Spark for what delta-rs cannot do."""
@@ -80,6 +91,7 @@ class Shards:
                 configuration=configuration(shard),
                 raise_if_key_not_exists=False,
             )
+        write_checksum(path, 0)
         self._add_missing_features(table, shard)
 
     def _confirm(self, shard: ShardSpec) -> None:
@@ -118,6 +130,7 @@ class Shards:
         if missing:
             with failing(f"create the shard {shard.path}"):
                 table.alter.add_feature(missing, allow_protocol_versions_increase=True)
+            write_checksum(shard.path, table.version())
 
     def _create_by_spark(self, shard: ShardSpec) -> None:
         with failing(f"create the shard {shard.path}"):
@@ -177,6 +190,7 @@ class Shards:
         version = _open(path).version() if table.version() != follows + 1 else follows + 1
         if version != follows + 1:
             raise _seal_conflict(path, follows)
+        write_checksum(path, version)
         return version
 
     def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:

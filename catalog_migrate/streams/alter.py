@@ -1,0 +1,229 @@
+"""ALTER CONNECTION, SECRET, SOURCE and SINK; PAUSE and RESUME: their effect (pure).
+
+An alteration is merged into the stored definition and the whole is planned again as a CREATE, so
+required and exclusive options are checked by the code that checks them there.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.records import HoldRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.options import alterable, apply_actions, check, partition
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.vocabulary import BASE_CONNECTION
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.declare import (
+    check_input,
+    check_reference,
+    checked_connection,
+    checked_query,
+)
+from catalog_migrate.streams.effects import (
+    Alteration,
+    Draft,
+    Effect,
+    RefusedStatement,
+    restarts,
+)
+
+OPERATOR = "operator"
+"""Holder of the holds that PAUSE sets."""
+
+
+def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
+    if not if_exists or wiring.lookup(state, kind, name) is not None:
+        return None
+    return Effect(
+        f"no {kind} {name}", None, (f"there is no {kind} {name}, nothing was altered",)
+    )
+
+
+def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
+    """``ALTER CONNECTION c [AS type] SET (…), DROP (…), RESET (…)``."""
+    nothing = _missing(state, "connection", statement.name, statement.if_exists)
+    if nothing is not None:
+        return nothing
+    found = wiring.find(state, "connection", statement.name)
+    external = found.external
+    if statement.connector is not None and statement.connector.upper() != external.connector:
+        raise RefusedStatement(
+            f"{found.text} is {external.connector}, the statement says AS {statement.connector}",
+            remedy=f"leave AS away, or write AS {external.connector}",
+        )
+    written = dict(external.options)
+    if external.connection is not None:
+        written[BASE_CONNECTION] = external.connection
+    options = apply_actions(
+        written, statement.actions, connector=external.connector, section="connection",
+        where=found.text,
+    )
+    base = options.pop(BASE_CONNECTION, None)
+    wanted = wiring.redefine(
+        found.item,
+        msgspec.structs.replace(
+            external, options=options, connection=base if isinstance(base, str) else None
+        ),
+    )
+    definition, links = checked_connection(
+        state, wanted, item_id=found.item_id, before=external.options
+    )
+    effect = _altered(state, found, definition, links, statement.validate)
+    if effect.changes is not None:
+        _check_below(effect, state, found)
+    return effect
+
+
+def _check_below(effect: Effect, state: State, found: wiring.Found) -> None:
+    """Connections that inherit from this one must still be whole; all errors name them."""
+    assert effect.changes is not None
+    after = state.changed(state.version + 1, effect.changes.effective(state))
+    for item_id, item in after.items.items():
+        if item.definition.kind != "connection" or item_id == found.item_id:
+            continue
+        whole = wiring.effective(after, item_id)
+        if found.item_id in whole.chain:
+            name = item.definition.item_name
+            check(
+                whole.connector, "connection", whole.options,
+                where=f"connection {name}, which uses {found.item.definition.item_name}",
+            )
+
+
+def _altered(
+    state: State, found: wiring.Found, definition: ObjectDefinition, links: dict[str, str],
+    validate: bool | None, *, what: str = "altered",
+) -> Effect:
+    """The effect of giving ``found`` another definition, with who restarts."""
+    if definition == found.item.definition and links == found.item.links:
+        return Effect(
+            f"{found.text} unchanged", None,
+            (f"{found.text} is so already; nothing changes and nothing restarts",),
+        )
+    draft = Draft(state)
+    draft.redefine(found, definition, links=links)
+    return Effect(
+        f"{found.text} {what}", draft.changes, validate=validate,
+        alteration=Alteration(
+            found.item_id, found.item.definition, definition, found.item.links, links
+        ),
+        restarts=restarts(state, draft.after(), [found.item_id]),
+    )
+
+
+def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
+    """``ALTER SECRET s [AS 'ref']``: the revision rises, so whoever uses it restarts."""
+    nothing = _missing(state, "secret", statement.name, statement.if_exists)
+    if nothing is not None:
+        return nothing
+    found = wiring.find(state, "secret", statement.name)
+    if statement.reference is not None:
+        check_reference(statement.reference)
+    external = msgspec.structs.replace(
+        found.external, revision=found.external.revision + 1,
+        reference=statement.reference or found.external.reference,
+    )
+    definition = wiring.redefine(found.item, external)
+    return _altered(state, found, definition, dict(found.item.links), None)
+
+
+def alter_query(state: State, statement: st.AlterItem) -> Effect:
+    """``ALTER SOURCE | SINK n SET | DROP | RESET (…)`` for what is safe to change in place."""
+    nothing = _missing(state, statement.kind, statement.name, statement.if_exists)
+    if nothing is not None:
+        return nothing
+    found = wiring.find(state, statement.kind, statement.name)
+    external = found.external
+    connector = external.connector or ""
+    alterable(connector, statement.kind, _touched(statement), where=found.text)
+    both = apply_actions(
+        {**external.options, **external.settings}, statement.actions,
+        connector=connector, section=statement.kind, where=found.text,
+    )
+    options, given = partition(connector, statement.kind, both)
+    settings = {name: str(value) for name, value in given.items()}
+    wanted = msgspec.structs.replace(external, options=options, settings=settings)
+    checked, links = checked_query(state, statement.kind, statement.name, wanted)
+    return _altered(
+        state, found, wiring.redefine(found.item, checked), {**found.item.links, **links}, None
+    )
+
+
+def _touched(statement: st.AlterItem) -> list[str]:
+    names: dict[str, None] = {}
+    for action in statement.actions:
+        names.update(
+            dict.fromkeys(action.options if isinstance(action, st.SetOptions) else action.names)
+        )
+    return list(names)
+
+
+def set_connection(state: State, statement: st.SetConnection) -> Effect:
+    """``ALTER SOURCE | SINK n SET CONNECTION c2``: same type; same upstream is validated."""
+    nothing = _missing(state, statement.kind, statement.name, statement.if_exists)
+    if nothing is not None:
+        return nothing
+    found = wiring.find(state, statement.kind, statement.name)
+    external = msgspec.structs.replace(found.external, connection=statement.connection)
+    checked, links = checked_query(state, statement.kind, statement.name, external)
+    if statement.kind == "sink":
+        check_input(found.text, wiring.by_id(state, found.item.links["reads"]), checked)
+    return _altered(
+        state, found, wiring.redefine(found.item, checked), {**found.item.links, **links}, None
+    )
+
+
+# -- holds ----------------------------------------------------------------------------------------
+
+
+def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
+    """``PAUSE SOURCE | SINK n [REASON 'x']``: one more hold in the set."""
+    found = wiring.find(state, statement.kind, statement.name)
+    reason = statement.reason or "paused"
+    mine = _holds(state, found.item_id, OPERATOR)
+    if any(hold.reason == reason for hold in mine.values()):
+        return Effect(
+            f"{found.text} is held", None, (f"{found.text} is held already: {reason}",)
+        )
+    changes = Changes()
+    number = 1 + max((int(key.rsplit("/", 1)[1]) for key in mine), default=0)
+    changes.put(
+        "hold", f"{found.item_id}/{OPERATOR}/{number}",
+        HoldRecord(item_id=found.item_id, holder=OPERATOR, reason=reason, since=since),
+    )
+    return Effect(f"{found.text} is held: {reason}", changes)
+
+
+def resume(state: State, statement: st.Resume) -> Effect:
+    """``RESUME SOURCE | SINK n [REASON 'x']``: the operator's holds go, others' stay."""
+    found = wiring.find(state, statement.kind, statement.name)
+    mine = _holds(state, found.item_id, OPERATOR)
+    upstream = _holds(state, found.item_id, "upstream")
+    gone = {
+        key: hold for key, hold in {**mine, **upstream}.items()
+        if statement.reason is None or hold.reason == statement.reason
+    }
+    left = [
+        f"{hold.holder}: {hold.reason}" for key, hold in state.holds.items()
+        if hold.item_id == found.item_id and key not in gone
+    ]
+    notices = (f"still held by {'; '.join(left)}",) if left else ()
+    if not gone:
+        return Effect(
+            f"{found.text} unchanged", None,
+            notices or (f"{found.text} is not held, nothing done",),
+        )
+    changes = Changes()
+    for key in gone:
+        changes.delete("hold", key)
+    return Effect(f"{found.text} resumed", changes, notices)
+
+
+def _holds(state: State, item_id: str, holder: str) -> dict[str, HoldRecord]:
+    return {
+        key: hold for key, hold in state.holds.items()
+        if hold.item_id == item_id and hold.holder == holder
+    }

@@ -1,0 +1,502 @@
+"""CREATE, RENAME, DROP and COMMENT: what each puts into the catalog (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.kinds import CONNECTORS
+from catalog_migrate.connections.options import check
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.vocabulary import QueryKind
+from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.names import split_name
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.paths import shard_path
+from catalog_migrate.model.types import canonical_type
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.effects import Draft, Effect, RefusedStatement
+
+DEFAULT_CLUSTER = "main"
+"""Cluster of a source or sink that names none, while there is not exactly one other."""
+
+KAFKA_COLUMNS = (
+    Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
+    Column("_timestamp", "TIMESTAMP"),
+)
+"""What every shard of a Kafka source holds beside the declared columns (DESIGN section 9)."""
+
+DEAD_LETTER_COLUMNS = (
+    *KAFKA_COLUMNS, Column("key", "BINARY"), Column("value", "BINARY"), Column("error", "STRING"),
+)
+
+LOG_COLUMNS = (
+    Column("at", "TIMESTAMP", comment="when it was written, by the runtime's clock"),
+    Column("item_id", "STRING"), Column("name", "STRING"), Column("kind", "STRING"),
+    Column("state", "STRING", comment="running, starting, held, backing_off, failed, stopped"),
+    Column("run_id", "STRING", comment="changes with every start of the query"),
+    Column("query_id", "STRING"), Column("batch", "BIGINT"), Column("rows", "BIGINT"),
+    Column("lag", "BIGINT", comment="records that are there and not read yet"),
+    Column("error", "STRING", comment="the cause chain of the last failure"),
+    Column("restarts", "BIGINT"), Column("runtime", "STRING", comment="host/process"),
+)
+
+_INCLUDE_TYPES = {"PARTITION": "INT", "OFFSET": "BIGINT", "TIMESTAMP": "TIMESTAMP"}
+_WITHOUT_COLUMNS = {"TEXT": Column("value", "STRING"), "BYTES": Column("value", "BINARY")}
+
+
+def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
+    """A definition with a name as written; without a schema it goes to the default one."""
+    schema, last = split_name(name)
+    data = {"schema": schema or wiring.DEFAULT_SCHEMA, "kind": kind, "name": last, **fields}
+    return ObjectDefinition(**data)  # type: ignore[arg-type]
+
+
+def exists(state: State, kind: str, name: str, if_not_exists: bool) -> Effect | None:
+    """The effect of IF NOT EXISTS on a name that is taken by the same kind, else None."""
+    found = wiring.lookup(state, kind, name) if if_not_exists else None
+    if found is None:
+        return None
+    return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
+
+
+def create_secret(state: State, statement: st.CreateSecret) -> Effect:
+    """``CREATE SECRET s AS 'env:NAME'``: only the reference is stored."""
+    there = exists(state, "secret", statement.name, statement.if_not_exists)
+    if there is not None:
+        return there
+    check_reference(statement.reference)
+    draft = Draft(state)
+    definition = named("secret", statement.name, external=External(reference=statement.reference))
+    created = draft.create(definition)
+    return Effect(f"secret {definition.item_name} created", draft.changes, created=(created,))
+
+
+def check_reference(reference: str) -> None:
+    """RefusedStatement unless the text has a known scheme; the value is not read."""
+    from catalog_migrate.connections.secrets import schemes
+
+    scheme, colon, rest = reference.partition(":")
+    if not colon or not rest or scheme not in schemes():
+        raise RefusedStatement(
+            "this is no reference to a secret (its text is not shown, it may be one)",
+            remedy="write where the value is kept: "
+            + " or ".join(f"'{each}:…'" for each in sorted(schemes()))
+            + "; values themselves are never stored",
+        )
+
+
+def create_connection(state: State, statement: st.CreateConnection) -> Effect:
+    """``CREATE CONNECTION c TO KAFKA (…)``; ``USING CONNECTION base`` inherits."""
+    there = exists(state, "connection", statement.name, statement.if_not_exists)
+    if there is not None:
+        return there
+    definition = named(
+        "connection", statement.name, external=statement.external, comment=statement.comment
+    )
+    checked, links = checked_connection(state, definition)
+    draft = Draft(state)
+    created = draft.create(checked, links=links)
+    return Effect(
+        f"connection {checked.item_name} created", draft.changes, validate=statement.validate,
+        created=(created,),
+    )
+
+
+def checked_connection(
+    state: State, definition: ObjectDefinition, *, item_id: str | None = None,
+    before: Mapping[str, OptionValue] | None = None,
+) -> tuple[ObjectDefinition, dict[str, str]]:
+    """A connection planned as a whole CREATE: canonical options, and what its names stand for.
+
+    ``item_id`` is the connection's own id when it exists already (a base must not lead to it),
+    ``before`` what its options were then.
+    Raises InvalidOptions with all problems, UnknownItem, RefusedStatement for a circle.
+    """
+    external = definition.external or External()
+    connector = _connector(external.connector)
+    where = f"connection {definition.item_name}"
+    links: dict[str, str] = {}
+    inherited: Mapping[str, OptionValue] = {}
+    if external.connection is not None:
+        base = wiring.find(state, "connection", external.connection)
+        if base.external.connector != connector:
+            raise RefusedStatement(
+                f"{where} is {connector}, its base {base.text} is {base.external.connector}",
+                remedy="a connection inherits from one of its own type",
+            )
+        whole = wiring.effective(state, base.item_id)
+        itself = base.mapping.key.identity == definition.identity
+        if itself or (item_id is not None and item_id in whole.chain):
+            path = " -> ".join(
+                [str(definition.item_name), *(wiring.display(state, each) for each in whole.chain)]
+            )
+            raise RefusedStatement(
+                f"connections use each other in a circle: {path}",
+                remedy="take another base",
+            )
+        inherited = whole.options
+        links["connection"] = base.item_id
+    options, _ = check(
+        connector, "connection", external.options, where=where, inherited=inherited, before=before
+    )
+    for name, value in options.items():
+        if isinstance(value, SecretRef):
+            secret = wiring.find(state, "secret", value.secret)
+            links[wiring.SECRET + name] = secret.item_id
+    return (
+        msgspec.structs.replace(
+            definition,
+            external=msgspec.structs.replace(external, connector=connector, options=options),
+        ),
+        links,
+    )
+
+
+def create_cluster(state: State, statement: st.CreateCluster) -> Effect:
+    """``CREATE CLUSTER main``: a place where queries run, with its log."""
+    there = exists(state, "cluster", statement.name, statement.if_not_exists)
+    if there is not None:
+        return there
+    draft = Draft(state)
+    created = put_cluster(draft, statement.name)
+    name = named("cluster", statement.name).item_name
+    return Effect(f"cluster {name} created", draft.changes, created=(created,))
+
+
+def put_cluster(draft: Draft, name: str) -> str:
+    """A cluster and its log; returns the cluster's item id."""
+    cluster = named("cluster", name, external=External())
+    log = named("log", free_name(draft.state, "log", f"{cluster.name}_log", cluster.schema))
+    index = f"{log.name}-{cluster.name}-primary-idx"
+    log_id = draft.create(
+        msgspec.structs.replace(
+            log, columns=LOG_COLUMNS, properties={"primary_index": index},
+            comment=f"states and progress of the queries of cluster {cluster.name}",
+        ),
+        shard=fresh_shard(log),
+    )
+    return draft.create(cluster, links={"log": log_id})
+
+
+def free_name(state: State, kind: str, wanted: str, schema: str) -> str:
+    """``wanted``, or with 1, 2, … appended until nothing has that name (seed 003's rule)."""
+    number = 0
+    while True:
+        name = wanted + (str(number) if number else "")
+        definition = ObjectDefinition(schema=schema, kind=kind, name=name)
+        if wiring.lookup(state, "relation", str(definition.item_name)) is None:
+            return str(definition.item_name)
+        number += 1
+
+
+def fresh_shard(definition: ObjectDefinition) -> str:
+    """A path for a shard that nothing else will ever have."""
+    return shard_path(definition.schema, definition.name, uuid4().hex)
+
+
+def _cluster(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
+    """The item id of a source's or sink's cluster, and a notice when it was made now."""
+    if name is not None:
+        return wiring.find(draft.state, "cluster", name).item_id, ()
+    clusters = [m for m in draft.state.mappings.values() if m.kind == "cluster"]
+    if len(clusters) == 1:
+        return clusters[0].item_id, ()
+    found = wiring.lookup(draft.state, "cluster", DEFAULT_CLUSTER)
+    if found is not None:
+        return found.item_id, ()
+    if clusters:
+        names = ", ".join(sorted(str(m.key.item_name) for m in clusters))
+        raise RefusedStatement(
+            f"there are {len(clusters)} clusters and the statement names none",
+            remedy=f"write IN CLUSTER and one of {names}",
+        )
+    return put_cluster(draft, DEFAULT_CLUSTER), (
+        f"cluster {DEFAULT_CLUSTER} was created with it; run it with: catalog-migrate run "
+        f"--cluster {DEFAULT_CLUSTER}",
+    )
+
+
+def create_source(state: State, statement: st.CreateSource) -> Effect:
+    """``CREATE SOURCE s (…) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON …``."""
+    there = exists(state, "source", statement.name, statement.if_not_exists)
+    if there is not None:
+        return there
+    draft = Draft(state)
+    external, links = checked_query(state, "source", statement.name, statement.external)
+    definition = named(
+        "source", statement.name, external=external, comment=statement.comment,
+        columns=source_columns(statement.name, external, statement.columns),
+    )
+    links["cluster"], notices = _cluster(draft, external.cluster)
+    if external.dead_letters is not None:
+        links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
+        notices += more
+    created = draft.create(definition, links=links, shard=fresh_shard(definition))
+    return Effect(
+        f"source {definition.item_name} created", draft.changes, notices, created=(created,)
+    )
+
+
+def checked_query(
+    state: State, kind: QueryKind, name: str, external: External
+) -> tuple[External, dict[str, str]]:
+    """The external part of a source or sink with canonical options, and its connection's link."""
+    connector = _connector(external.connector)
+    where = f"{kind} {named(kind, name).item_name}"
+    if external.connection is None:
+        raise RefusedStatement(f"{where} names no connection", remedy="write CONNECTION c")
+    connection = wiring.find(state, "connection", external.connection)
+    if connection.external.connector != connector:
+        raise RefusedStatement(
+            f"{where} is {connector}, {connection.text} is {connection.external.connector}",
+            remedy=f"name a {connector} connection; SHOW CONNECTIONS lists them",
+        )
+    options, settings = check(
+        connector, kind, external.options, settings=external.settings, where=where
+    )
+    return (
+        msgspec.structs.replace(
+            external, connector=connector,
+            options=options, settings={key: str(value) for key, value in settings.items()},
+        ),
+        {"connection": connection.item_id},
+    )
+
+
+def source_columns(
+    name: str, external: External, declared: tuple[Column, ...]
+) -> tuple[Column, ...]:
+    """The columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four."""
+    format_ = (external.format or "").upper()
+    if not declared:
+        only = _WITHOUT_COLUMNS.get(format_)
+        if only is None:
+            raise RefusedStatement(
+                f"source {name} has no columns",
+                remedy=f"FORMAT {format_ or 'JSON'} needs them: {name} (id BIGINT, …)",
+            )
+        declared = (only,)
+    elif format_ in _WITHOUT_COLUMNS and len(declared) != 1:
+        raise RefusedStatement(
+            f"source {name} has {len(declared)} columns, FORMAT {format_} gives one",
+            remedy="declare one column, or none (it is called value)",
+        )
+    columns = [
+        msgspec.structs.replace(column, type=canonical_type(column.type)) for column in declared
+    ]
+    for what, shown_as in external.include.items():
+        kind = "BINARY" if format_ == "BYTES" else "STRING"
+        columns.append(Column(shown_as, _INCLUDE_TYPES.get(what, kind)))
+    if external.connector == "KAFKA":
+        columns += KAFKA_COLUMNS
+    seen: set[str] = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise RefusedStatement(
+                f"source {name} has the column {column.name} twice",
+                remedy="rename it; INCLUDE takes AS name, and _topic, _partition, _offset and "
+                "_timestamp are always there",
+            )
+        seen.add(column.name.lower())
+    return tuple(columns)
+
+
+def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
+    """The table of ON ERROR INTO: one that fits, or a new one."""
+    found = wiring.lookup(draft.state, "relation", name)
+    if found is None:
+        definition = named(
+            "table", name, columns=DEAD_LETTER_COLUMNS, contents="retained",
+            comment="records that a source could not read",
+        )
+        made = draft.create(definition, shard=fresh_shard(definition))
+        return made, (f"table {definition.item_name} was created for dead letters",)
+    shape = [(column.name, column.type) for column in found.item.definition.columns]
+    if shape != [(column.name, column.type) for column in DEAD_LETTER_COLUMNS]:
+        wanted = ", ".join(f"{column.name} {column.type}" for column in DEAD_LETTER_COLUMNS)
+        raise RefusedStatement(
+            f"{found.text} cannot hold dead letters",
+            remedy=f"name a table that is not there yet, or one with the columns {wanted}",
+        )
+    return found.item_id, ()
+
+
+def create_sink(state: State, statement: st.CreateSink) -> Effect:
+    """``CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 'o') …``."""
+    there = exists(state, "sink", statement.name, statement.if_not_exists)
+    if there is not None:
+        return there
+    draft = Draft(state)
+    external, links = checked_query(state, "sink", statement.name, statement.external)
+    name = named("sink", statement.name).item_name
+    if external.reads is None:
+        raise RefusedStatement(f"sink {name} reads nothing", remedy="write FROM table")
+    reads = wiring.find(state, "relation", external.reads)
+    check_input(f"sink {name}", reads, external)
+    links["reads"] = reads.item_id
+    links["cluster"], notices = _cluster(draft, external.cluster)
+    definition = named("sink", statement.name, external=external, comment=statement.comment)
+    refuse_loop(state, str(name), reads, links["connection"], external)
+    created = draft.create(definition, links=links)
+    if reads.mapping.kind == "table" and external.settings.get("ON_CHANGE") != "skip":
+        notices += (
+            f"{reads.text} is append-only from now on: UPDATE, DELETE and MERGE are refused there "
+            "(WITH (on_change = 'skip') leaves it as it is and sends appended rows only)",
+        )
+    return Effect(f"sink {name} created", draft.changes, notices, created=(created,))
+
+
+def check_input(where: str, reads: wiring.Found, external: External) -> None:
+    """Refuse what a sink cannot read exactly, and columns that are not there."""
+    definition = reads.item.definition
+    if reads.mapping.kind == "view":
+        raise RefusedStatement(
+            f"{where} reads the view {definition.item_name}; Spark cannot stream a view",
+            remedy="name the table or source under it",
+        )
+    if definition.is_derived and not (external.connector == "POSTGRES" and external.key):
+        raise RefusedStatement(
+            f"{where} reads the derived table {definition.item_name}, which is filled anew by "
+            "every migration: each row would be sent again",
+            remedy="write INTO POSTGRES … KEY (…), which replaces rows by key",
+        )
+    names = {column.name.lower() for column in definition.columns}
+    for column in (*external.key, *external.order_by):
+        if column.lower() not in names:
+            raise RefusedStatement(
+                f"{where}: {definition.item_name} has no column {column}",
+                remedy="its columns: " + ", ".join(c.name for c in definition.columns),
+            )
+
+
+def refuse_loop(
+    state: State, name: str, reads: wiring.Found, connection: str, external: External
+) -> None:
+    """Refuse a sink whose topic comes back to it through sources and sinks."""
+    if external.connector != "KAFKA":
+        return
+    (target,) = _topics(state, connection, external)
+    feeds: dict[str, list[tuple[str, str]]] = {}
+    sources: dict[str, set[tuple[str, str]]] = {}
+    for found in wiring.queries(state):
+        if found.external.connector != "KAFKA":
+            continue
+        topics = _topics(state, found.item.links["connection"], found.external)
+        if found.mapping.kind == "sink":
+            feeds.setdefault(found.item.links["reads"], []).extend(topics)
+        else:
+            sources[found.item_id] = topics
+    reached, pending = {target}, [target]
+    while pending:
+        topic = pending.pop()
+        for source, its_topics in sources.items():
+            if topic not in its_topics:
+                continue
+            if source == reads.item_id:
+                raise RefusedStatement(
+                    f"sink {name} would read what it writes: its topic {target[1]} comes back "
+                    f"through source {wiring.display(state, source)}",
+                    remedy="write to another topic",
+                )
+            for onward in feeds.get(source, ()):
+                if onward not in reached:
+                    reached.add(onward)
+                    pending.append(onward)
+
+
+def _topics(state: State, connection: str, external: External) -> set[tuple[str, str]]:
+    """(brokers, topic) of each topic that a source reads or a sink writes."""
+    from catalog_migrate.connections.values import topics_of
+
+    brokers = str(wiring.effective(state, connection).options.get("BROKER", ""))
+    return {(brokers, topic) for topic in topics_of(str(external.options["TOPIC"]))}
+
+
+def _connector(name: str | None) -> str:
+    known = (name or "").upper()
+    if known not in CONNECTORS:
+        raise RefusedStatement(
+            f"{name} is no type of connection", remedy="the types: " + ", ".join(sorted(CONNECTORS))
+        )
+    return known
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+def rename(state: State, statement: st.Rename) -> Effect:
+    """``ALTER … RENAME TO``: whoever uses it does so by id, so nothing restarts."""
+    found = wiring.find(state, statement.kind, statement.name)
+    schema, last = split_name(statement.to)
+    definition = msgspec.structs.replace(
+        found.item.definition, schema=schema or found.mapping.schema, name=last
+    )
+    if definition.item_name == found.item.definition.item_name:
+        return Effect("nothing to rename", None, (f"{found.text} has that name",))
+    draft = Draft(state)
+    draft.redefine(found, definition)
+    return Effect(f"{found.text} is now {definition.item_name}", draft.changes)
+
+
+def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
+    """``DROP … [RESTRICT | CASCADE]``: refused while used, with the users by name."""
+    found = wiring.lookup(state, statement.kind, statement.name)
+    if found is None and statement.if_exists:
+        return Effect("nothing to drop", None, (f"there is no {statement.kind} {statement.name}",))
+    found = wiring.find(state, statement.kind, statement.name)
+    draft = Draft(state)
+    gone = _with_users(state, found, cascade=statement.cascade)
+    for each in gone:
+        draft.remove(each, now=now)
+        own = each.item.links.get("log") if each.mapping.kind == "cluster" else None
+        if own is not None:
+            draft.remove(wiring.by_id(state, own), now=now)
+    others = [each.text for each in gone if each.item_id != found.item_id]
+    notices = tuple(f"{text} is dropped with it" for text in others)
+    return Effect(
+        f"{found.text} dropped", draft.changes, notices,
+        removed=tuple(each.item_id for each in gone),
+    )
+
+
+def _with_users(state: State, found: wiring.Found, *, cascade: bool) -> list[wiring.Found]:
+    """What goes, users first; RefusedStatement unless everything that goes is allowed to."""
+    order: list[wiring.Found] = []
+    seen: set[str] = set()
+
+    def visit(each: wiring.Found) -> None:
+        if each.item_id in seen:
+            return
+        seen.add(each.item_id)
+        users = [wiring.by_id(state, user) for user in wiring.users_of(state, each.item_id)]
+        if users and not cascade:
+            raise RefusedStatement(
+                f"{each.text} is used by " + ", ".join(sorted(user.text for user in users)),
+                remedy=f"drop those first, or write DROP {found.mapping.kind.upper()} "
+                f"{found.item.definition.item_name} CASCADE",
+            )
+        for user in users:
+            visit(user)
+        if each.mapping.owner == "release":
+            raise RefusedStatement(
+                f"{each.text} belongs to the release",
+                remedy="the next release may leave it out; a user cannot drop it",
+            )
+        order.append(each)
+
+    visit(found)
+    return order
+
+
+def comment(state: State, statement: st.Comment) -> Effect:
+    """``COMMENT ON … IS``: restarts nothing."""
+    found = wiring.find(state, statement.kind, statement.name)
+    draft = Draft(state)
+    draft.redefine(
+        found, msgspec.structs.replace(found.item.definition, comment=statement.text)
+    )
+    return Effect(f"comment on {found.text} set", draft.changes)

@@ -1,0 +1,247 @@
+"""What a statement would do to the catalog: the changes, who restarts, and what to tell people.
+
+Everything here is pure: an :class:`Effect` is computed from a state, printed by EXPLAIN, and
+committed only while it is still what the newest state gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    ItemRecord,
+    MappingRecord,
+    ShardRecord,
+    TombstoneRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.hashes import schema_fingerprint
+from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+
+
+class RefusedStatement(CatalogMigrateError, ValueError):
+    """A statement that is well written and cannot be carried out on this catalog."""
+
+    code = "CM0741"
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A query that a statement restarts, or one below it that it does not and why."""
+
+    item_id: str
+    name: str
+    kind: str
+    restarts: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """The old and the new definition of an altered item, with the links of each."""
+
+    item_id: str
+    before: ObjectDefinition
+    after: ObjectDefinition
+    links_before: Mapping[str, str]
+    links_after: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What one statement does.
+
+    ``summary`` is the sentence to print when it is done. ``changes`` is None when there is
+    nothing to do (then ``notices`` say why). ``alteration`` is there when a definition changes
+    that queries hang on; ``restarts`` lists every query below it. ``removed`` are item ids that
+    go. ``validate`` is what the statement says about validation, None for the default.
+    """
+
+    summary: str
+    changes: Changes | None
+    notices: tuple[str, ...] = ()
+    alteration: Alteration | None = None
+    restarts: tuple[Restart, ...] = ()
+    removed: tuple[str, ...] = ()
+    validate: bool | None = None
+    created: tuple[str, ...] = field(default=())
+
+    @property
+    def affected(self) -> tuple[str, ...]:
+        """Item ids of the queries that restart."""
+        return tuple(each.item_id for each in self.restarts if each.restarts)
+
+
+class Draft:
+    """Collects the changes of one statement on one state, ids included.
+
+    The serial is raised by every draft: it changes mappings or items.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.changes = Changes()
+        self.changes.raise_serial()
+        self._items = Allocator("i", _next(state, "i"))
+        self._ids = Allocator("u", _next(state, "u"))
+        self._position = 0
+
+    def create(
+        self, definition: ObjectDefinition, *, uses: Iterable[str] = (),
+        links: Mapping[str, str] | None = None, shard: str | None = None,
+    ) -> str:
+        """Put a user's new object; returns its item id. RefusedStatement when the name is taken."""
+        key = identity_text(definition.identity)
+        taken = self.state.mappings.get(key)
+        if taken is not None:
+            raise RefusedStatement(
+                f"{taken.key} exists already ({taken.kind})",
+                remedy="choose another name, or write IF NOT EXISTS",
+            )
+        item_id, global_id = self._items.allocate(), self._ids.allocate()
+        self.changes.put("allocator", "i", AllocatorRecord(next=self._items.next_value))
+        self.changes.put("allocator", "u", AllocatorRecord(next=self._ids.next_value))
+        self._put(definition, item_id, global_id, uses, links or {}, shard)
+        if shard is not None:
+            self.changes.put(
+                "shard", shard,
+                ShardRecord(item_id=item_id, global_id=global_id, state="live"),
+            )
+        return item_id
+
+    def redefine(
+        self, found: wiring.Found, definition: ObjectDefinition, *,
+        links: Mapping[str, str] | None = None,
+    ) -> None:
+        """Give an object another definition (the name may differ); columns stay."""
+        old, new = found.mapping.identity, definition.identity
+        if old != new:
+            if identity_text(new) in self.state.mappings:
+                raise RefusedStatement(
+                    f"{definition.item_name} exists already", remedy="choose another name"
+                )
+            self.changes.delete("mapping", identity_text(old))
+            self.bury(found)
+        links = found.item.links if links is None else links
+        roles = set(found.item.links.values())
+        uses = (set(found.item.uses) - roles) | set(links.values())
+        self._put(
+            definition, found.item_id, found.item.global_id, uses, links, found.item.shard,
+            found.mapping, found.item,
+        )
+
+    def remove(self, found: wiring.Found, *, now: int = 0) -> None:
+        """Take an object away; its shard retires, its stream and its holds go."""
+        self.changes.delete("mapping", identity_text(found.mapping.identity))
+        self.changes.delete("item", found.item_id)
+        self.changes.delete("stream", found.item_id)
+        for key, hold in self.state.holds.items():
+            if hold.item_id == found.item_id:
+                self.changes.delete("hold", key)
+        if found.item.shard is not None:
+            self.bury(found)
+            record = self.state.shards[found.item.shard]
+            self.changes.put(
+                "shard", found.item.shard,
+                msgspec.structs.replace(
+                    record, state="retired", retired_at=now, retired_serial=self.state.serial + 1
+                ),
+            )
+
+    def bury(self, found: wiring.Found) -> None:
+        """Leave word that a registered name goes (only kinds with a shard are registered)."""
+        if found.item.shard is None:
+            return
+        serial = self.state.serial + 1
+        self.changes.put(
+            "tombstone", f"{serial:010d}/{self._position:06d}",
+            TombstoneRecord(
+                item_id=found.item_id, global_id=found.item.global_id,
+                schema=found.mapping.schema, kind="table", name=found.mapping.name,
+                serial=serial, position=self._position, location=found.item.shard,
+            ),
+        )
+        self._position += 1
+
+    def after(self) -> State:
+        """The state as it would be."""
+        return self.state.changed(self.state.version + 1, self.changes.effective(self.state))
+
+    def _put(
+        self, definition: ObjectDefinition, item_id: str, global_id: str, uses: Iterable[str],
+        links: Mapping[str, str], shard: str | None, mapping: MappingRecord | None = None,
+        item: ItemRecord | None = None,
+    ) -> None:
+        owner = mapping.owner if mapping is not None else "user"
+        self.changes.put(
+            "mapping", identity_text(definition.identity),
+            MappingRecord(
+                schema=definition.schema, kind=definition.kind, name=definition.name, owner=owner,
+                item_id=item_id, global_id=global_id,
+                fingerprint=schema_fingerprint(
+                    [(column.name, column.type, column.nullable) for column in definition.columns]
+                ),
+                definition_hash=definition_hash(definition), storage_hash="",
+                applied=mapping.applied if mapping is not None else (),
+            ),
+        )
+        self.changes.put(
+            "item", item_id,
+            ItemRecord(
+                owner=owner, global_id=global_id, definition=definition,
+                uses=tuple(sorted({*uses, *links.values()})), shard=shard, links=dict(links),
+                quarantined=item.quarantined if item is not None else None,
+            ),
+        )
+
+
+def definition_hash(definition: ObjectDefinition) -> str:
+    """The hash of the external part: references to secrets by name, never a value."""
+    import xxhash
+
+    data = msgspec.json.encode(definition.external, order="deterministic")
+    return "1:" + xxhash.xxh3_128_hexdigest(b"\x01" + data)
+
+
+def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart, ...]:
+    """Every query at or below ``roots``, with whether its fingerprint changed.
+
+    A held query restarts nothing: it starts from the new definition once its holds are gone.
+    """
+    reached: dict[str, None] = {}
+    for root in roots:
+        if root in after.items and wiring.is_query(after.items[root]):
+            reached[root] = None
+        reached.update(dict.fromkeys(wiring.below(after, root)))
+    found = []
+    for item_id in sorted(reached, key=lambda each: int(each[1:])):
+        item = after.items[item_id]
+        held = [hold.reason for hold in after.holds.values() if hold.item_id == item_id]
+        if item_id not in before.items:
+            changed, reason = False, "new"
+        elif wiring.fingerprint(before, item_id) == wiring.fingerprint(after, item_id):
+            changed, reason = False, "its definition comes out the same"
+        elif held:
+            changed, reason = False, f"it is held ({held[0]}); it will start on the new definition"
+        else:
+            changed, reason = True, "its definition changes"
+        found.append(
+            Restart(
+                item_id, str(item.definition.item_name), item.definition.kind, changed, reason
+            )
+        )
+    return tuple(found)
+
+
+def _next(state: State, prefix: str) -> int:
+    record = state.allocators.get(prefix)
+    return record.next if record is not None else 1

@@ -1,0 +1,399 @@
+"""Carries out statements: plan, validate, commit; an ALTER under running queries by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseHeld
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.parser import parse
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.effects import Effect, RefusedStatement
+from catalog_migrate.streams.explain import explain
+from catalog_migrate.streams.operations import ALTER, OPEN, redefine, submit
+from catalog_migrate.streams.plans import is_planned, plan_statement
+from catalog_migrate.streams.probes import (
+    ValidationFailed,
+    require_valid,
+    validate,
+)
+from catalog_migrate.streams.show import Rows, create_statement, show
+from catalog_migrate.streams.specs import Resolve, resolve_secret
+
+TRIAL_LIMIT = 60.0
+"""Seconds that restarted queries have to become healthy before they are set back."""
+
+LEASE_TTL = 30.0
+"""Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
+
+_POLL = 0.05
+
+
+class AlterSetBack(CatalogMigrateError, RuntimeError):
+    """The queries did not become healthy on the new definition; the old one is back and works."""
+
+    code = "CM0745"
+
+
+class AlterFailed(CatalogMigrateError, RuntimeError):
+    """Neither the new nor the old definition works now; the old one is committed."""
+
+    code = "CM0746"
+    exit_code = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement did: a sentence, notices, and rows where it shows something.
+
+    ``operation`` is the key of the operation that carried it out, ``restarted`` the names of the
+    queries that were restarted.
+    """
+
+    summary: str
+    notices: tuple[str, ...] = ()
+    rows: Rows | None = None
+    operation: str | None = None
+    restarted: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Executor:
+    """Executes statements on one catalog.
+
+    ``make_shards`` creates the tables of new items (state, item id). ``limit`` is the time limit
+    of a trial in seconds, ``on_progress`` is told what is waited for.
+    """
+
+    log: CatalogLog
+    make_shards: Callable[[State, str], None]
+    clock: Clock
+    resolve: Resolve = resolve_secret
+    limit: float = TRIAL_LIMIT
+    on_progress: Callable[[str], None] = lambda _: None
+
+    @classmethod
+    def on(cls, log: CatalogLog, make_shards: Callable[[State, str], None]) -> Executor:
+        """With the machine's clock and secrets of this process."""
+        return cls(log, make_shards, SystemClock())
+
+    def run(self, text: str, on_result: Callable[[Result], None] | None = None) -> list[Result]:
+        """Execute all statements of a text, each its own commit; the first error ends it.
+
+        The whole text is parsed first: a mistake in the last statement leaves all undone.
+        """
+        results = []
+        for parsed in parse(text):
+            result = self.execute(parsed.statement)
+            results.append(result)
+            if on_result is not None:
+                on_result(result)
+        return results
+
+    def execute(self, statement: st.Statement) -> Result:
+        """Execute one statement."""
+        state = read_state(self.log)
+        warehouse = state.config["warehouse"].value
+        if isinstance(statement, st.Show):
+            rows = show(state, statement.what, warehouse)
+            return Result(f"{len(rows.values)} {statement.what}", rows=rows)
+        if isinstance(statement, st.ShowCreate):
+            found = wiring.find(state, statement.kind, statement.name)
+            return Result(create_statement(state, found))
+        if isinstance(statement, st.ValidateConnection):
+            return self._validated(state, statement)
+        if isinstance(statement, st.Explain):
+            return Result(explain(state, statement.statement, resolve=self.resolve))
+        if not is_planned(statement):
+            raise RefusedStatement(
+                "this statement is not supported yet", remedy="see docs/statements.md"
+            )
+        effect = plan_statement(state, statement)
+        if effect.changes is None:
+            return Result(effect.summary, effect.notices)
+        if effect.affected and effect.alteration is not None:
+            return self._alter(state, effect)
+        return self._commit(state, statement, effect)
+
+    # -- without running queries ---------------------------------------------------------------
+
+    def _commit(self, state: State, statement: st.Statement, effect: Effect) -> Result:
+        notices = list(effect.notices)
+        assert effect.changes is not None
+        after = state.changed(state.version + 1, effect.changes.effective(state))
+        if effect.validate is not False:
+            notices += self._client_validation(after, effect, effect.summary)
+
+        def decide(current: State) -> Changes | None:
+            if current.version == state.version:
+                return effect.changes
+            self._same_target(current, effect)
+            return plan_statement(current, statement).changes
+
+        after = commit(self.log, decide, kind="statement")
+        for item_id in effect.created:
+            if item_id in after.items:
+                self._shards(after, item_id)
+        return Result(effect.summary, tuple(notices))
+
+    def _shards(self, state: State, item_id: str) -> None:
+        self.make_shards(state, item_id)
+        cluster = state.items[item_id].links.get("cluster")
+        if cluster is not None:
+            self.make_shards(state, cluster)
+
+    def _client_validation(self, after: State, effect: Effect, what: str) -> list[str]:
+        """Validate from this process; what a new source or sink cannot reach is only noticed."""
+        warehouse = after.config["warehouse"].value
+        if effect.alteration is not None:
+            target = effect.alteration.item_id
+            if after.items[target].definition.kind == "secret":
+                return []
+            require_valid(
+                validate(after, target, (), warehouse, resolve=self.resolve), what
+            )
+            return []
+        notices: list[str] = []
+        for item_id in effect.created:
+            kind = after.items[item_id].definition.kind
+            if kind == "connection":
+                require_valid(
+                    validate(after, item_id, (), warehouse, resolve=self.resolve), what
+                )
+            elif kind in ("source", "sink"):
+                verdicts = validate(after, item_id, (item_id,), warehouse, resolve=self.resolve)
+                notices += [str(verdict) for verdict in verdicts if not verdict.ok]
+        return notices
+
+    def _same_target(self, current: State, effect: Effect) -> None:
+        """40001 when what was planned from is no more, or somebody is at work on it."""
+        change = effect.alteration
+        if change is None:
+            return
+        item = current.items.get(change.item_id)
+        if item is None:
+            raise CommitConflict(
+                f"{change.before.item_name} was dropped meanwhile", remedy="nothing is left to do"
+            )
+        if item.definition.external != change.before.external:
+            raise CommitConflict(
+                f"{change.before.item_name} was changed by somebody else meanwhile: "
+                + changed_options(change.before, item.definition),
+                remedy="look at it (SHOW CREATE), then say it again",
+            )
+        for key, row in current.operations.items():
+            if row.kind == ALTER and row.state in OPEN and row.target == change.item_id:
+                raise CommitConflict(
+                    f"operation {key} is at work on {change.before.item_name} ({row.state})",
+                    remedy="wait for it (SHOW OPERATIONS), then say it again",
+                )
+
+    # -- under running queries -----------------------------------------------------------------
+
+    def _alter(self, state: State, effect: Effect) -> Result:
+        """An alteration that restarts queries: by their runtime, or at its next start."""
+        change = effect.alteration
+        assert change is not None
+        clusters = {state.items[each].links["cluster"] for each in effect.affected}
+        if len(clusters) > 1:
+            names = ", ".join(sorted(wiring.display(state, each) for each in clusters))
+            raise RefusedStatement(
+                f"the queries below {change.before.item_name} run in several clusters ({names}); "
+                "they cannot be restarted as one",
+                remedy="give each cluster a connection of its own (USING CONNECTION)",
+            )
+        (cluster,) = clusters
+        if not self._runtime_lives(state, cluster):
+            return self._deferred(state, effect, cluster)
+        key = operation_key(self.clock)
+        row = OperationRecord(
+            kind=ALTER, state="validating", cluster=cluster, target=change.item_id,
+            before=change.before, after=change.after, links_before=dict(change.links_before),
+            links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
+            validate=effect.validate is not False,
+            detail={"since": _now(self.clock), "summary": effect.summary},
+        )
+        submit(lambda decide: commit(self.log, decide, kind="operation"), row, key)
+        return self._wait(key, effect, cluster)
+
+    def _deferred(self, state: State, effect: Effect, cluster: str) -> Result:
+        """No runtime lives: validate what can be validated from here, and commit."""
+        assert effect.changes is not None
+        assert effect.alteration is not None
+        notices = list(effect.notices)
+        after = state.changed(state.version + 1, effect.changes.effective(state))
+        if effect.validate is not False:
+            verdicts = validate(
+                after, effect.alteration.item_id, effect.affected,
+                state.config["warehouse"].value, resolve=self.resolve,
+            )
+            unresolved = [each for each in verdicts if each.unresolved]
+            require_valid([each for each in verdicts if not each.unresolved], effect.summary)
+            notices += [f"not validated from here: {verdict}" for verdict in unresolved]
+
+        def decide(current: State) -> Changes | None:
+            self._same_target(current, effect)
+            if current.version == state.version:
+                return effect.changes
+            changes = Changes()
+            change = effect.alteration
+            assert change is not None
+            redefine(changes, current, change.item_id, change.after, change.links_after)
+            return changes
+
+        commit(self.log, decide, kind="alter")
+        name = wiring.display(state, cluster)
+        notices.append(
+            f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will start on "
+            f"the new definition with the next `catalog-migrate run --cluster {name}`"
+        )
+        return Result(effect.summary, tuple(notices))
+
+    def _runtime_lives(self, state: State, cluster: str) -> bool:
+        lease = state.leases.get(f"cluster/{cluster}")
+        return lease is not None and bool(lease.holder) and not proven_dead(lease)
+
+    def _wait(self, key: str, effect: Effect, cluster: str) -> Result:
+        """Wait for the runtime to end the operation; Ctrl-C leaves it going on."""
+        lease_key = f"cluster/{cluster}"
+        beat: tuple[LeaseRecord | None, str | None] | None = None
+        heard = self.clock.monotonic()
+        said = ""
+        version = -1
+        state = read_state(self.log)
+        while True:
+            newest = self.log.version()
+            if newest != version:
+                state, version = read_state(self.log), newest
+                row = state.operations[key]
+                if row.state not in OPEN:
+                    return self._ended(key, row, effect, state)
+                doing = row.detail.get("phase") or row.state
+                if doing != said:
+                    said = doing
+                    self.on_progress(f"operation {key}: {doing}")
+            now = self.clock.monotonic()
+            current = (state.leases.get(lease_key), self.log.heartbeat(lease_key))
+            if current != beat:
+                beat, heard = current, now
+            if not self._runtime_lives(state, cluster) or now - heard > LEASE_TTL:
+                return self._abandoned(key, effect, lease_key)
+            self.clock.sleep(_POLL)
+
+    def _abandoned(self, key: str, effect: Effect, lease_key: str) -> Result:
+        """The runtime died: what it had not committed is over, the rest its successor finishes."""
+        try:
+            lease = acquire(
+                self.log, holder=f"statement {key}", clock=self.clock, key=lease_key, wait=0
+            )
+        except LeaseHeld:
+            return Result(
+                effect.summary,
+                (f"the runtime was replaced; its successor carries out operation {key}",),
+                operation=key,
+            )
+        try:
+            row = read_state(self.log).operations[key]
+            if row.state == "validating":
+                reason = "the runtime ended while it validated; nothing was changed"
+                ended = _ended_row(row, reason)
+
+                def decide(_: State) -> Changes:
+                    changes = Changes()
+                    changes.put("operation", key, ended)
+                    return changes
+
+                commit(self.log, decide, epoch=lease.epoch, lease_key=lease_key, kind="failed")
+                raise AlterFailed(
+                    f"operation {key}: {reason}",
+                    remedy="start the runtime and say it again, or say it again now: it is then "
+                    "applied at the runtime's next start",
+                )
+        finally:
+            lease.release()
+        return Result(
+            effect.summary,
+            (f"committed; the runtime ended in the middle, the next one finishes operation {key}",),
+            operation=key,
+        )
+
+    def _ended(self, key: str, row: OperationRecord, effect: Effect, state: State) -> Result:
+        names = tuple(wiring.display(state, each) for each in row.dependents)
+        reason = row.detail.get("reason", "")
+        if row.state == "confirmed":
+            return Result(
+                effect.summary,
+                (*effect.notices, f"{len(names)} queries restarted: {', '.join(names)}"),
+                operation=key, restarted=names,
+            )
+        findings = [text for name, text in sorted(row.detail.items())
+                    if name.startswith("finding")]
+        if findings:
+            raise ValidationFailed(
+                f"{effect.summary.rpartition(' ')[0]} not altered: validation by the runtime "
+                "refused it, nothing was changed and nothing stopped",
+                verdicts=findings,
+                remedy="mend what is named; SHOW OPERATIONS keeps this",
+            )
+        if row.state == "set_back":
+            raise AlterSetBack(
+                f"set back: {reason}",
+                remedy="all queries run on the old definition; mend the new one and say it again",
+                operation=key,
+            )
+        raise AlterFailed(
+            f"operation {key} failed: {reason}",
+            remedy="the old definition is in force; SHOW SOURCES and SHOW SINKS say what each "
+            "query lacks, they are tried again with back-off",
+            operation=key,
+        )
+
+    def _validated(self, state: State, statement: st.ValidateConnection) -> Result:
+        found = wiring.find(state, "connection", statement.name)
+        verdicts = validate(
+            state, found.item_id, wiring.below(state, found.item_id),
+            state.config["warehouse"].value, resolve=self.resolve,
+        )
+        require_valid(verdicts, f"validation of {found.text}")
+        rows = Rows(
+            ("item", "ok", "message"),
+            tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
+        )
+        return Result(f"{found.text} is valid", rows=rows)
+
+
+def operation_key(clock: Clock) -> str:
+    """A key that sorts by time: newer operations come last."""
+    stamp = datetime.fromtimestamp(clock.wall(), timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+    return f"{stamp}-{uuid4().hex[:6]}"
+
+
+def changed_options(before: Any, now: Any) -> str:
+    """In words, which options somebody else changed."""
+    from catalog_migrate.connections.options import diff
+
+    old, new = before.external, now.external
+    names = diff({**old.options, **old.settings}, {**new.options, **new.settings})
+    return ", ".join(names) or "its definition"
+
+
+def _ended_row(row: OperationRecord, reason: str) -> OperationRecord:
+    return msgspec.structs.replace(row, state="failed", detail={**row.detail, "reason": reason})
+
+
+def _now(clock: Clock) -> str:
+    return datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,74 @@
+"""EXPLAIN: what a statement would do, as text; nothing is written and nothing stopped."""
+
+from __future__ import annotations
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.language import statements as st
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.probes import validate
+from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.specs import Resolve
+
+
+def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
+    """The plan of a statement; errors are those that executing it would raise at once."""
+    if isinstance(statement, (st.Show, st.ShowCreate)):
+        return "reads the catalog; writes nothing and restarts nothing"
+    if isinstance(statement, st.ValidateConnection):
+        return "reaches out to the connection and to whatever its queries use; writes nothing"
+    effect = plan_statement(state, statement)
+    lines = [f"would be: {effect.summary}"]
+    lines += [f"note: {notice}" for notice in effect.notices]
+    if effect.changes is None:
+        return "\n".join([*lines, "nothing changes, nothing restarts"])
+    after = state.changed(state.version + 1, effect.changes.effective(state))
+    lines += _definition(after, effect)
+    lines += _restarts(effect)
+    lines += _removed(state, effect)
+    lines += _validation(after, effect, resolve)
+    return "\n".join(lines)
+
+
+def _definition(after: State, effect: Effect) -> list[str]:
+    changed = [effect.alteration.item_id] if effect.alteration is not None else effect.created
+    lines: list[str] = []
+    for item_id in changed:
+        statement = create_statement(after, wiring.by_id(after, item_id))
+        lines += ["", "definition afterwards:", *(f"  {line}" for line in statement.splitlines())]
+    return lines
+
+
+def _restarts(effect: Effect) -> list[str]:
+    if effect.alteration is None:
+        return []
+    restarted = [each for each in effect.restarts if each.restarts]
+    others = [each for each in effect.restarts if not each.restarts]
+    lines = ["", f"restarts {len(restarted)} of {len(effect.restarts)} queries below it:"]
+    lines += [f"  {each.kind} {each.name}: {each.reason}" for each in restarted]
+    if others:
+        lines += ["does not restart:"]
+        lines += [f"  {each.kind} {each.name}: {each.reason}" for each in others]
+    return lines
+
+
+def _removed(state: State, effect: Effect) -> list[str]:
+    return [f"removes {wiring.by_id(state, each).text}" for each in effect.removed]
+
+
+def _validation(after: State, effect: Effect, resolve: Resolve) -> list[str]:
+    if effect.validate is False:
+        return ["", "validation: none, the statement says VALIDATE = false"]
+    roots = [effect.alteration.item_id] if effect.alteration is not None else [
+        each for each in effect.created
+        if after.items[each].definition.kind in ("connection", "source", "sink")
+    ]
+    warehouse = after.config["warehouse"].value
+    lines: list[str] = []
+    for root in roots:
+        below = effect.affected or ((root,) if wiring.is_query(after.items[root]) else ())
+        for verdict in validate(after, root, below, warehouse, resolve=resolve):
+            lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
+    return ["", "validation, from this process:", *lines] if lines else []
+

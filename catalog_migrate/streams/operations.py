@@ -1,0 +1,406 @@
+"""The operation behind every ALTER under running queries, as the runtime carries it out.
+
+``validating``: connection and every dependent are probed with the new options, nothing is
+committed. ``trial``: the new definition is committed and the affected queries are held, stopped,
+settled, snapshotted, started and watched. ``confirmed``: all are healthy. ``set_back``: the old
+definition is back and the queries run on it. ``failed``: not even that, or it was refused.
+
+Only the holder of the cluster's lease moves an operation. Every step can be repeated: a runtime
+that finds one in ``trial`` goes on from what the row says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+
+from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.settle import decide, perform
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.probes import Verdict, probe_query, validate
+from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.supervisor import Supervisor
+
+ALTER = "alter"
+"""Kind of an operation row that changes a definition under running queries."""
+
+OPEN = frozenset({"validating", "trial"})
+"""States that are not the last."""
+
+SETTING_BACK = "setting back"
+"""``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
+
+
+@dataclass(slots=True)
+class Operations:
+    """Carries out the operations of one cluster with its supervisor's queries."""
+
+    supervisor: Supervisor
+    follow: Callable[[], State]
+    alive: Callable[[], None]
+
+    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
+        """Open operations of this cluster, oldest first."""
+        found = [
+            (key, row) for key, row in state.operations.items()
+            if row.kind == ALTER and row.state in OPEN and row.cluster == self.supervisor.cluster
+        ]
+        return sorted(found, key=lambda each: each[0])
+
+    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
+        """Take one operation to its end. ``inherited``: an earlier runtime had begun it."""
+        row = state.operations[key]
+        if row.state == "validating":
+            if inherited:
+                self._finish(key, "failed", "the runtime ended while it validated; nothing changed")
+                return
+            if not self._validated(state, key, row):
+                return
+            state = self.follow()
+            row = state.operations[key]
+        if row.state != "trial":
+            return
+        self.supervisor.pinned.update(row.dependents)
+        try:
+            if row.detail.get("phase") == SETTING_BACK or not self._on_after(state, row):
+                self._set_back(key, row)
+            else:
+                self._trial(key, row)
+        finally:
+            self.supervisor.pinned.difference_update(row.dependents)
+
+    # -- validating ----------------------------------------------------------------------------
+
+    def _validated(self, state: State, key: str, row: OperationRecord) -> bool:
+        """Probe everything with the new definition; commit it with the holds when all is well."""
+        after = altered(state, row)
+        if row.validate:
+            verdicts = validate(
+                after, row.target, row.dependents, self.supervisor.warehouse,
+                resolve=self.supervisor.resolve,
+            )
+            bad = [verdict for verdict in verdicts if not verdict.ok]
+            if bad:
+                self._finish(key, "failed", "refused by validation", verdicts=bad)
+                return False
+        if not self._on_before(self.follow(), row):
+            self._finish(key, "failed", "the definition changed meanwhile; nothing was done")
+            return False
+
+        def put(changes: Changes, current: State) -> None:
+            redefine(changes, current, row.target, row.after, row.links_after)
+            for item_id in row.dependents:
+                changes.put(
+                    "hold", f"{item_id}/operation:{key}/1",
+                    HoldRecord(item_id=item_id, holder=f"operation:{key}",
+                               reason=f"operation {key} is under way"),
+                )
+            changes.put("operation", key, msgspec.structs.replace(row, state="trial"))
+
+        self._commit(put, "alter")
+        return True
+
+    # -- trial ---------------------------------------------------------------------------------
+
+    def _trial(self, key: str, row: OperationRecord) -> None:
+        state = self.follow()
+        if not row.snapshots:
+            self.supervisor.stop(row.dependents, state)
+            row = self._snapshot(key, row, state)
+        self._lift(key, row)
+        problems = self._watch(row)
+        if not problems:
+            self._finish(key, "confirmed", "")
+            return
+        self._put_back(key, row, problems)
+        self._set_back(key, self.follow().operations[key])
+
+    def _snapshot(self, key: str, row: OperationRecord, state: State) -> OperationRecord:
+        """Settle what was under way on the old options, then snapshot every checkpoint."""
+        snapshots: dict[str, int] = {}
+        before = altered(state, row, back=True)
+        for item_id in row.dependents:
+            self.alive()
+            checkpoint = self._checkpoint(state, item_id)
+            if checkpoint.query_id is None:
+                continue
+            self._settle(before, item_id, checkpoint)
+            snapshots[item_id] = Snapshots(checkpoint).take(f"operation {key}", active=()).number
+        row = msgspec.structs.replace(
+            row, snapshots=snapshots, detail={**row.detail, "phase": "started"}
+        )
+        self._commit(lambda changes, _: changes.put("operation", key, row), "snapshot")
+        return row
+
+    def _settle(self, state: State, item_id: str, checkpoint: Checkpoint) -> None:
+        """Settle an uncommitted batch where the sinks can tell; else it stays and is run again.
+
+        A batch that can neither be finished nor removed (the old broker is gone) stays with its
+        entry: the same range is read on the new options, by the same upstream.
+        """
+        if checkpoint.state().kind != "uncommitted":
+            return
+        try:
+            spec = spec_of(
+                state, item_id, self.supervisor.warehouse, resolve=self.supervisor.resolve
+            )
+            query_id = checkpoint.query_id or ""
+            sinks = self.supervisor.engine.last_batch(spec, query_id)
+            decision = decide(
+                checkpoint, sinks=sinks, source_alive=True,
+                unknown=() if sinks else ("the destination",),
+            )
+            perform(checkpoint, decision, active=())
+        except CatalogMigrateError:
+            return  # the entry is valid as it stands: the next start runs exactly that batch
+
+    def _watch(self, row: OperationRecord) -> list[str]:
+        """Start all and wait until each is healthy; what is wrong with those that are not."""
+        supervisor, clock = self.supervisor, self.supervisor.clock
+        deadline = clock.monotonic() + row.limit
+        state = self.follow()
+        waiting = {
+            item_id for item_id in row.dependents
+            if item_id in state.items and not _held_by_others(state, item_id)
+        }
+        for wave in wiring.topological(state, tuple(waiting)):
+            supervisor.start(state, wave)
+        probed: dict[str, Verdict] = {}
+        while waiting:
+            self.alive()
+            supervisor.collect()
+            now = clock.monotonic()
+            ready = []
+            for item_id in sorted(waiting):
+                each = supervisor.managed[item_id]
+                if each.query is not None and each.query.progress() is not None:
+                    ready.append(item_id)
+                elif each.query is None and each.starting is None and each.next_try <= now:
+                    supervisor.start(state, [item_id])
+            for verdict in self._probe(state, ready):
+                probed[verdict.item_id] = verdict
+                if verdict.ok and supervisor.managed[verdict.item_id].active:
+                    waiting.discard(verdict.item_id)
+            if waiting and clock.monotonic() >= deadline:
+                break
+            if waiting:
+                clock.sleep(0.05)
+        return [self._complaint(state, item_id, probed) for item_id in sorted(waiting)]
+
+    def _probe(self, state: State, item_ids: Sequence[str]) -> list[Verdict]:
+        if not item_ids:
+            return []
+        supervisor = self.supervisor
+        with ThreadPoolExecutor(min(8, len(item_ids)), thread_name_prefix="probe") as pool:
+            return list(
+                pool.map(
+                    lambda item_id: probe_query(
+                        state, item_id, supervisor.warehouse, resolve=supervisor.resolve
+                    ),
+                    item_ids,
+                )
+            )
+
+    def _complaint(self, state: State, item_id: str, probed: Mapping[str, Verdict]) -> str:
+        name = wiring.display(state, item_id)
+        each = self.supervisor.managed.get(item_id)
+        verdict = probed.get(item_id)
+        if each is not None and each.error:
+            return f"{name}: {each.error}"
+        if verdict is not None and not verdict.ok:
+            return f"{name}: {verdict.message}"
+        return f"{name}: made no progress"
+
+    # -- setting back --------------------------------------------------------------------------
+
+    def _put_back(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
+        """Commit the old definition again, unless somebody has changed it since."""
+
+        def put(changes: Changes, current: State) -> None:
+            if self._on_after(current, row):
+                redefine(changes, current, row.target, row.before, row.links_before)
+            detail = {**row.detail, "phase": SETTING_BACK, "reason": "; ".join(problems)}
+            changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
+
+        self._commit(put, "set back")
+
+    def _set_back(self, key: str, row: OperationRecord) -> None:
+        state = self.follow()
+        self.supervisor.stop(row.dependents, state, drain=min(5.0, self.supervisor.drain))
+        for item_id, number in sorted(row.snapshots.items()):
+            self.alive()
+            if item_id in state.items:
+                self._restore(state, item_id, number)
+        self._lift(key, row)
+        problems = self._watch(row)
+        reason = row.detail.get("reason", "")
+        if problems:
+            self._finish(
+                key, "failed",
+                f"{reason}; the old definition is back, and does not work either: "
+                + "; ".join(problems),
+            )
+        else:
+            self._finish(key, "set_back", reason)
+
+    def _restore(self, state: State, item_id: str, number: int) -> None:
+        """Give a query its snapshot back; refused, and left out, when a sink has a newer batch."""
+        checkpoint = self._checkpoint(state, item_id)
+        try:
+            spec = spec_of(
+                state, item_id, self.supervisor.warehouse, resolve=self.supervisor.resolve
+            )
+            sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+            if sinks:  # else the destination cannot say what it has, and the checkpoint stays
+                Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
+        except CatalogMigrateError:
+            return  # what cannot be proven is not restored; the checkpoint is valid as it stands
+
+    # -- the row -------------------------------------------------------------------------------
+
+    def _lift(self, key: str, row: OperationRecord) -> None:
+        """Take this operation's holds away, nobody else's."""
+
+        def put(changes: Changes, _: State) -> None:
+            for item_id in row.dependents:
+                changes.delete("hold", f"{item_id}/operation:{key}/1")
+
+        self._commit(put, "lift holds")
+
+    def _finish(
+        self, key: str, final: str, reason: str, *, verdicts: Sequence[Verdict] = ()
+    ) -> None:
+        def put(changes: Changes, current: State) -> None:
+            row = current.operations[key]
+            detail = {name: text for name, text in row.detail.items() if name != "phase"}
+            if reason:
+                detail["reason"] = reason
+            for number, verdict in enumerate(verdicts):
+                detail[f"finding {number:03d}"] = str(verdict)
+            changes.put(
+                "operation", key, msgspec.structs.replace(row, state=final, detail=detail)
+            )
+            for hold_key, hold in current.holds.items():
+                if hold.holder == f"operation:{key}":
+                    changes.delete("hold", hold_key)
+
+        self._commit(put, final)
+
+    def _commit(self, put: Callable[[Changes, State], None], kind: str) -> State:
+        return self.supervisor.commit(put, kind)
+
+    def _checkpoint(self, state: State, item_id: str) -> Checkpoint:
+        stream = state.streams.get(item_id) or first_stream(item_id)
+        return Checkpoint(f"{self.supervisor.warehouse}/{stream.checkpoint}")
+
+    def _on_after(self, state: State, row: OperationRecord) -> bool:
+        item = state.items.get(row.target)
+        return item is not None and row.after is not None and _same(item.definition, row.after)
+
+    def _on_before(self, state: State, row: OperationRecord) -> bool:
+        item = state.items.get(row.target)
+        return item is not None and row.before is not None and _same(item.definition, row.before)
+
+
+def _same(one: ObjectDefinition, other: ObjectDefinition) -> bool:
+    """Whether two definitions say the same beside name and comment, which restart nothing."""
+    return one.external == other.external and one.columns == other.columns
+
+
+def _held_by_others(state: State, item_id: str) -> bool:
+    return any(
+        hold.item_id == item_id and not hold.holder.startswith("operation:")
+        for hold in state.holds.values()
+    )
+
+
+def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
+    """The state as it would be with the operation's new (or, ``back``, old) definition."""
+    changes = Changes()
+    definition, links = (
+        (row.before, row.links_before) if back else (row.after, row.links_after)
+    )
+    redefine(changes, state, row.target, definition, links)
+    return state.changed(state.version, changes.effective(state))
+
+
+def redefine(
+    changes: Changes, state: State, item_id: str, definition: ObjectDefinition | None,
+    links: Mapping[str, str],
+) -> None:
+    """Put an altered item; its present name and comment stay, they may have changed since."""
+    item = state.items.get(item_id)
+    if item is None or definition is None:
+        return
+    kept = msgspec.structs.replace(
+        definition, schema=item.definition.schema, name=item.definition.name,
+        comment=item.definition.comment,
+    )
+    uses = (set(item.uses) - set(item.links.values())) | set(links.values())
+    changes.put(
+        "item", item_id,
+        msgspec.structs.replace(
+            item, definition=kept, links=dict(links), uses=tuple(sorted(uses))
+        ),
+    )
+    key = identity_text(kept.identity)
+    changes.put(
+        "mapping", key,
+        msgspec.structs.replace(state.mappings[key], definition_hash=definition_hash(kept)),
+    )
+    changes.raise_serial()
+
+
+def submit(
+    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord, key: str
+) -> State:
+    """Write an operation's first row; CommitConflict when another one is at work on its items."""
+    from catalog_migrate.errors import CommitConflict
+
+    def decide(state: State) -> Changes:
+        for other_key, other in state.operations.items():
+            if other.kind != ALTER or other.state not in OPEN:
+                continue
+            shared = {other.target, *other.dependents} & {row.target, *row.dependents}
+            if shared:
+                names = ", ".join(sorted(wiring.display(state, each) for each in shared))
+                raise CommitConflict(
+                    f"operation {other_key} is at work on {names} ({other.state})",
+                    remedy="wait for it (SHOW OPERATIONS), then say it again",
+                    operation=other_key,
+                )
+        item = state.items.get(row.target)
+        if item is None or row.before is None or not _same(item.definition, row.before):
+            raise CommitConflict(
+                f"{wiring.display(state, row.target)} was changed by somebody else meanwhile",
+                remedy="look at it (SHOW CREATE), then say it again",
+            )
+        changes = Changes()
+        changes.put("operation", key, row)
+        return changes
+
+    return log_commit(decide)
+
+
+def remember(state: State, *, keep: int = 50) -> Changes | None:
+    """Forget all but the newest ended operations."""
+    ended = sorted(key for key, row in state.operations.items()
+                   if row.kind == ALTER and row.state not in OPEN)
+    if len(ended) <= keep:
+        return None
+    changes = Changes()
+    for key in ended[:-keep]:
+        changes.delete("operation", key)
+    return changes
+
+

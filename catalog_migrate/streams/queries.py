@@ -1,0 +1,109 @@
+"""The port between the runtime and the engine that runs a source's or a sink's query."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.model.external import External
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
+
+Resolved = Mapping[str, str | Secret]
+"""Effective options of a connection by canonical name, with its secrets' values."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySpec:
+    """Everything that one query is started from.
+
+    ``columns`` are those of the shard: of a source what it writes (declared columns, then what
+    INCLUDE shows, then ``_topic _partition _offset _timestamp`` for Kafka), of a sink what it
+    reads. ``connection`` holds the connection's effective options with secrets resolved, so a
+    spec must never be printed or stored. ``shard``, ``dead_letters`` and ``checkpoint`` are
+    absolute directories. ``topic_ids`` (sinks on the shard of a Kafka source) maps a topic's name
+    to its id, for row keys.
+    """
+
+    item_id: str
+    name: ItemName
+    kind: Literal["source", "sink"]
+    external: External
+    columns: tuple[Column, ...]
+    connection: Resolved = field(repr=False)
+    shard: str
+    checkpoint: str
+    dead_letters: str | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    reads_stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """The newest progress of a query: its batch, rows per batch, rows since the start, lag.
+
+    ``lag`` counts records that are there and not read yet, None when the source cannot say.
+    ``at`` is when the batch began (ISO 8601, UTC).
+    """
+
+    batch: int
+    rows: int
+    total_rows: int
+    at: str
+    lag: int | None = None
+    idle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryFailure:
+    """Why a query died: ``condition`` is Spark's error class or the innermost cause's class.
+
+    ``causes`` goes from the outermost message to the innermost, secrets scrubbed.
+    """
+
+    condition: str
+    causes: tuple[str, ...]
+
+
+class RunningQuery(Protocol):
+    """A query that was started; methods may be called from any thread."""
+
+    @property
+    def query_id(self) -> str:
+        """The id in the checkpoint's metadata."""
+
+    @property
+    def run_id(self) -> str:
+        """Another one after each start."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has not ended; says nothing about health."""
+
+    def progress(self) -> QueryProgress | None:
+        """The newest progress since this start; None until the first."""
+
+    def failure(self) -> QueryFailure | None:
+        """Why it ended; None while it runs and when it was stopped."""
+
+    def stop(self, drain: float) -> bool:
+        """Let the current batch end for at most ``drain`` seconds, then stop; whether it ended."""
+
+
+class QueryEngine(Protocol):
+    """Starts queries; the Spark implementation is in :mod:`catalog_migrate.streams.spark`."""
+
+    def start(self, spec: QuerySpec) -> RunningQuery:
+        """Start a query; returns at once. EngineFailure when Spark refuses it right away."""
+
+    def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
+        """Run exactly the one uncommitted batch of the checkpoint (``trigger(once=True)``)."""
+
+    def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
+        """The newest batch that each destination of the query has: by name, None for unknown.
+
+        ``shard``/``dead_letters``: the Delta transaction; ``postgres``: the ledger; ``kafka``
+        cannot know: it is left out.
+        """

@@ -1,0 +1,264 @@
+"""The long-lived runtime of one cluster: follows the catalog, drives its queries, does its work.
+
+One process holds the lease ``cluster/<item id>``; whoever takes it over fences the earlier holder
+out. The same object runs in a notebook's session (:meth:`Runtime.start`) and under
+``catalog-migrate run`` (:meth:`Runtime.run`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.lease import Lease, OnWait, acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, LeaseLost
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.operations import Operations
+from catalog_migrate.streams.queries import QueryEngine
+from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
+from catalog_migrate.streams.status import ClusterLog, log_path
+from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
+from catalog_migrate.streams.takeover import fence_out
+from catalog_migrate.streams.upstream import UpstreamChanged, identify, require_same
+
+TICK = 0.25
+"""Seconds between two looks at the catalog."""
+
+POLL_UPSTREAM = 5.0
+"""Seconds between two looks at the ids of the topics that sources read (DESIGN section 9)."""
+
+REPORT = 5.0
+"""Seconds between two rows of a query whose progress is all that changed."""
+
+Reconcile = Callable[[State], None]
+"""Brings the names in the session's catalog in line with a state."""
+
+
+def cluster_key(cluster_id: str) -> str:
+    """The key of a cluster's lease."""
+    return f"cluster/{cluster_id}"
+
+
+@dataclass(slots=True)
+class RuntimeOptions:
+    """``drain``, ``ttl`` and ``margin`` are seconds; ``wait`` is how long a held lease is waited
+    for, None until it is known whether its holder lives."""
+
+    drain: float = 30.0
+    ttl: float = 30.0
+    margin: float = 10.0
+    wait: float | None = None
+    threads: int = 4
+
+
+class Runtime:
+    """Runs the queries of one cluster until it is asked to stop, or is fenced out."""
+
+    def __init__(
+        self, log: CatalogLog, cluster: str, engine: QueryEngine, *, ensure_shards: EnsureShards,
+        reconcile: Reconcile, clock: Clock | None = None, resolve: Resolve = resolve_secret,
+        options: RuntimeOptions | None = None, on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self.log = log
+        self.cluster = cluster
+        self.engine = engine
+        self.clock: Clock = clock or SystemClock()
+        self.options = options or RuntimeOptions()
+        self._ensure_shards = ensure_shards
+        self._reconcile = reconcile
+        self._resolve = resolve
+        self._say = on_event or (lambda _: None)
+        self._stop = threading.Event()
+        self._lost: CatalogMigrateError | None = None
+        self._state: State | None = None
+        self._polled = 0.0
+        self._reported = 0.0
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self.ready = threading.Event()
+        self.supervisor: Supervisor | None = None
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def start(self) -> Runtime:
+        """Run in a background thread of the caller's session; :meth:`close` ends it."""
+        self._thread = threading.Thread(target=self._run_thread, name="runtime", daemon=True)
+        self._thread.start()
+        return self
+
+    def _run_thread(self) -> None:
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever closes the runtime
+            self._failure = error
+            self.ready.set()
+
+    def request_stop(self) -> None:
+        """Ask :meth:`run` to stop cleanly; may be called from a signal handler."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Stop the background thread and wait for it; raises what it died of."""
+        self.request_stop()
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def run(self, *, on_wait: OnWait | None = None) -> None:
+        """Take the cluster over and keep its queries until asked to stop.
+
+        Raises :class:`LeaseHeld` when another runtime has it, :class:`LeaseLost` when another one
+        took it over.
+        """
+        state = read_state(self.log)
+        cluster = wiring.find(state, "cluster", self.cluster)
+        lease = acquire(
+            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=self.clock,
+            key=cluster_key(cluster.item_id), wait=self.options.wait, ttl=self.options.ttl,
+            margin=self.options.margin, on_wait=on_wait,
+        )
+        warehouse = state.config["warehouse"].value
+        supervisor = Supervisor(
+            log=self.log, lease=lease, engine=self.engine, clock=self.clock,
+            cluster=cluster.item_id, warehouse=warehouse, ensure_shards=self._ensure_shards,
+            resolve=self._resolve, drain=self.options.drain, threads=self.options.threads,
+        )
+        self.supervisor = supervisor
+        beat = threading.Thread(
+            target=self._beat, args=(lease,), name="cluster heartbeat", daemon=True
+        )
+        beat.start()
+        status: ClusterLog | None = None
+        try:
+            state = read_state(self.log)
+            if not lease.settled:
+                self._say("the earlier runtime is not proven dead: its queries are fenced out")
+                state = fence_out(supervisor, state)
+            self._ensure_shards(state, cluster.item_id)
+            status = ClusterLog(
+                log_path(state, cluster.item_id, warehouse), f"{socket.gethostname()}/{os.getpid()}"
+            )
+            self._follow_names(state)
+            operations = Operations(supervisor, self._follow, self._alive)
+            for key, _ in operations.pending(state):
+                self._say(f"operation {key} of an earlier runtime is taken up")
+                operations.carry_out(self._follow(), key, inherited=True)
+            self.ready.set()
+            while not self._stop.is_set():
+                self._round(supervisor, operations, status)
+                self._stop.wait(TICK)
+        finally:
+            self._leave(supervisor, lease, status)
+
+    def _round(self, supervisor: Supervisor, operations: Operations, status: ClusterLog) -> None:
+        self._alive()
+        before = self._state
+        state = self._follow()
+        if before is None or before.serial != state.serial:
+            self._follow_names(state)
+        for key, _ in operations.pending(state):
+            operations.carry_out(state, key)
+            state = self._follow()
+        acted = supervisor.round(state)
+        now = self.clock.monotonic()
+        if now - self._polled >= POLL_UPSTREAM:
+            self._polled = now
+            self._poll_upstream(supervisor, state)
+        if acted or before is not state or now - self._reported >= REPORT:
+            self._reported = now
+            self._report(supervisor, state, status)
+
+    def _leave(self, supervisor: Supervisor, lease: Lease, status: ClusterLog | None) -> None:
+        """Drain and stop; a runtime that was fenced out stops at once and writes nothing more."""
+        supervisor.drain = 0.0 if self._lost is not None else self.options.drain
+        supervisor.close(self._state)
+        self._stop.set()
+        if self._lost is not None:
+            return
+        if status is not None and self._state is not None:
+            self._report(supervisor, self._state, status)
+        lease.release()
+
+    def _beat(self, lease: Lease) -> None:
+        """Renew the lease in time, whatever the main thread is waiting for."""
+        while not self._stop.wait(lease.ttl / 6):
+            try:
+                lease.ensure()
+            except LeaseLost as error:
+                self._lost = error
+                self._stop.set()
+                return
+            except CatalogMigrateError:
+                continue  # a store that does not answer now; the lease's own limit decides
+
+    def _alive(self) -> None:
+        if self._lost is not None:
+            raise self._lost
+        if self.supervisor is not None:
+            self.supervisor.lease.require_fresh()
+
+    # -- what it does in a round ---------------------------------------------------------------
+
+    def _follow(self) -> State:
+        """The newest state; costs a listing when nothing was committed."""
+        if self._state is None or self.log.version() != self._state.version:
+            self._state = read_state(self.log)
+        return self._state
+
+    def _follow_names(self, state: State) -> None:
+        try:
+            self._reconcile(state)
+        except CatalogMigrateError as error:
+            self._say(f"names could not be brought in line: {error}")
+
+    def _report(self, supervisor: Supervisor, state: State, status: ClusterLog) -> None:
+        try:
+            status.write(supervisor.statuses(state))
+        except CatalogWriteRefused as error:
+            self._say(str(error))
+
+    def _poll_upstream(self, supervisor: Supervisor, state: State) -> None:
+        """A topic that was recreated under a running query is silent otherwise."""
+        running = [
+            item_id for item_id, each in supervisor.managed.items()
+            if each.active and item_id in state.items
+            and state.items[item_id].definition.kind == "source"
+            and wiring.external_of(state.items[item_id]).connector == "KAFKA"
+        ]
+        if not running:
+            return
+        with ThreadPoolExecutor(min(8, len(running)), thread_name_prefix="upstream") as pool:
+            changed = list(
+                pool.map(lambda item_id: self._changed(state, item_id, supervisor), running)
+            )
+        for item_id, error in zip(running, changed, strict=True):
+            if error is not None:
+                self._say(error.message)
+                supervisor.hold(item_id, UPSTREAM, error.message)
+
+    def _changed(
+        self, state: State, item_id: str, supervisor: Supervisor
+    ) -> UpstreamChanged | None:
+        stream: StreamRecord | None = state.streams.get(item_id)
+        if stream is None or not stream.upstream:
+            return None
+        try:
+            spec = spec_of(state, item_id, supervisor.warehouse, resolve=self._resolve)
+            require_same(spec, stream, identify(spec))
+        except UpstreamChanged as error:
+            return error
+        except CatalogMigrateError:
+            return None  # not reachable now: the query itself will say so
+        return None
+
+

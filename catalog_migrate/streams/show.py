@@ -1,0 +1,207 @@
+"""SHOW and SHOW CREATE: the catalog's objects as rows and as statements (secrets by name)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.records import ItemRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.printer import render
+from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.objects import Column
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.operations import ALTER
+from catalog_migrate.streams.status import QueryStatus, cluster_name, held_by, latest
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table for people and programs: ``values`` has one tuple a row."""
+
+    columns: tuple[str, ...]
+    values: tuple[tuple[object, ...], ...]
+
+
+def show(state: State, what: str, warehouse: str) -> Rows:
+    """The rows of ``SHOW what``."""
+    return _LISTINGS[what](state, warehouse)
+
+
+def create_statement(state: State, found: wiring.Found) -> str:
+    """The statement that would create an object as it is now, under present names."""
+    definition = found.item.definition
+    external = present(state, found.item)
+    name = str(definition.item_name)
+    statement: st.Statement
+    if definition.kind == "secret":
+        statement = st.CreateSecret(name=name, reference=external.reference or "")
+    elif definition.kind == "connection":
+        statement = st.CreateConnection(name=name, external=external, comment=definition.comment)
+    elif definition.kind == "source":
+        statement = st.CreateSource(
+            name=name, columns=_declared(definition.columns, external), external=external,
+            comment=definition.comment,
+        )
+    elif definition.kind == "sink":
+        statement = st.CreateSink(name=name, external=external, comment=definition.comment)
+    else:
+        statement = st.CreateCluster(name=name)
+    return render(statement)
+
+
+def present(state: State, item: ItemRecord) -> External:
+    """An item's external part with the names that what it uses has now."""
+    external = wiring.external_of(item)
+    links = item.links
+    names: dict[str, str] = {
+        role: wiring.display(state, links[role])
+        for role in ("connection", "reads", "dead_letters", "cluster") if role in links
+    }
+    options: dict[str, OptionValue] = {
+        name: SecretRef(wiring.display(state, links[wiring.SECRET + name]))
+        if isinstance(value, SecretRef) else value
+        for name, value in external.options.items()
+    }
+    return msgspec.structs.replace(external, options=options, revision=1, **names)
+
+
+def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
+    """The columns that the statement declared: without INCLUDE's and Kafka's own."""
+    own = {column.name for column in KAFKA_COLUMNS} if external.connector == "KAFKA" else set()
+    hidden = own | set(external.include.values())
+    return tuple(column for column in columns if column.name not in hidden)
+
+
+def _named(state: State, kind: str) -> list[wiring.Found]:
+    found = [
+        wiring.Found(mapping, state.items[mapping.item_id])
+        for mapping in state.mappings.values() if mapping.kind == kind
+    ]
+    return sorted(found, key=lambda each: str(each.item.definition.item_name))
+
+
+def _name(found: wiring.Found) -> str:
+    return str(found.item.definition.item_name)
+
+
+def _connections(state: State, _: str) -> Rows:
+    return Rows(
+        ("name", "type", "uses", "queries", "comment"),
+        tuple(
+            (
+                _name(each), each.external.connector,
+                wiring.display(state, each.item.links["connection"])
+                if "connection" in each.item.links else None,
+                len(wiring.below(state, each.item_id)), each.item.definition.comment,
+            )
+            for each in _named(state, "connection")
+        ),
+    )
+
+
+def _secrets(state: State, _: str) -> Rows:
+    return Rows(
+        ("name", "reference", "revision", "queries"),
+        tuple(
+            (
+                _name(each), each.external.reference, each.external.revision,
+                len(wiring.below(state, each.item_id)),
+            )
+            for each in _named(state, "secret")
+        ),
+    )
+
+
+def _clusters(state: State, _: str) -> Rows:
+    rows = []
+    for each in _named(state, "cluster"):
+        lease = state.leases.get(f"cluster/{each.item_id}")
+        runtime = None
+        if lease is not None and lease.holder:
+            runtime = lease.holder + (" (dead)" if proven_dead(lease) else "")
+        log = state.items[each.item.links["log"]].definition
+        rows.append(
+            (
+                _name(each), runtime, lease.since if lease is not None and runtime else None,
+                sum(1 for _ in wiring.queries(state, each.item_id)), str(log.item_name),
+                log.properties.get("primary_index"),
+            )
+        )
+    return Rows(("name", "runtime", "since", "queries", "log", "log_index"), tuple(rows))
+
+
+def _queries(kind: str) -> Callable[[State, str], Rows]:
+    def listing(state: State, warehouse: str) -> Rows:
+        statuses: Mapping[str, QueryStatus] = latest(state, warehouse)
+        rows = []
+        for each in _named(state, kind):
+            status = statuses.get(each.item_id)
+            holds = held_by(state, each.item_id)
+            alive = _runtime_lives(state, each.item.links.get("cluster", ""))
+            rows.append(
+                (
+                    _name(each), each.external.connector,
+                    wiring.display(state, each.item.links["connection"]),
+                    *((wiring.display(state, each.item.links["reads"]),)
+                      if kind == "sink" else ()),
+                    cluster_name(state, each.item_id),
+                    _state_of(status, holds, alive),
+                    "; ".join(holds) or None,
+                    status.batch if status is not None else None,
+                    status.rows if status is not None else None,
+                    status.lag if status is not None else None,
+                    status.at if status is not None else None,
+                    status.error if status is not None else None,
+                    status.run_id if status is not None else None,
+                )
+            )
+        head = ("name", "type", "connection", *(("reads",) if kind == "sink" else ()))
+        return Rows(
+            (*head, "cluster", "state", "holds", "batch", "rows", "lag", "at", "error", "run_id"),
+            tuple(rows),
+        )
+
+    return listing
+
+
+def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -> str:
+    if not alive:
+        return "held" if holds else "no runtime"
+    if status is None:
+        return "held" if holds else "starting"
+    return status.state
+
+
+def _runtime_lives(state: State, cluster: str) -> bool:
+    lease = state.leases.get(f"cluster/{cluster}")
+    return lease is not None and bool(lease.holder) and not proven_dead(lease)
+
+
+def _operations(state: State, _: str) -> Rows:
+    rows = [
+        (
+            key, wiring.display(state, row.target), row.state,
+            ", ".join(wiring.display(state, each) for each in row.dependents),
+            row.detail.get("phase"), row.detail.get("since"), row.detail.get("reason"),
+        )
+        for key, row in sorted(state.operations.items()) if row.kind == ALTER
+    ]
+    return Rows(
+        ("operation", "target", "state", "queries", "phase", "since", "reason"), tuple(rows)
+    )
+
+
+_LISTINGS: Mapping[str, Callable[[State, str], Rows]] = {
+    "connections": _connections,
+    "secrets": _secrets,
+    "clusters": _clusters,
+    "sources": _queries("source"),
+    "sinks": _queries("sink"),
+    "operations": _operations,
+}

@@ -1,0 +1,95 @@
+"""From a committed definition to what a query is started with: secrets are resolved here, and late.
+
+``env:`` differs from process to process, so only the process that runs a query resolves for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connections import secrets
+from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.errors import UnresolvedSecret
+from catalog_migrate.model.external import SecretRef
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.queries import QuerySpec, Resolved
+
+Resolve = Callable[[str], Secret]
+"""From a reference (``env:NAME``) to the value; raises UnresolvedSecret."""
+
+resolve_secret: Resolve = secrets.resolve
+"""What resolves references unless the caller has something else."""
+
+CHECKPOINTS = "_checkpoints"
+"""Directory of all checkpoints, in the warehouse."""
+
+
+def resolved_connection(
+    state: State, connection_id: str, *, resolve: Resolve = resolve_secret
+) -> Resolved:
+    """The effective options of a connection with its secrets' values.
+
+    Raises :class:`UnresolvedSecret` that names option, connection and secret.
+    """
+    whole = wiring.effective(state, connection_id)
+    options: dict[str, str | Secret] = {}
+    for name, value in whole.options.items():
+        if not isinstance(value, SecretRef):
+            options[name] = value
+            continue
+        secret = wiring.by_id(state, whole.secrets[name])
+        try:
+            options[name] = resolve(secret.external.reference or "")
+        except UnresolvedSecret as error:
+            raise UnresolvedSecret(
+                f"{name} of connection {wiring.display(state, connection_id)}: {secret.text}: "
+                f"{error.message}",
+                remedy=error.remedy,
+            ) from error
+    return options
+
+
+def first_stream(item_id: str) -> StreamRecord:
+    """The record of a query that was never started."""
+    return StreamRecord(checkpoint=f"{CHECKPOINTS}/{item_id}/1")
+
+
+def spec_of(
+    state: State, item_id: str, warehouse: str, *, resolve: Resolve = resolve_secret,
+    stream: StreamRecord | None = None,
+) -> QuerySpec:
+    """What the query of a source or sink is started from, as the state says.
+
+    ``warehouse`` is an absolute directory; ``stream`` replaces the committed record of positions.
+    """
+    item = state.items[item_id]
+    definition = item.definition
+    external = wiring.external_of(item)
+    stream = stream or state.streams.get(item_id) or first_stream(item_id)
+    reads = state.items.get(item.links.get("reads", ""))
+    dead = state.items.get(item.links.get("dead_letters", ""))
+    if definition.kind == "source":
+        shard, columns = item.shard or "", definition.columns
+    else:
+        assert reads is not None, f"{item_id} reads nothing"
+        shard, columns = stream.reads or reads.shard or "", reads.definition.columns
+    return QuerySpec(
+        item_id=item_id,
+        name=definition.item_name,
+        kind="source" if definition.kind == "source" else "sink",
+        external=external,
+        columns=columns,
+        connection=resolved_connection(state, item.links["connection"], resolve=resolve),
+        shard=f"{warehouse}/{shard}",
+        checkpoint=f"{warehouse}/{stream.checkpoint}",
+        dead_letters=f"{warehouse}/{dead.shard}" if dead is not None else None,
+        topic_ids=_topic_ids(state, item.links.get("reads")),
+        reads_stream=reads is not None and reads.definition.kind == "source",
+    )
+
+
+def _topic_ids(state: State, source_id: str | None) -> Mapping[str, str]:
+    stream = state.streams.get(source_id or "")
+    return stream.topics if stream is not None else {}

@@ -1,0 +1,141 @@
+"""The log of a cluster: what its queries were doing, appended by its runtime, read by SHOW.
+
+One Delta table a cluster, written by delta-rs so that no Spark job is spent on it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.streams import wiring
+
+KEPT_VERSIONS = 50
+"""A log is checkpointed (Delta) so often, so that reading it stays quick."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryStatus:
+    """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off``,
+    ``failed`` or ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed."""
+
+    item_id: str
+    name: str
+    kind: str
+    state: str
+    run_id: str | None = None
+    query_id: str | None = None
+    batch: int | None = None
+    rows: int | None = None
+    lag: int | None = None
+    error: str | None = None
+    restarts: int = 0
+    at: str = ""
+    runtime: str = ""
+
+
+class ClusterLog:
+    """Appends status rows; thread-safe. ``path`` is the shard's absolute directory."""
+
+    def __init__(self, path: str, runtime: str) -> None:
+        self._path = path
+        self._runtime = runtime
+        self._last: dict[str, QueryStatus] = {}
+        self._lock = threading.Lock()
+
+    def write(self, statuses: Iterable[QueryStatus]) -> int:
+        """Append what changed since the last call; returns the number of rows."""
+        with self._lock:
+            changed = [each for each in statuses if self._last.get(each.item_id) != each]
+            if not changed:
+                return 0
+            self._append(changed)
+            self._last.update({each.item_id: each for each in changed})
+            return len(changed)
+
+    def _append(self, rows: list[QueryStatus]) -> None:
+        from arro3.core import Array, DataType, Table
+        from deltalake import CommitProperties, DeltaTable, write_deltalake
+        from deltalake.exceptions import DeltaError
+
+        now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
+        text, number = DataType.utf8(), DataType.int64()
+        columns: dict[str, Any] = {
+            "at": Array([now] * len(rows), type=DataType.timestamp("us", tz="UTC")),
+            "item_id": Array([row.item_id for row in rows], type=text),
+            "name": Array([row.name for row in rows], type=text),
+            "kind": Array([row.kind for row in rows], type=text),
+            "state": Array([row.state for row in rows], type=text),
+            "run_id": Array([row.run_id for row in rows], type=text),
+            "query_id": Array([row.query_id for row in rows], type=text),
+            "batch": Array([row.batch for row in rows], type=number),
+            "rows": Array([row.rows for row in rows], type=number),
+            "lag": Array([row.lag for row in rows], type=number),
+            "error": Array([row.error for row in rows], type=text),
+            "restarts": Array([row.restarts for row in rows], type=number),
+            "runtime": Array([self._runtime] * len(rows), type=text),
+        }
+        data: Any = Table.from_pydict(columns)
+        try:
+            write_deltalake(
+                self._path, data, mode="append",
+                commit_properties=CommitProperties(max_commit_retries=5),
+            )
+            table = DeltaTable(self._path)
+            if table.version() % KEPT_VERSIONS == 0:
+                table.create_checkpoint()
+        except (DeltaError, OSError) as error:
+            raise CatalogWriteRefused(
+                f"the cluster's log at {self._path} cannot be written: {error}",
+                remedy="look at disk space and permissions; queries go on meanwhile",
+            ) from error
+
+
+def log_path(state: State, cluster_id: str, warehouse: str) -> str:
+    """The directory of a cluster's log."""
+    log = state.items[state.items[cluster_id].links["log"]]
+    return f"{warehouse}/{log.shard}"
+
+
+def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
+    """The newest status of every query, by item id, from the logs of all clusters."""
+    import os
+
+    from deltalake import DeltaTable, QueryBuilder
+
+    found: dict[str, QueryStatus] = {}
+    clusters = [m.item_id for m in state.mappings.values() if m.kind == "cluster"]
+    for cluster in clusters:
+        path = log_path(state, cluster, warehouse)
+        if not os.path.isdir(f"{path}/_delta_log"):
+            continue
+        table = QueryBuilder().register("log", DeltaTable(path)).execute(
+            "SELECT item_id, name, kind, state, run_id, query_id, batch, rows, lag, error, "
+            "restarts, cast(at as varchar) AS at, runtime FROM (SELECT *, row_number() OVER "
+            "(PARTITION BY item_id ORDER BY at DESC) AS newest FROM log) WHERE newest = 1"
+        ).read_all()
+        names = table.column_names
+        columns = [table.column(name).to_pylist() for name in names]
+        for values in zip(*columns, strict=True):
+            row = dict(zip(names, values, strict=True))
+            if row["item_id"] in state.items:
+                found[row["item_id"]] = QueryStatus(**row)
+    return found
+
+
+def held_by(state: State, item_id: str) -> tuple[str, ...]:
+    """Why a query must not run: ``holder: reason`` of each hold."""
+    return tuple(
+        f"{hold.holder}: {hold.reason}" for _, hold in sorted(state.holds.items())
+        if hold.item_id == item_id
+    )
+
+
+def cluster_name(state: State, item_id: str) -> str:
+    """The name of the cluster that a query belongs to."""
+    return wiring.display(state, state.items[item_id].links.get("cluster", ""))

@@ -1,0 +1,322 @@
+"""Keeps the queries of one cluster as the catalog says: starts, stops, restarts, follows.
+
+Level-triggered: every round compares what should run with what runs. Only the holder of the
+cluster's lease has a supervisor.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.records import HoldRecord, StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.guards import check_start, claim
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
+from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
+from catalog_migrate.streams.status import QueryStatus, held_by
+from catalog_migrate.streams.upstream import (
+    UpstreamChanged,
+    identify,
+    require_ledger,
+    require_same,
+)
+
+LONGEST_BACK_OFF = 60.0
+"""Seconds between two starts of a query that keeps failing, at most."""
+
+UPSTREAM = "upstream"
+"""Holder of the hold that a changed upstream sets."""
+
+EnsureShards = Callable[[State, str], None]
+"""Makes sure that the shards which a query writes are there; (state, item id)."""
+
+
+@dataclass(slots=True)
+class Managed:
+    """One query under supervision; ``next_try`` is a moment of the clock."""
+
+    item_id: str
+    query: RunningQuery | None = None
+    fingerprint: str = ""
+    starting: Future[RunningQuery] | None = None
+    failures: int = 0
+    restarts: int = 0
+    next_try: float = 0.0
+    error: str | None = None
+    drain: float = 0.0
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, as far as Spark knows."""
+        return self.query is not None and self.query.active
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """The queries of one cluster; methods are called from one thread only.
+
+    ``warehouse`` is an absolute directory; ``drain`` the seconds that a batch may take to end when
+    its query is stopped.
+    """
+
+    log: CatalogLog
+    lease: Lease
+    engine: QueryEngine
+    clock: Clock
+    cluster: str
+    warehouse: str
+    ensure_shards: EnsureShards
+    resolve: Resolve = resolve_secret
+    drain: float = 30.0
+    threads: int = 4
+    managed: dict[str, Managed] = field(default_factory=dict)
+    pinned: set[str] = field(default_factory=set)
+    _pool: ThreadPoolExecutor | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # -- rounds --------------------------------------------------------------------------------
+
+    def round(self, state: State) -> bool:
+        """Compare and act once; whether anything was started, stopped or found dead.
+
+        Items in ``pinned`` are left alone: an operation is at work on them.
+        """
+        wanted = {
+            found.item_id: found for found in wiring.queries(state, self.cluster)
+            if not held_by(state, found.item_id)
+        }
+        acted = self.collect()
+        stop = [
+            item_id for item_id, each in self.managed.items()
+            if item_id not in self.pinned and each.active
+            and (item_id not in wanted or each.fingerprint != wiring.fingerprint(state, item_id))
+        ]
+        if stop:
+            self.stop(stop, state)
+            acted = True
+        for item_id in list(self.managed):
+            if item_id not in state.items:
+                del self.managed[item_id]
+        now = self.clock.monotonic()
+        for item_id in wanted:
+            if item_id in self.pinned:
+                continue
+            each = self.managed.setdefault(item_id, Managed(item_id))
+            if each.query is None and each.starting is None and each.next_try <= now:
+                self._begin(state, each)
+                acted = True
+        return acted
+
+    def collect(self) -> bool:
+        """Take in what started and what died since the last round."""
+        acted = False
+        for each in self.managed.values():
+            if each.starting is not None and each.starting.done():
+                self._started(each)
+                acted = True
+            query = each.query
+            if query is not None and not query.active:
+                failure = query.failure()
+                error = " / caused by: ".join(failure.causes) if failure else "it ended by itself"
+                each.query = None
+                self._failed(each, error)
+                acted = True
+            elif query is not None and each.failures and query.progress() is not None:
+                each.failures, each.error = 0, None
+        return acted
+
+    def _started(self, each: Managed) -> None:
+        assert each.starting is not None
+        future, each.starting = each.starting, None
+        error = future.exception()
+        if error is None:
+            each.query = future.result()
+            return
+        if isinstance(error, UpstreamChanged):
+            self.hold(each.item_id, UPSTREAM, error.message)
+        if not isinstance(error, Exception):
+            raise error
+        self._failed(each, error.message if isinstance(error, CatalogMigrateError) else str(error))
+
+    def _failed(self, each: Managed, error: str) -> None:
+        each.failures += 1
+        each.restarts += 1
+        each.error = error
+        pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
+        each.next_try = self.clock.monotonic() + pause
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def _begin(self, state: State, each: Managed) -> None:
+        each.fingerprint = wiring.fingerprint(state, each.item_id)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="start")
+        each.starting = self._pool.submit(self.start_query, state, each.item_id)
+
+    def start(self, state: State, item_ids: Iterable[str]) -> None:
+        """Begin to start queries now, whatever their back-off."""
+        for item_id in item_ids:
+            each = self.managed.setdefault(item_id, Managed(item_id))
+            if each.query is None and each.starting is None:
+                self._begin(state, each)
+
+    def start_query(self, state: State, item_id: str) -> RunningQuery:
+        """Everything between a committed definition and a started query; runs in a thread.
+
+        The upstream is identified and written down before the first batch, and compared at every
+        later start; then the checkpoint's guards, then Spark.
+        """
+        stream = state.streams.get(item_id)
+        if stream is None:
+            self.ensure_shards(state, item_id)
+        stream = stream or first_stream(item_id)
+        spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
+        redactor = Redactor.of(spec.connection)
+        try:
+            stream = self._identified(state, spec, stream)
+            spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
+            checkpoint = Checkpoint(spec.checkpoint)
+            sources = [self.described(state, item_id)]
+            claim(checkpoint, item=item_id, sources=sources)
+            query_id = checkpoint.query_id
+            batches = self.engine.last_batch(spec, query_id) if query_id is not None else {}
+            if checkpoint.restoring is not None:
+                Snapshots(checkpoint).restore(
+                    checkpoint.restoring, sinks_latest=batches, active=()
+                )
+            check_start(
+                checkpoint, item=item_id, sources=sources, generation=stream.generation,
+                active=(), sinks=batches,
+            )
+            require_ledger(spec, checkpoint)
+            self.lease.require_fresh()
+            return self.engine.start(spec)
+        except CatalogMigrateError as error:
+            scrubbed = redactor.scrub(error.message)
+            if scrubbed != error.message:
+                error.message = scrubbed
+            raise
+
+    def described(self, state: State, item_id: str) -> str:
+        """A text that changes when another stream stands in the place of a query's input."""
+        item = state.items[item_id]
+        return item.links.get("reads") or f"{item.definition.kind} {item_id}"
+
+    def _identified(self, state: State, spec: QuerySpec, stream: StreamRecord) -> StreamRecord:
+        """The record of positions with its upstream known; committed when it is new."""
+        found = identify(spec)
+        reads = stream.reads
+        if spec.kind == "sink" and not reads:
+            reads = state.items[state.items[spec.item_id].links["reads"]].shard or ""
+        if stream.upstream:
+            require_same(spec, stream, found)
+        topics = {**stream.topics, **found.topics}
+        known = msgspec.structs.replace(
+            stream, upstream=found.upstream, topics=topics, reads=reads
+        )
+        if state.streams.get(spec.item_id) != known:
+            self.commit(lambda changes, _: changes.put("stream", spec.item_id, known), "stream")
+        return known
+
+    # -- stopping ------------------------------------------------------------------------------
+
+    def stop(
+        self, item_ids: Sequence[str], state: State | None = None, *, drain: float | None = None
+    ) -> None:
+        """Stop queries, sinks before the sources that they read, each wave in parallel."""
+        limit = self.drain if drain is None else drain
+        for item_id in item_ids:
+            starting = self.managed[item_id].starting if item_id in self.managed else None
+            if starting is not None:
+                starting.exception()  # a start under way cannot be called back: wait for it
+                self._started(self.managed[item_id])
+        running = [each for each in item_ids if each in self.managed and self.managed[each].query]
+        known = [each for each in running if state is not None and each in state.items]
+        waves = list(reversed(wiring.topological(state, tuple(known)))) if state and known else []
+        rest = tuple(each for each in running if each not in known)
+        for wave in [*waves, *([rest] if rest else [])]:
+            with ThreadPoolExecutor(max(1, len(wave)), thread_name_prefix="stop") as pool:
+                list(pool.map(lambda each: self._stop_one(each, limit), wave))
+
+    def _stop_one(self, item_id: str, limit: float) -> None:
+        each = self.managed[item_id]
+        if each.query is not None:
+            each.query.stop(limit)
+        each.query, each.failures, each.next_try = None, 0, 0.0
+
+    def close(self, state: State | None = None) -> None:
+        """Stop everything."""
+        self.stop(list(self.managed), state)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+
+    # -- holds and status ----------------------------------------------------------------------
+
+    def hold(self, item_id: str, holder: str, reason: str) -> None:
+        """Add one hold to the set of a query, unless that holder has it already."""
+
+        def put(changes: Changes, state: State) -> None:
+            key = f"{item_id}/{holder}/1"
+            if key not in state.holds and item_id in state.items:
+                changes.put("hold", key, HoldRecord(item_id=item_id, holder=holder, reason=reason))
+
+        self.commit(put, "hold")
+
+    def statuses(self, state: State) -> list[QueryStatus]:
+        """How every query of the cluster is, for the log."""
+        found = []
+        for each in wiring.queries(state, self.cluster):
+            managed = self.managed.get(each.item_id) or Managed(each.item_id)
+            holds = held_by(state, each.item_id)
+            progress = managed.query.progress() if managed.query is not None else None
+            found.append(
+                QueryStatus(
+                    item_id=each.item_id,
+                    name=str(each.item.definition.item_name),
+                    kind=each.mapping.kind,
+                    state=_state(managed, holds, progress is not None),
+                    run_id=managed.query.run_id if managed.query is not None else None,
+                    query_id=managed.query.query_id if managed.query is not None else None,
+                    batch=progress.batch if progress is not None else None,
+                    rows=progress.total_rows if progress is not None else None,
+                    lag=progress.lag if progress is not None else None,
+                    error=managed.error,
+                    restarts=managed.restarts,
+                )
+            )
+        return found
+
+    def commit(self, put: Callable[[Changes, State], None], kind: str) -> State:
+        def decide(state: State) -> Changes:
+            changes = Changes()
+            put(changes, state)
+            return changes
+
+        with self._lock:
+            return commit(
+                self.log, decide, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind
+            )
+
+
+def _state(managed: Managed, holds: tuple[str, ...], progressed: bool) -> str:
+    if managed.active:
+        return "running" if progressed else "starting"
+    if holds:
+        return "held"
+    if managed.starting is not None:
+        return "starting"
+    return "backing_off" if managed.failures else "stopped"

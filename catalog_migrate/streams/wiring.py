@@ -1,0 +1,255 @@
+"""What hangs on what: connections by inheritance, queries by their links (pure, on the state).
+
+Names in a definition are as they were written; everything here follows ``ItemRecord.links``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
+from catalog_migrate.model.names import namespace_of, split_name
+from catalog_migrate.model.objects import ObjectDefinition
+
+DEFAULT_SCHEMA = "default"
+"""Schema of a name that is written without one."""
+
+SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
+"""Roles of links to secrets are this and the option's name."""
+
+
+class UnknownItem(CatalogMigrateError, KeyError):
+    """A statement names an object that is not there, or one of another kind."""
+
+    code = "CM0740"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An object by its name: mapping and item."""
+
+    mapping: MappingRecord
+    item: ItemRecord
+
+    @property
+    def item_id(self) -> str:
+        """The id for life."""
+        return self.mapping.item_id
+
+    @property
+    def external(self) -> External:
+        """What it declares beyond columns."""
+        return external_of(self.item)
+
+    @property
+    def text(self) -> str:
+        """For messages: ``connection default.c``."""
+        return f"{self.mapping.kind} {self.item.definition.item_name}"
+
+
+def external_of(item: ItemRecord) -> External:
+    """The external part of an item, empty for tables and views."""
+    return item.definition.external or External()
+
+
+def identity_of(kind: str, name: str) -> tuple[str, str, str]:
+    """The identity that a name as written stands for."""
+    schema, last = split_name(name)
+    return namespace_of(kind), (schema or DEFAULT_SCHEMA).lower(), last.lower()
+
+
+def lookup(state: State, kind: str, name: str) -> Found | None:
+    """The object of ``kind`` called ``name``; None when nothing has that name.
+
+    ``kind`` ``relation`` finds a table, view or source. Raises :class:`UnknownItem` when the name
+    belongs to another kind of the same namespace.
+    """
+    looked_up = "table" if kind == "relation" else kind
+    mapping = state.mappings.get(identity_text(identity_of(looked_up, name)))
+    if mapping is None:
+        return None
+    if kind != "relation" and mapping.kind != kind:
+        raise UnknownItem(
+            f"{mapping.key} is a {mapping.kind}, not a {kind}",
+            remedy=f"name a {kind}; SHOW {kind.upper()}S lists them",
+        )
+    return Found(mapping, state.items[mapping.item_id])
+
+
+def find(state: State, kind: str, name: str) -> Found:
+    """:func:`lookup`, or :class:`UnknownItem` with the nearest names."""
+    found = lookup(state, kind, name)
+    if found is not None:
+        return found
+    from difflib import get_close_matches
+
+    namespace = namespace_of("table" if kind == "relation" else kind)
+    names = [
+        str(mapping.key.item_name) for mapping in state.mappings.values()
+        if namespace_of(mapping.kind) == namespace
+    ]
+    schema, last = split_name(name)
+    near = get_close_matches(f"{schema or DEFAULT_SCHEMA}.{last}", names, n=3)
+    shown = "relation" if kind == "relation" else kind
+    raise UnknownItem(
+        f"there is no {shown} called {name}",
+        remedy="did you mean " + " or ".join(near) + "?" if near
+        else f"create it first; the {shown}s of this catalog: {', '.join(sorted(names)) or 'none'}",
+    )
+
+
+def by_id(state: State, item_id: str) -> Found:
+    """An object by its id; KeyError when it is gone."""
+    item = state.items[item_id]
+    return Found(state.mappings[identity_text(item.definition.identity)], item)
+
+
+def display(state: State, item_id: str) -> str:
+    """``schema.name`` of an item, its id when it is gone."""
+    item = state.items.get(item_id)
+    return str(item.definition.item_name) if item is not None else item_id
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """A connection with everything it inherits.
+
+    ``options`` by canonical name; ``secrets`` the secret's item id by option; ``chain`` the item
+    ids from the connection to its last base.
+    """
+
+    connector: str
+    options: Mapping[str, OptionValue]
+    secrets: Mapping[str, str]
+    chain: tuple[str, ...]
+
+
+def effective(state: State, connection_id: str) -> Effective:
+    """Resolve a connection's inheritance: what it does not set comes from its base."""
+    chain: list[str] = []
+    options: dict[str, OptionValue] = {}
+    secrets: dict[str, str] = {}
+    current: str | None = connection_id
+    connector = ""
+    while current is not None:
+        item = state.items[current]
+        external = external_of(item)
+        connector = connector or (external.connector or "")
+        chain.append(current)
+        for name, value in external.options.items():
+            if name not in options:
+                options[name] = value
+                if isinstance(value, SecretRef):
+                    secrets[name] = item.links[SECRET + name]
+        current = item.links.get("connection")
+    return Effective(connector, options, secrets, tuple(chain))
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def is_query(item: ItemRecord) -> bool:
+    """Whether an item runs as a query of a cluster."""
+    return item.definition.kind in CLUSTER_KINDS and item.quarantined is None
+
+
+def queries(state: State, cluster: str | None = None) -> Iterator[Found]:
+    """Sources and sinks (of one cluster, by its item id), by item id's number."""
+    for mapping in sorted(state.mappings.values(), key=lambda m: int(m.item_id[1:])):
+        item = state.items[mapping.item_id]
+        if is_query(item) and (cluster is None or item.links.get("cluster") == cluster):
+            yield Found(mapping, item)
+
+
+def below(state: State, item_id: str) -> tuple[str, ...]:
+    """The queries that use an item directly or through connections, by number of id.
+
+    Follows secrets and connections only: a sink does not restart because the source whose table
+    it reads does.
+    """
+    users: dict[str, set[str]] = {}
+    for user_id, item in state.items.items():
+        for role, used in item.links.items():
+            if role == "connection" or role.startswith(SECRET):
+                users.setdefault(used, set()).add(user_id)
+    reached: set[str] = set()
+    pending = [item_id]
+    while pending:
+        for user in users.get(pending.pop(), ()):
+            if user not in reached:
+                reached.add(user)
+                pending.append(user)
+    found = [user for user in reached if is_query(state.items[user])]
+    return tuple(sorted(found, key=lambda each: int(each[1:])))
+
+
+def users_of(state: State, item_id: str) -> tuple[str, ...]:
+    """The items that use an item directly, by number of id."""
+    found = [user for user, item in state.items.items() if item_id in item.uses]
+    return tuple(sorted(found, key=lambda each: int(each[1:])))
+
+
+def fingerprint(state: State, item_id: str) -> str:
+    """A hash of everything that a query is started from, secrets by id and revision.
+
+    Two states in which it is equal need no restart: names, comments and options that come out the
+    same do not enter.
+    """
+    import xxhash
+
+    item = state.items[item_id]
+    external = external_of(item)
+    parts: list[object] = [
+        item.shard,
+        [(column.name, column.type, column.nullable) for column in item.definition.columns],
+        external.connector, sorted(external.settings.items()), external.format,
+        sorted(external.include.items()), external.key, external.order_by,
+        sorted((name, _unresolved(value)) for name, value in external.options.items()),
+    ]
+    # the shard that a sink reads is followed by its positions, not by a new definition
+    parts += [item.links.get("reads"), item.links.get("dead_letters")]
+    connection = item.links.get("connection")
+    if connection is not None:
+        whole = effective(state, connection)
+        parts.append(whole.connector)
+        for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
+            secret = whole.secrets.get(name)
+            revision = external_of(state.items[secret]).revision if secret is not None else 0
+            parts.append((name, secret or _unresolved(value), revision))
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
+
+
+def _unresolved(value: OptionValue) -> str:
+    return value if isinstance(value, str) else f"secret {value.secret}"
+
+
+def topological(state: State, item_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Queries in waves: a source before the sinks that read it, independent ones together."""
+    wanted = set(item_ids)
+
+    def depth(item_id: str) -> int:
+        item = state.items[item_id]
+        upstream = item.links.get("reads")
+        return 1 + depth(upstream) if upstream in wanted and upstream is not None else 0
+
+    waves: dict[int, list[str]] = {}
+    for item_id in sorted(wanted, key=lambda each: int(each[1:])):
+        waves.setdefault(depth(item_id), []).append(item_id)
+    return tuple(tuple(waves[level]) for level in sorted(waves))
+
+
+def redefine(item: ItemRecord, external: External, **changes: object) -> ObjectDefinition:
+    """An item's definition with another external part."""
+    return msgspec.structs.replace(item.definition, external=external, **changes)
