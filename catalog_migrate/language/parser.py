@@ -6,6 +6,7 @@ text with an error gives no statement at all, so that nothing of it is ever carr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -72,8 +73,10 @@ def _read(text: str) -> tuple[Source, list[Token]]:
     try:
         tokens = tokenise(text)
     except Untokenisable as error:
+        quote = re.search("['\"]", text)
+        masked_from = error.offset if quote is None else min(quote.start(), error.offset)
         raise Source(text).problem(
-            error.offset, error.message, remedy="close it", broken_from=error.offset
+            error.offset, error.message, remedy="close it", masked_from=masked_from
         ) from error
     return Source(text, tokens), tokens
 

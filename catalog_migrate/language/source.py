@@ -33,26 +33,30 @@ class Source:
         found: str = "",
         nearest: str | None = None,
         remedy: str | None = None,
-        broken_from: int | None = None,
+        masked_from: int | None = None,
     ) -> SyntaxProblem:
-        """The error at ``offset``; text from ``broken_from`` on is masked like a string."""
+        """The error at ``offset``.
+
+        Text from ``masked_from`` on is masked too: where a quote is missing, nobody can tell what
+        was meant to stand in quotes.
+        """
         line, column = self._lines.place(offset)
-        source_line, caret = self._excerpt(offset, broken_from)
+        source_line, caret = self._excerpt(offset, masked_from)
         return SyntaxProblem(
             f"line {line}, column {column}: {message}", line=line, column=column,
             source_line=source_line, caret=caret, expected=expected, found=found,
             nearest=nearest, remedy=remedy,
         )
 
-    def _excerpt(self, offset: int, broken_from: int | None) -> tuple[str, str]:
+    def _excerpt(self, offset: int, masked_from: int | None) -> tuple[str, str]:
         """The line of ``offset``, cut to a window around it, and the caret to put under it."""
         start = self.text.rfind("\n", 0, offset) + 1
         end = self.text.find("\n", offset)
         end = len(self.text) if end < 0 else end
         line = list(self.text[start:end].rstrip("\r"))
         spans = list(self._strings)
-        if broken_from is not None:
-            spans.append((broken_from, len(self.text) + 1))
+        if masked_from is not None:
+            spans.append((masked_from, len(self.text) + 1))
         for span_start, span_end in spans:
             for at in range(max(span_start + 1, start), min(span_end - 1, start + len(line))):
                 line[at - start] = "*"
