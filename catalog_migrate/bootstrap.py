@@ -460,10 +460,11 @@ class _Start:
             return  # it was applied already: a second apply has nothing to do
         from catalog_migrate.planner.staleness import explain_staleness
 
+        baseline = Baseline.from_state(state, owner="release", uri=self.log.uri)
         raise StalePlan(
             "the plan does not describe this catalog and this release any more",
-            changes=explain_staleness(
-                approved, Baseline.from_state(state, owner="release", uri=self.log.uri)
+            changes=(
+                *_other_target(approved, self.release), *explain_staleness(approved, baseline)
             ),
             remedy="run `catalog-migrate plan` again and approve the new plan",
         )
@@ -500,6 +501,16 @@ def _check_warehouse(state: State, warehouse: str | None) -> None:
             f"this catalog's shards are below {stored}, not {warehouse}",
             remedy="leave --warehouse out, or name the same directory",
         )
+
+
+def _other_target(plan: Plan, release: Release) -> tuple[str, ...]:
+    """How the release at hand is not the one that the plan was made for; empty when it is."""
+    target = plan.target
+    if target.manifest_hash in (None, release.manifest_hash):
+        return ()
+    if target.release != release.name:
+        return (f"the plan was made for release {target.release}, this is {release.name}",)
+    return (f"the contents of release {release.name} changed since the plan was made",)
 
 
 def _blocked(migration: Migration) -> MigrationBlocked:

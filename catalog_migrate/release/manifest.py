@@ -148,7 +148,10 @@ def _problem(data: bytes, error: Exception, file: str | None) -> Problem:
         offset = int(byte[1]) if byte else len(data)
         line = data.count(b"\n", 0, offset) + 1
         column = offset - (data.rfind(b"\n", 0, offset) + 1) + 1
-        return Problem(UNREADABLE, f"not JSON: {message}", file=file, line=line, column=column)
+        return Problem(
+            UNREADABLE, f"not JSON: {message}", file=file, line=line, column=column,
+            remedy="write it anew with `catalog-migrate release compile`, or mend the JSON there",
+        )
     return Problem(
         UNREADABLE, message, file=file, text=_object_name(data, message),
         remedy="see the release manifest's format in the documentation",

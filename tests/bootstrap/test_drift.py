@@ -1,0 +1,147 @@
+"""Names changed behind our back are reported, mended, and those of others left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import Row
+
+from catalog_migrate.api import Catalog
+from catalog_migrate.engine.spark.engine import SparkEngine
+
+pytestmark = pytest.mark.spark
+
+NOTED = {
+    "noted": "CREATE VIEW {s}.noted (id BIGINT) AS -- why\n SELECT id FROM {s}.orders -- end\n;",
+    "widened": "CREATE VIEW {s}.widened (id DECIMAL(20,0)) AS SELECT id /* all */ FROM {s}.orders",
+}
+"""Views that Spark stores otherwise than they are written: without comments, within casts."""
+
+
+@pytest.fixture(scope="module")
+def filled(opened: Any) -> Iterator[Any]:
+    """The shop at release 1 with two orders, and a view of somebody else beside it.
+
+    Every test mends what it breaks, so they share one.
+    """
+    with opened() as shop:
+        shop.start(shop.release("1", **NOTED))
+        shop.append("orders", [(1, "10", "a"), (2, "20", None)])
+        shop.spark.sql(f"CREATE VIEW {shop.schema}.theirs AS SELECT 42 AS answer")
+        yield shop
+
+
+def drift(shop: Any) -> list[tuple[str, str]]:
+    """(kind, bare name) of every drifted name of the shop's schema."""
+    return [
+        (entry.kind, entry.name.rsplit(".", 1)[1])
+        for entry in shop.open().drift(SparkEngine(shop.spark))
+        if entry.name.startswith(f"{shop.schema}.")
+    ]
+
+
+def repair(shop: Any) -> int:
+    """Mend, and check that nothing is left and that others' names still stand."""
+    steps = Catalog.open(shop.catalog, "write").repair(SparkEngine(shop.spark))
+    assert drift(shop) == []
+    assert shop.rows("theirs") == [Row(answer=42)]
+    return steps
+
+
+def test_there_is_no_drift_after_a_start(filled: Any) -> None:
+    """Neither somebody else's view in our schema is drift, nor what Spark makes of our text."""
+    assert drift(filled) == []
+    assert repair(filled) == 0
+
+
+@pytest.mark.parametrize("name", ["orders", "big", "doubled", "widened"])
+def test_a_dropped_registration_comes_back(filled: Any, name: str) -> None:
+    """A dropped table or view is reported missing and registered again, with all its rows."""
+    kind = "TABLE" if name == "orders" else "VIEW"
+    filled.spark.sql(f"DROP {kind} {filled.schema}.{name}")
+    assert drift(filled) == [("missing", name)]
+    assert repair(filled) == 1
+    assert filled.rows("doubled") == [Row(id=4)]
+
+
+def test_a_dropped_function_comes_back(filled: Any) -> None:
+    """A dropped function is reported missing and created again."""
+    filled.spark.sql(f"DROP FUNCTION {filled.schema}.twice")
+    assert drift(filled) == [("missing", "twice")]
+    assert repair(filled) == 1
+    assert filled.rows("doubled") == [Row(id=4)]
+
+
+def test_a_table_of_others_under_our_name_is_reported(filled: Any, tmp_path: Any) -> None:
+    """A name of ours over another directory is somebody else's table: reported, never replaced."""
+    filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
+    filled.spark.sql(
+        f"CREATE TABLE {filled.schema}.tags (x INT) USING delta LOCATION '{tmp_path}/elsewhere'"
+    )
+    assert drift(filled) == [("foreign", "tags")]
+    filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
+    assert repair(filled) == 1
+    assert filled.spark.table(f"{filled.schema}.tags").columns == ["tag"]
+
+
+def test_a_table_pointing_at_another_shard_of_ours_is_brought_back(filled: Any) -> None:
+    """A name over a retired shard of ours is reported as different and mended."""
+    old = filled.shard("tags")
+    filled.append("tags", [("7",)])
+    filled.start(
+        filled.release("2", tags="CREATE TABLE {s}.tags (tag INT USING CAST(tag AS INT));", **NOTED)
+    )
+    filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
+    filled.spark.sql(f"CREATE TABLE {filled.schema}.tags USING delta LOCATION '{old}'")
+    assert drift(filled) == [("different", "tags")]
+    assert repair(filled) == 2
+    assert filled.rows("tags") == [Row(tag=7)]
+
+
+def test_a_view_replaced_behind_our_back_is_not_ours_any_more(filled: Any) -> None:
+    """CREATE OR REPLACE by hand takes our stamps off: reported as foreign, left to its owner."""
+    filled.spark.sql(f"CREATE OR REPLACE VIEW {filled.schema}.doubled AS SELECT 0L AS id")
+    assert drift(filled) == [("foreign", "doubled")]
+    filled.spark.sql(f"DROP VIEW {filled.schema}.doubled")
+    assert repair(filled) == 1
+    assert filled.rows("doubled") == [Row(id=4)]
+
+
+def test_a_view_of_ours_with_another_definition_is_replaced(filled: Any) -> None:
+    """A view of ours whose stamp is not the committed one is reported and replaced in place."""
+    name = f"{filled.schema}.doubled"
+    filled.spark.sql(
+        f"ALTER VIEW {name} SET TBLPROPERTIES ('catalog_migrate.definition' = '1:{'0' * 32}')"
+    )
+    assert drift(filled) == [("different", "doubled")]
+    assert repair(filled) == 1
+    assert filled.rows("doubled") == [Row(id=4)]
+
+
+def test_a_view_altered_behind_our_back_is_mended(filled: Any) -> None:
+    """ALTER VIEW ... AS keeps our stamps but not our text: reported as different and mended."""
+    name = f"{filled.schema}.doubled"
+    filled.spark.sql(f"ALTER VIEW {name} AS SELECT 0L AS id")
+    assert drift(filled) == [("different", "doubled")]
+    assert repair(filled) == 1
+    assert filled.rows("doubled") == [Row(id=4)]
+
+
+def test_a_leftover_of_ours_is_dropped(filled: Any) -> None:
+    """A second name for a shard of ours that nothing committed has is reported and dropped."""
+    filled.spark.sql(
+        f"CREATE TABLE {filled.schema}.copied USING delta LOCATION '{filled.shard('tags')}'"
+    )
+    assert drift(filled) == [("leftover", "copied")]
+    assert repair(filled) == 1
+    assert filled.spark.table(f"{filled.schema}.tags").columns == ["tag"]
+
+
+def test_repair_needs_a_writable_handle(filled: Any) -> None:
+    """A catalog opened read-only mends nothing."""
+    from catalog_migrate.errors import UsageError
+
+    with pytest.raises(UsageError, match="read-only"):
+        filled.open().repair(SparkEngine(filled.spark))
