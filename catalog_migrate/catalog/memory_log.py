@@ -166,7 +166,7 @@ class _Store:
         """Append one commit; ``state`` is what came of it, where its writer knows."""
         version = len(self.commits)
         self.commits.append((commit_id, dict(metadata)))
-        self.rows.extend(LogRow(*row) for row in rows)
+        self.rows.extend(rows)
         self._snapshot = None if state is None else LogSnapshot(version, None, state.at(version))
 
     def snapshot(self) -> LogSnapshot:

@@ -64,6 +64,12 @@ def split_name(text: str) -> tuple[str | None, str]:
     raise InvalidName(f"{text!r} is not a name", remedy="write schema.name, odd parts in backticks")
 
 
+@lru_cache(maxsize=65536)
+def identity_of(kind: str, schema: str, name: str) -> Identity:
+    """(namespace, folded schema, folded name): what a name of this kind is compared by."""
+    return namespace_of(kind), schema.lower(), name.lower()
+
+
 class ItemName(NamedTuple):
     """(schema, name) as written."""
 
@@ -103,9 +109,10 @@ class ItemKey(NamedTuple):
     @property
     def identity(self) -> Identity:
         """(namespace, folded schema, folded name): equal for two keys that cannot coexist."""
-        return namespace_of(self.kind), self.schema.lower(), self.name.lower()
+        return identity_of(self.kind, self.schema, self.name)
 
 
+@lru_cache(maxsize=16384)
 def parse_reference(text: str, default_schema: str | None = None) -> Identity:
     """The identity that an entry of ``depends_on`` names: ``s.t`` (a relation) or ``kind:s.x``.
 

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.model.external import External
-from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
+from catalog_migrate.model.names import Identity, ItemKey, ItemName, identity_of
 
 Contents = Literal["retained", "derived"]
 
@@ -97,7 +97,7 @@ class ObjectDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def identity(self) -> Identity:
         """What the object is compared by."""
-        return namespace_of(self.kind), self.schema.lower(), self.name.lower()
+        return identity_of(self.kind, self.schema, self.name)
 
     @property
     def earlier_names(self) -> tuple[str, ...]:

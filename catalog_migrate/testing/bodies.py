@@ -9,7 +9,7 @@ text over equal values, so that rows can be compared across paths without evalua
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -32,16 +32,22 @@ _FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
 _FROM_SPLIT = re.compile(r",|\s(?:INNER\s+|LEFT\s+|CROSS\s+)?JOIN\s", re.I)
 _RELATION = re.compile(rf"\s*({_NAME}\s*\.\s*{_NAME})(?:\s+(?:AS\s+)?(?!ON\b)({_NAME}))?", re.I)
 _INTEGER = re.compile(r"-?\d+\Z")
+_ABOVE = re.compile(rf"\s*({_NAME})\s*>\s*(-?\d+)\s*\Z")
 _STRING = re.compile(r"'((?:[^']|'')*)'\Z")
 _RANGES = {"TINYINT": 2**7, "SMALLINT": 2**15, "INT": 2**31, "BIGINT": 2**63}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Body:
-    """A view's text, split: (expression, column name) pairs and the relations read, by alias."""
+    """A view's text, split; the same one for the same text, so compared by identity.
+
+    ``items`` are (expression, column name) pairs, ``relations`` what is read, by alias,
+    ``functions`` what is called.
+    """
 
     items: tuple[tuple[str, str], ...]
     relations: tuple[tuple[str, ItemName], ...]
+    functions: tuple[ItemName, ...] = ()
 
 
 def _unquoted(part: str) -> str:
@@ -93,7 +99,19 @@ def read_body(sql: str) -> Body:
             schema, name = _parts(relation[1])
             alias_name = _unquoted(relation[2]) if relation[2] else name
             relations.append((alias_name.lower(), ItemName(schema, name)))
-    return Body(tuple(items), tuple(relations))
+    called = dict.fromkeys(name for expression, _ in items for name in _called(expression))
+    return Body(tuple(items), tuple(relations), tuple(called))
+
+
+def _called(expression: str) -> Iterator[ItemName]:
+    """The functions with a schema that an expression calls, arguments included."""
+    call = _CALL.match(expression)
+    if call is None:
+        return
+    if "." in call[1]:
+        yield ItemName(*_parts(call[1]))
+    for argument in filter(None, _split_top(call[2])):
+        yield from _called(argument)
 
 
 def analyse(
@@ -106,14 +124,27 @@ def analyse(
     ``columns_of`` gives a relation's columns (None: there is no such relation), ``returns_of`` a
     function's canonical return type. EngineFailure with Spark's condition when it does not analyse.
     """
-    scope: list[tuple[str, ItemName, Sequence[Column]]] = []
-    for alias, relation in body.relations:
+    scope: list[tuple[Column, ...]] = []
+    for _, relation in body.relations:
         columns = columns_of(relation)
         if columns is None:
             raise EngineFailure(
                 f"the relation {relation} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
             )
-        scope.append((alias, relation, columns))
+        scope.append(tuple(columns))
+    return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
+
+
+@lru_cache(maxsize=8192)
+def _analysed(
+    body: Body, read: tuple[tuple[Column, ...], ...], returns: tuple[str | None, ...]
+) -> tuple[Column, ...]:
+    """:func:`analyse` with what was found: columns per relation, return types per function."""
+    scope = [
+        (alias, relation, columns)
+        for (alias, relation), columns in zip(body.relations, read, strict=True)
+    ]
+    returns_of = dict(zip(body.functions, returns, strict=True)).get
     result: list[Column] = []
     for expression, name in body.items:
         if expression == "*":
@@ -202,6 +233,24 @@ def compile_expression(expression: str) -> Callable[[Row], Any]:
         return lambda row: _read(row, name)
     words = tuple(dict.fromkeys(part.lower() for part in _parts(text)))
     return lambda row: _token(text, words, row)
+
+
+@lru_cache(maxsize=1024)
+def compile_check(expression: str) -> Callable[[Row], bool]:
+    """Whether a row meets a CHECK: ``column > integer``; NULL meets it, as in SQL.
+
+    Any other expression is met by every row.
+    """
+    match = _ABOVE.match(expression)
+    if match is None:
+        return lambda _: True
+    name, limit = _unquoted(match[1]).lower(), int(match[2])
+
+    def holds(row: Row) -> bool:
+        value = row.get(name)
+        return value is None or bool(value > limit)
+
+    return holds
 
 
 _CONSTANTS: Mapping[str, Any] = {"TRUE": True, "FALSE": False, "NULL": None}

@@ -13,7 +13,7 @@ from typing import Any
 
 from catalog_migrate.model.objects import Column
 from catalog_migrate.testing.bodies import Row, compile_expression
-from catalog_migrate.testing.releases import DraftedRelease, TableShape
+from catalog_migrate.testing.draft import ColumnShape, DraftedRelease, TableShape
 
 
 class Ledger:
@@ -27,6 +27,10 @@ class Ledger:
             for shape in draft.tables.values()
             for column in shape.columns
         }
+        self.derived = frozenset(
+            shape.name for draft in chain for shape in draft.tables.values() if shape.derived
+        )
+        """Names that derived tables have anywhere in the chain."""
         self._rows: dict[int, dict[int, dict[int, Any]]] = {}
         self._next_key = 1
         self.in_force: DraftedRelease | None = None
@@ -80,6 +84,18 @@ class Ledger:
     def keys(self, table: int) -> set[int]:
         """The keys of the rows that a table must hold."""
         return set(self._rows.get(table, ()))
+
+
+def derived_rows(columns: Sequence[Column] | Sequence[ColumnShape]) -> list[Row]:
+    """What the application fills a derived table with: three rows that follow from its columns."""
+    key, *others = columns
+    return [
+        {
+            key.name: number,
+            **{c.name: f"{c.name}{number}" if c.type == "STRING" else number for c in others},
+        }
+        for number in (1, 2, 3)
+    ]
 
 
 def _value(default: str) -> Any:

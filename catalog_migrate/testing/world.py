@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.testing.bodies import Row
+from catalog_migrate.testing.bodies import Row, compile_check
 
 SEAL = {
     "delta.constraints.catalog_migrate_sealed": "1 = 0",
@@ -118,8 +118,8 @@ class World:
     def append(self, path: str, rows: Iterable[Row]) -> int:
         """Append rows as any writer would, ours or a foreign one; the new version's number.
 
-        EngineFailure: DELTA_VIOLATE_CONSTRAINT_WITH_VALUES on a sealed shard, an unknown column,
-        NULL in a NOT NULL column. Missing columns become NULL.
+        EngineFailure: DELTA_VIOLATE_CONSTRAINT_WITH_VALUES on a sealed shard and for a row that
+        breaks a CHECK, an unknown column, NULL in a NOT NULL column. Missing columns become NULL.
         """
         with self._lock:
             newest = self.newest(path)
@@ -129,7 +129,16 @@ class World:
                     condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
                 )
             complete = tuple(_complete(row, newest.columns, path) for row in rows)
-            grown = replace(newest, act="append", rows=newest.rows + complete)
+            for name, expression in newest.checks.items():
+                if not all(map(compile_check(expression), complete)):
+                    raise EngineFailure(
+                        f"CHECK constraint {name} ({expression}) violated in {path}",
+                        condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
+                    )
+            grown = Version(
+                "append", newest.columns, newest.rows + complete, newest.properties,
+                newest.comment, newest.checks, newest.transactions,
+            )  # fmt: skip
             return self.commit(path, grown)
 
     def rows(self, path: str, version: int | None = None) -> tuple[Row, ...]:

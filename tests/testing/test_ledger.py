@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from catalog_migrate.testing.draft import ColumnShape, DraftedRelease, TableShape
 from catalog_migrate.testing.ledger import Ledger
-from catalog_migrate.testing.releases import ColumnShape, DraftedRelease, TableShape
 
 KEY = ColumnShape(2, "k", "BIGINT", False, None)
 FIRST = TableShape(1, "t", (KEY, ColumnShape(3, "a", "INT", True, None)))
-SECOND = TableShape(1, "u", (KEY, ColumnShape(4, "d", "INT", False, "7"),
-                             ColumnShape(3, "b", "BIGINT", True, None)))
+SECOND = TableShape(
+    1, "u", (KEY, ColumnShape(4, "d", "INT", False, "7"), ColumnShape(3, "b", "BIGINT", True, None))
+)
 CHAIN = (
     DraftedRelease("1", (), {1: FIRST}, (), ()),
     DraftedRelease("2", (), {1: SECOND}, (), ()),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from catalog_migrate.model.names import ItemName, parse_reference
 from catalog_migrate.testing.bodies import analyse, read_body
-from catalog_migrate.testing.releases import MUTATIONS, draft_chain
+from catalog_migrate.testing.mutations import MUTATIONS
+from catalog_migrate.testing.releases import draft_chain
 
 SEEDS = range(60)
 

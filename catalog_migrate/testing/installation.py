@@ -1,0 +1,103 @@
+"""An installation in memory: its world, catalog and clock, and processes that start on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+
+from catalog_migrate.bootstrap import BootstrapReport, migrate
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import CatalogNotFound
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.release.release import Release
+from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.ledger import derived_rows
+from catalog_migrate.testing.world import World
+
+WAREHOUSE = "/warehouse"
+
+
+class PopulateFailed(Exception):
+    """What the application's callback raises where a schedule wants it to fail."""
+
+
+def release_of(
+    draft: DraftedRelease, objects: tuple[ObjectDefinition, ...] | None = None
+) -> Release:
+    """A draft as the loader would hand it over; ``objects`` puts them in another order."""
+    return Release(
+        name=draft.name,
+        objects=draft.objects if objects is None else objects,
+        manifest_hash=f"draft {draft.name}",
+        uses={
+            definition.identity: tuple(
+                parse_reference(text) for text in definition.depends_on or ()
+            )
+            for definition in draft.objects
+        },
+        places={},
+    )
+
+
+@dataclass(slots=True)
+class Installation:
+    """The world with its catalog and clock, and tokens for paths that are alike in every run.
+
+    ``persistent`` says whether names outlive a process.
+    """
+
+    persistent: bool
+    world: World = field(default_factory=World)
+    log: MemoryLog = field(default_factory=MemoryLog)
+    clock: SimulatedClock = field(default_factory=lambda: SimulatedClock(stretch=10.0))
+    tokens: Iterator[int] = field(default_factory=count)
+    processes: Iterator[int] = field(default_factory=count)
+
+    def start(
+        self,
+        draft: DraftedRelease,
+        release: Release,
+        *,
+        on_call: Callable[[str], None] | None = None,
+        engine: SimulatedEngine | None = None,
+        populate: Populate | None = None,
+        read_only: bool = False,
+    ) -> tuple[SimulatedEngine, BootstrapReport]:
+        """A process that starts with a release, to its end."""
+        if engine is None:
+            engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
+        report = migrate(
+            engine, self.log.attach(on_call), release, warehouse=WAREHOUSE, clock=self.clock,
+            holder=f"process {next(self.processes)}", approve=draft.approve, populate=populate,
+            wait=600.0, token=lambda: f"{next(self.tokens):06d}", read_only=read_only,
+        )  # fmt: skip
+        return engine, report
+
+    def populate(
+        self, on_call: Callable[[str], None] | None = None, *, fails: bool = False
+    ) -> Populate:
+        """The application's callback; it may die or fail between two rows."""
+
+        def fill(_: str, path: str) -> None:
+            for row in derived_rows(self.world.newest(path).columns):
+                self.world.append(path, [row])
+                if on_call is not None:
+                    on_call("populate")
+                if fails:
+                    raise PopulateFailed
+
+        return fill
+
+    def state(self) -> State | None:
+        """The committed state; None before there is a catalog."""
+        try:
+            return read_state(self.log)
+        except CatalogNotFound:
+            return None

@@ -1,0 +1,184 @@
+"""One run of an installation through starts, crashes and writers, checked after every step.
+
+Who decides what happens is somebody else: a seed (:mod:`catalog_migrate.testing.schedule`) or a
+test that draws every choice (:mod:`catalog_migrate.testing.story`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Literal
+
+from catalog_migrate.errors import EngineFailure, PrepareFailed
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.testing.checks import (
+    IdentityWatch,
+    InvariantBroken,
+    check_committed,
+    check_orders,
+    check_reconciled,
+    require,
+    table_shards,
+)
+from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
+from catalog_migrate.testing.ledger import Ledger
+
+Populating = Literal["fills", "fails", "absent"]
+"""What the application's callback for derived tables does in one start."""
+
+
+class Run:
+    """The installation, the oracle and what was seen so far; ``random`` answers what is open."""
+
+    def __init__(
+        self, chain: Sequence[DraftedRelease], *, persistent: bool, random: Random
+    ) -> None:
+        self.random = random
+        self.chain = chain
+        self.releases = [release_of(draft) for draft in chain]
+        self.place = Installation(persistent)
+        self.ledger = Ledger(chain)
+        self.watch = IdentityWatch()
+        self.tables = {
+            shape.name: number for draft in chain for number, shape in draft.tables.items()
+        }
+        self.known_paths: list[tuple[int, str]] = []
+        self.starts = self.crashes = self.rows = 0
+        self.trace: list[str] = []
+
+    # starts ----------------------------------------------------------------------------------
+    def release_in_force(self) -> int:
+        """The number of the release in force, -1 when there is none."""
+        state = self.place.state()
+        held = None if state is None else state.release_in_force()
+        return -1 if held is None else int(held.name) - 1
+
+    def attempt(
+        self,
+        number: int,
+        *,
+        crash_at: int | None,
+        populating: Populating = "fills",
+        writes: Callable[[int], bool] = lambda _: False,
+    ) -> SimulatedEngine | None:
+        """One start; None when it was killed or failed. Checks what holds at any moment.
+
+        ``crash_at`` is the point that kills it, counted from 1, ``writes`` says before which
+        points a foreign writer appends a row.
+        """
+        point = CrashPoint(crash_at)
+        announce = point.on_call
+
+        def on_call(call: str) -> None:
+            if writes(point.count):
+                self.write(1)
+            announce(call)
+
+        self.starts += 1
+        populate = None
+        if populating != "absent":
+            populate = self.place.populate(on_call, fails=populating == "fails")
+        engine: SimulatedEngine | None = None
+        try:
+            engine, report = self.place.start(
+                self.chain[number], self.releases[number], on_call=on_call, populate=populate
+            )
+            line = str(report.outcome)
+        except SimulatedCrash as crashed:
+            self.crashes += 1
+            line = str(crashed)
+        except PrepareFailed as failure:
+            if populating != "fails":
+                raise
+            line = f"failed: {failure.message}"
+        if engine is not None:
+            engine.on_call = lambda _: None
+        self.trace.append(f"release {number + 1}: {line}")
+        self.look()
+        return engine
+
+    def look(self) -> None:
+        """Follow the catalog: what came in force, where tables are; check what always holds."""
+        state = self.place.state()
+        if state is None:
+            return
+        replayed = {(kind, key): value for kind, key, value in self.place.log.replay().rows}
+        kept = {
+            (kind, key): value for kind, held in state.raw.items() for key, value in held.items()
+        }
+        require("I6", kept == replayed, "the log does not sum up to the state that was committed")
+        held = state.release_in_force()
+        if held is not None:
+            self.ledger.put_in_force(held.name)
+        shards = table_shards(state)
+        self.known_paths = [
+            (self.tables[name], f"{WAREHOUSE}/{path}")
+            for name, path in sorted(shards.items())
+            if name not in self.ledger.derived
+        ]
+        self.watch.see(state, self.tables)
+        check_committed(self.place.world, state, self.ledger, WAREHOUSE)
+
+    # writers ---------------------------------------------------------------------------------
+    def write(self, rows: int, *, must: bool = False) -> None:
+        """A foreign writer appends single rows, by the paths it knows; ``must``: none refused.
+
+        Where a table has CHECKs, some rows break them: those must be refused.
+        """
+        world = self.place.world
+        for _ in range(rows if self.known_paths else 0):
+            table, path = self.random.choice(self.known_paths)
+            newest = world.newest(path)
+            row = self.ledger.new_row(newest.columns, self.random)
+            breaks = bool(newest.checks) and self.random.random() < 0.3
+            if breaks:
+                row[newest.columns[0].name] = -1_000
+            try:
+                world.append(path, [row])
+            except EngineFailure as refusal:
+                require("I6", breaks or not must, f"{path} is in force and refuses rows: {refusal}")
+                continue
+            require("I6", not breaks, f"{path} took a row against its CHECKs")
+            self.ledger.acknowledge(table, row)
+            self.rows += 1
+
+    # checks ----------------------------------------------------------------------------------
+    def check_plan(self, target: int, *, shuffled: bool, read_only: bool) -> None:
+        """I1; I2 with the definitions ``shuffled``; I10 for a ``read_only`` start."""
+        state = self.place.state()
+        baseline = Baseline.empty() if state is None else Baseline.from_state(state)
+        draft, release = self.chain[target], self.releases[target]
+        migration = plan_migration(baseline, release, approve=draft.approve)
+        check_orders(baseline, release, migration)
+        if shuffled:
+            objects = self.random.sample(draft.objects, len(draft.objects))
+            again = plan_migration(
+                baseline, release_of(draft, tuple(objects)), approve=draft.approve
+            )
+            require("I2", again.plan == migration.plan, "another plan for another order")
+        if state is not None and read_only:
+            before = (self.place.world.writes, self.place.log.version())
+            self.place.start(draft, release, read_only=True)
+            after = (self.place.world.writes, self.place.log.version())
+            require("I10", before == after, "a read-only start wrote something")
+
+    def check_settled(self, engine: SimulatedEngine, target: int, *, again: bool) -> None:
+        """I6: the world is what is committed. I3, where ``again``: the same release is nothing."""
+        state = self.place.state()
+        if state is None:
+            raise InvariantBroken("I6", "a start ended without a catalog")
+        held = state.release_in_force()
+        name = self.chain[target].name
+        require("I6", held is not None and held.name == name, f"{held} is in force, not {name}")
+        check_reconciled(engine, state, self.ledger, WAREHOUSE)
+        if again:
+            before = (self.place.world.writes, self.place.log.version())
+            _, report = self.place.start(self.chain[target], self.releases[target], engine=engine)
+            after = (self.place.world.writes, self.place.log.version())
+            require("I3", report.outcome == "unchanged", f"again: {report.outcome}")
+            require("I3", before == after, "the same release again wrote something")

@@ -1,0 +1,52 @@
+"""Derived tables on the simulated engine: refilled, dropped, and their fillers killed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.testing.draft import ColumnShape, DraftedRelease, TableShape
+from catalog_migrate.testing.installation import Installation, release_of
+from catalog_migrate.testing.ledger import derived_rows
+from catalog_migrate.testing.run import Run
+
+KEPT = ObjectDefinition("s", "table", "t1", (Column("k1", "BIGINT", False),), depends_on=())
+DERIVED = ObjectDefinition(
+    "s", "table", "t2", (Column("k2", "BIGINT", False), Column("c3", "STRING")),
+    contents="derived", depends_on=(),
+)  # fmt: skip
+SHAPES = {
+    1: TableShape(1, "t1", (ColumnShape(11, "k1", "BIGINT", False, None),)),
+    2: TableShape(
+        2, "t2",
+        (ColumnShape(21, "k2", "BIGINT", False, None), ColumnShape(3, "c3", "STRING", True, None)),
+        derived=True,
+    ),
+}  # fmt: skip
+WITH = DraftedRelease("1", (KEPT, DERIVED), SHAPES, (), ())
+WITHOUT = DraftedRelease("2", (KEPT,), {1: SHAPES[1]}, (), ())
+
+
+def test_a_derived_table_with_rows_is_dropped_without_a_word() -> None:
+    """Its rows can be made again, so a drop needs no approval, however many there are."""
+    place = Installation(persistent=True)
+    place.start(WITH, release_of(WITH), populate=place.populate())
+    engine, report = place.start(WITHOUT, release_of(WITHOUT), populate=place.populate())
+    assert report.outcome == "migrated"
+    assert [entry.name.name for entry in engine.observe("s")] == ["t1"]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_refill_that_is_killed_anywhere_is_taken_up(persistent: bool) -> None:
+    """Wherever a start dies that fills a table, the next leaves its name on the filled shard."""
+    for crash_at in range(1, 80):
+        run = Run((WITH,), persistent=persistent, random=Random(0))
+        run.attempt(0, crash_at=None, populating="absent")
+        run.attempt(0, crash_at=crash_at, populating="fills")
+        engine = run.attempt(0, crash_at=None, populating="fills")
+        assert engine is not None
+        run.check_settled(engine, 0, again=True)
+        rows = engine.read(DERIVED.item_name)
+        assert list(rows) == derived_rows(DERIVED.columns)
