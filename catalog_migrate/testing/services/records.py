@@ -59,7 +59,7 @@ def send(
     place = -1 if partition is None else partition  # librdkafka's "by key"
     sent = 0
     for row in rows:
-        key, value, headers = _parts(row)
+        key, value, headers = row_parts(row)
         producer.produce(topic, value, key, place, headers=headers, on_delivery=delivered)
         producer.poll(0)
         sent += 1
@@ -123,7 +123,8 @@ def consume(client: Mapping[str, Any], topic: str, *, committed: bool = True) ->
     return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
-def _parts(row: Row) -> tuple[Text, Text, Headers]:
+def row_parts(row: Row) -> tuple[Text, Text, Headers]:
+    """Key, value and headers of a row in any of its forms."""
     if isinstance(row, (bytes, str)):
         return None, row, []
     if len(row) == 2:
