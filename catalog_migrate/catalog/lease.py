@@ -80,6 +80,13 @@ class Lease:
         self._renew(started)
         self._require_fresh(self._clock.monotonic())
 
+    def require_fresh(self) -> None:
+        """:meth:`ensure` without a renewal and without any input or output; thread-safe.
+
+        For threads that act between two heartbeats of another one.
+        """
+        self._require_fresh(self._clock.monotonic())
+
     def release(self) -> None:
         """Give the lease back; the epoch stays. Nothing happens when it was taken over."""
         epoch = self.epoch

@@ -223,10 +223,13 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``checkpoint`` is its directory, relative to the warehouse. ``upstream`` identifies what the
     positions (or the ledger) belong to: the Kafka cluster's id or the Postgres system identifier,
     ``topics`` a topic's id by its name; both are written before the first batch and compared at
-    every start. ``generation`` rises with every committed edit of positions.
+    every start. ``generation`` rises with every committed edit of positions. ``reads`` is the
+    shard that a sink's positions are of: after a migration it stays the old one until that is
+    read to its end.
     """
 
     checkpoint: str
+    reads: str = ""
     upstream: str = ""
     topics: dict[str, str] = {}
     generation: int = 0

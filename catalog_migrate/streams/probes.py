@@ -14,6 +14,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, UnresolvedSecret
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.spark.columns import written_columns
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
 from catalog_migrate.streams.upstream import identify, require_same
 
@@ -143,7 +144,9 @@ def _query(
     except CatalogMigrateError as error:
         return [_refusal(item_id, name, error)]
     redactor = Redactor.of(spec.connection)
-    check = validate_source if spec.kind == "source" else validate_sink
+    is_source = spec.kind == "source"
+    check = validate_source if is_source else validate_sink
+    columns = spec.columns if is_source else written_columns(spec)
     connector = spec.external.connector or ""
     verdicts = [
         Verdict(
@@ -151,7 +154,7 @@ def _query(
             redactor.scrub(finding.remedy or ""), finding.option or "",
         )
         for finding in check(
-            connector, spec.connection, spec.external, spec.columns, timeout=timeout
+            connector, spec.connection, spec.external, columns, timeout=timeout
         )
     ]
     stream = state.streams.get(item_id)

@@ -185,9 +185,11 @@ class Runtime:
         self._stop.set()
         if self._lost is not None:
             return
-        if status is not None and self._state is not None:
-            self._report(supervisor, self._state, status)
-        lease.release()
+        try:
+            if status is not None and self._state is not None:
+                self._report(supervisor, self._state, status)
+        finally:
+            lease.release()
 
     def _beat(self, lease: Lease) -> None:
         """Renew the lease in time, whatever the main thread is waiting for."""

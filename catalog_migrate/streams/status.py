@@ -66,7 +66,9 @@ class ClusterLog:
         now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
         text, number = DataType.utf8(), DataType.int64()
         columns: dict[str, Any] = {
-            "at": Array([now] * len(rows), type=DataType.timestamp("us", tz="UTC")),
+            "at": Array([now] * len(rows), type=number).cast(
+                DataType.timestamp("us", tz="UTC")
+            ),
             "item_id": Array([row.item_id for row in rows], type=text),
             "name": Array([row.name for row in rows], type=text),
             "kind": Array([row.kind for row in rows], type=text),

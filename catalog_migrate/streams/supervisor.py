@@ -116,6 +116,8 @@ class Supervisor:
             if item_id in self.pinned:
                 continue
             each = self.managed.setdefault(item_id, Managed(item_id))
+            if not _input_known(state, item_id):
+                continue
             if each.query is None and each.starting is None and each.next_try <= now:
                 self._begin(state, each)
                 acted = True
@@ -310,6 +312,18 @@ class Supervisor:
             return commit(
                 self.log, decide, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind
             )
+
+
+def _input_known(state: State, item_id: str) -> bool:
+    """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
+
+    They are written down before the source's first batch, so no row is older than they are.
+    """
+    reads = state.items[item_id].links.get("reads")
+    if reads is None or wiring.external_of(state.items[reads]).connector != "KAFKA":
+        return True
+    stream = state.streams.get(reads)
+    return stream is not None and bool(stream.topics)
 
 
 def _state(managed: Managed, holds: tuple[str, ...], progressed: bool) -> str:

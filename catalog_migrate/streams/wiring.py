@@ -98,7 +98,7 @@ def find(state: State, kind: str, name: str) -> Found:
         if namespace_of(mapping.kind) == namespace
     ]
     schema, last = split_name(name)
-    near = get_close_matches(f"{schema or DEFAULT_SCHEMA}.{last}", names, n=3)
+    near = get_close_matches(f"{schema or DEFAULT_SCHEMA}.{last}", names, n=3, cutoff=0.85)
     shown = "relation" if kind == "relation" else kind
     raise UnknownItem(
         f"there is no {shown} called {name}",
