@@ -95,6 +95,7 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
             or facts.definition_hash != old.definition_hash
             or facts.storage_hash != old.storage_hash
             or facts.comment_hash != old.comment_hash
+            or definition.is_derived != old.definition.is_derived
         ):
             return False
         if facts.decisions and not old.applied:
@@ -199,8 +200,17 @@ def _compare_one(
         old_identity,
         action,
         delta,
-        compare_properties(old.definition.properties, definition.properties) if action else (),
+        _options(old.definition, definition) if action else (),
     )
+
+
+def _options(old: ObjectDefinition, new: ObjectDefinition) -> tuple[OptionChange, ...]:
+    """Properties that differ, and who makes the rows of a table when that does."""
+    changes = compare_properties(old.properties, new.properties)
+    if old.is_derived == new.is_derived:
+        return changes
+    before, after = ("derived" if one.is_derived else "retained" for one in (old, new))
+    return (OptionChange("contents", "set", old=before, new=after), *changes)
 
 
 def _own_action(
@@ -223,6 +233,7 @@ def _own_action(
             or facts.definition_hash != old.definition_hash
             or facts.storage_hash != old.storage_hash
             or facts.comment_hash != old.comment_hash
+            or definition.is_derived != old.definition.is_derived
         )
         return "update" if changed else None
     if facts.definition_hash != old.definition_hash or other_uses:

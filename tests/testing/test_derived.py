@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
 import pytest
 
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.plan import OptionChange
 from catalog_migrate.testing.draft import ColumnShape, DraftedRelease, TableShape
 from catalog_migrate.testing.installation import Installation, release_of
 from catalog_migrate.testing.ledger import derived_rows
@@ -50,3 +52,24 @@ def test_a_refill_that_is_killed_anywhere_is_taken_up(persistent: bool) -> None:
         run.check_settled(engine, 0, again=True)
         rows = engine.read(DERIVED.item_name)
         assert list(rows) == derived_rows(DERIVED.columns)
+
+
+def test_who_makes_the_rows_is_a_change_of_its_own() -> None:
+    """A table that becomes derived is updated in place, keeps its rows and is on record as such."""
+    first = DraftedRelease("1", (KEPT,), {}, (), ())
+    become = msgspec.structs.replace(KEPT, contents="derived")
+    second = DraftedRelease("2", (become,), {}, (), ())
+    place = Installation(persistent=True)
+    engine, _ = place.start(first, release_of(first))
+    shard = engine.observe("s")[0].location
+    assert shard is not None
+    place.world.append(shard, [{"k1": 7}])
+    engine, report = place.start(second, release_of(second), populate=place.populate())
+    assert report.plan is not None
+    assert [(c.action, c.options) for c in report.plan.changes] == [
+        ("update", (OptionChange("contents", "set", old="retained", new="derived"),))
+    ]
+    state = place.state()
+    assert state is not None
+    assert [item.definition.contents for item in state.items.values()] == ["derived"]
+    assert list(engine.read(KEPT.item_name)) == [{"k1": 7}]
