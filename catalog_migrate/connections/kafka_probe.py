@@ -78,8 +78,8 @@ _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "this listener speaks no TLS: PLAINTEXT or SASL_PLAINTEXT, or take the port of another",
     ),
     (
-        ("verify that security.protocol", "might require", "api_versions", "apiversion_query",
-         "invalid response size"),
+        ("verify that security.protocol", "might require", "invalid response size",
+         "closed by peer"),
         "SECURITY PROTOCOL",
         "this listener wants TLS or a login: SASL_PLAINTEXT, SSL or SASL_SSL; or it is no Kafka",
     ),
@@ -92,6 +92,11 @@ _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
         ("connection refused",),
         "BROKER",
         "check the port, and that the broker runs",
+    ),
+    (
+        ("timed out",),
+        "BROKER",
+        "check host, port and firewall, and that the broker is well",
     ),
 )  # fmt: skip
 """(texts in librdkafka's messages, lower case; the option at fault; what to do), first hit wins."""

@@ -89,12 +89,13 @@ def check(
     base = _canonical_base(table, inherited)
     whole = {**base, **given, **given_settings}
     unknown = frozenset() if isinstance(inherited, Mapping) else frozenset(inherited) - set(given)
+    from_base = frozenset(base) - set(given)
     # A value that is wrong in itself is no reason to complain about what goes with it too.
     broken = {option.name for option in _all(table)} & {
         canonical_name(table, name) or "" for name in (*options, *(settings or {}))
     } - set(given) - set(given_settings)
     for option in _all(table):
-        problems += _rules(table, option, whole, unknown | broken, inherited, before)
+        problems += _rules(table, option, whole, unknown | broken, from_base, before)
     if problems:
         raise InvalidOptions(
             f"{_at(where)}the options do not make a {connector} {section}", problems=problems
@@ -322,13 +323,13 @@ def _rules(
     option: Option,
     whole: Mapping[str, OptionValue],
     unknown: Collection[str],
-    inherited: Collection[str],
+    from_base: Collection[str],
     before: Mapping[str, OptionValue] | None,
 ) -> list[Problem]:
     """The problems of one option with the others; options with unknown values are let pass."""
     if option.name in whole:
         return [
-            _exclusive(option, when, inherited)
+            _exclusive(option, when, from_base)
             for when in option.exclusive_with
             if _holds(table, when, whole, unknown)
         ]
@@ -367,8 +368,8 @@ def _holds(
     return isinstance(value, str) and value in when.values
 
 
-def _exclusive(option: Option, when: When, inherited: Collection[str]) -> Problem:
-    origins = [name for name in (option.name, when.option) if name in inherited]
+def _exclusive(option: Option, when: When, from_base: Collection[str]) -> Problem:
+    origins = [name for name in (option.name, when.option) if name in from_base]
     note = f" ({' and '.join(origins)} from the connection used)" if origins else ""
     return Problem(
         EXCLUSIVE,

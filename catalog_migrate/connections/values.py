@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from ipaddress import IPv6Address
 from pathlib import PurePosixPath
 
 from catalog_migrate.connections.kinds import Option
 
 _DURATION = re.compile(
-    r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
+    r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*'?\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
 )
 _MILLISECONDS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
 _UNITS = {
@@ -23,8 +24,11 @@ _UNITS = {
 _TRUE = frozenset({"true", "on", "yes", "1"})
 _FALSE = frozenset({"false", "off", "no", "0"})
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.%]+)\.?\Z")
+_HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?\Z")
 _BROKER = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\s]+)):([0-9]{1,5})\Z")
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?([zZ]|[+-]\d\d:\d\d)?\Z", re.ASCII
+)
 _TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
 
 
@@ -73,7 +77,7 @@ def addresses_of(text: str) -> tuple[tuple[str, int], ...]:
     for part in text.split(","):
         match = _BROKER.match(part.strip())
         host = (match[1] or match[2]) if match else ""
-        if match is None or not _HOST.match(host) or not 0 < int(match[3]) < 65536:
+        if match is None or not _is_host(host) or not 0 < int(match[3]) < 65536:
             raise BadValue("'host:port' is expected, several separated by commas")
         pairs.append((host, int(match[3])))
     if len(set(pairs)) < len(pairs):
@@ -103,9 +107,14 @@ def start_of(text: str) -> datetime | None:
     """The moment of a START option, None for ``earliest`` and ``latest``."""
     if text in ("earliest", "latest"):
         return None
+    match = _TIME.match(text.strip())
     try:
-        # Python 3.10 does not know the Z of ISO 8601.
-        moment = datetime.fromisoformat(re.sub(r"[zZ]\Z", "+00:00", text.strip()))
+        if match is None:
+            raise ValueError("another form")
+        # Python 3.10 knows neither the Z nor every number of digits that ISO 8601 has.
+        fraction = (match[3] or "0").ljust(6, "0")[:6]
+        offset = "+00:00" if match[4] in ("z", "Z") else match[4] or ""
+        moment = datetime.fromisoformat(f"{match[1]}{match[2] or ':00'}.{fraction}{offset}")
     except ValueError as error:
         raise BadValue(
             "'earliest', 'latest' or a time as '2026-01-31T12:00:00Z' is expected"
@@ -184,9 +193,18 @@ def _addresses(text: str) -> str:
 
 def _host(text: str) -> str:
     stripped = text.strip()
-    if not _HOST.match(stripped):
+    if not _is_host(stripped):
         raise BadValue("the name or the address of one host is expected, without port")
     return stripped
+
+
+def _is_host(text: str) -> bool:
+    if ":" not in text:
+        return bool(_HOST.match(text))
+    try:
+        return IPv6Address(text).version == 6
+    except ValueError:
+        return False
 
 
 def _topics(text: str) -> str:

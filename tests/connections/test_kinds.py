@@ -101,7 +101,8 @@ def outcome(cell: Cell, values: Values) -> set[tuple[str, str]]:
         found = set()
         for problem in error.problems:
             names = sorted(cell.table.names, key=len, reverse=True)
-            name = next(each for each in names if problem.message.startswith((f"option {each} ", f"option {each}:")))
+            about = problem.message.removeprefix("option ")
+            name = next(each for each in names if about.startswith((f"{each} ", f"{each}:")))
             found.add((problem.code, name))
         return found
     return set()
