@@ -1,0 +1,72 @@
+"""Version checksum files beside the commits that delta-rs makes (Delta protocol, *Version Checksum
+File*).
+
+Spark writes one with each commit and reads it instead of replaying the log; delta-rs writes none,
+so that the first touch of a shard that it created costs Spark three to seven jobs. A commit that
+touches no data file carries the checksum of the version before it over, and a new table's is known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from catalog_migrate.engine.spark.statements import local_path
+
+_EMPTY: dict[str, Any] = {
+    "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
+    "domainMetadata": [], "allFiles": [],
+}
+_CARRIED = frozenset({"commitInfo", "metaData", "protocol"})
+_IN_COMMIT_TIMESTAMP = "delta.enableInCommitTimestamps"
+
+
+def write_checksum(path: str, version: int) -> bool:
+    """Write the checksum of a version whose commit changes metadata or protocol alone.
+
+    Returns whether one was written: not where the version before has none, where the commit does
+    anything else, and where Spark has written its own. It is never needed, only fast.
+    """
+    log = Path(local_path(path)) / "_delta_log"
+    target = log / f"{version:020d}.crc"
+    checksum = _checksum(log, version)
+    if checksum is None or target.exists():
+        return False
+    partial = log / f".{target.name}.{os.getpid()}"
+    try:
+        partial.write_text(json.dumps(checksum, separators=(",", ":")) + "\n", encoding="utf-8")
+        partial.replace(target)
+    except OSError:
+        partial.unlink(missing_ok=True)  # the log is whole without it
+        return False
+    return True
+
+
+def _checksum(log: Path, version: int) -> dict[str, Any] | None:
+    """The checksum of a version, None where it does not follow from the one before it."""
+    try:
+        if version == 0:
+            checksum = dict(_EMPTY)
+        else:
+            before = (log / f"{version - 1:020d}.crc").read_text(encoding="utf-8")
+            checksum = json.loads(before)
+        lines = (log / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    checksum.pop("txnId", None)
+    for line in filter(None, lines):
+        action: dict[str, Any] = json.loads(line)
+        if not action.keys() <= _CARRIED:
+            return None
+        if "metaData" in action:
+            checksum["metadata"] = action["metaData"]
+        if "protocol" in action:
+            checksum["protocol"] = action["protocol"]
+    metadata = checksum.get("metadata")
+    if metadata is None or "protocol" not in checksum:
+        return None
+    configuration: dict[str, str] = metadata.get("configuration") or {}
+    # then every commit and every checksum carries a time of its own
+    return None if configuration.get(_IN_COMMIT_TIMESTAMP, "").lower() == "true" else checksum
