@@ -143,6 +143,20 @@ def test_a_feed_survives_a_kill_and_a_move(kafka: KafkaCluster, topic_name: str)
     assert feed.sent > 100
 
 
+def test_a_broker_that_does_not_start_says_why(kafka: KafkaCluster) -> None:
+    """The end of its log stands in the error; with the port free again it starts."""
+    kafka.stop()
+    host, port = kafka.plain_bootstrap.split(":")
+    try:
+        with socket.create_server((host, int(port))):
+            with pytest.raises(ServiceFailed, match="Address already in use"):
+                kafka.start()
+            assert not kafka.running
+    finally:
+        kafka.start()
+    assert kafka.running
+
+
 def test_a_frozen_broker_answers_after_it_is_woken(kafka: KafkaCluster) -> None:
     """While suspended it takes connections and says nothing."""
     admin = AdminClient({**kafka.client(), "log_level": 0})

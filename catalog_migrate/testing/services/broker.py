@@ -276,9 +276,8 @@ class Broker:
         deadline = Deadline(_START_TIMEOUT)
         while not deadline.passed:
             if not process.running:
-                said = process.tail()
-                kind = _PortTaken if _BOUND.search(said) else ServiceFailed
-                raise kind(f"the Kafka broker ended while it started:\n{said}")
+                kind = _PortTaken if _BOUND.search(process.said()) else ServiceFailed
+                raise kind(f"the Kafka broker ended while it started:\n{process.tail()}")
             try:
                 answer = self._client().describe_cluster(request_timeout=1.0).result(1.5)
             except (KafkaException, TimeoutError):

@@ -126,7 +126,7 @@ LOGGING = """\
 <Configuration status="WARN">
   <Appenders>
     <Console name="out">
-      <PatternLayout pattern="%d{HH:mm:ss} %p %c{1}: %m%n%throwable{8}"/>
+      <PatternLayout pattern="%d{HH:mm:ss} %p %c{1}: %m%n%rEx{6}"/>
     </Console>
   </Appenders>
   <Loggers>

@@ -124,13 +124,13 @@ class ServerProcess:
         self._keeper.wait()
         self._close()
 
+    def said(self) -> str:
+        """The whole log."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
     def tail(self) -> str:
         """The last lines of the log, indented."""
-        try:
-            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            return f"    (no log: {error})"
-        return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
+        return "\n".join(f"    {line}" for line in self.said().splitlines()[-_TAIL_LINES:])
 
     def _close(self) -> None:
         atexit.unregister(self.kill)
