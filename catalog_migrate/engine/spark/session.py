@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SAID_LINES = 12
+_REDACTION = r"(?i)secret|password|token|access[.]?key|jaas|keystore|PRIVATE KEY"
+"""Settings and options that Spark shows as ``***``; its own default knows neither a login of Kafka
+nor a key in PEM."""
 
 
 def default_warehouse(metastore: str | None) -> Path:
@@ -57,6 +60,8 @@ def session_conf(
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.redaction.regex": _REDACTION,
+        "spark.sql.redaction.options.regex": _REDACTION,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (

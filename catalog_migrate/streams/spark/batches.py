@@ -1,0 +1,86 @@
+"""Between Spark's ``foreachBatch`` and a writer: whose batch it is, errors kept, a way to stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from catalog_migrate.errors import EngineFailure
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch to write: its rows, its number, and the query it belongs to."""
+
+    frame: DataFrame
+    number: int
+    query_id: str
+
+
+class BatchWriter(Protocol):
+    """Writes the batches of one query."""
+
+    def write(self, batch: Batch) -> None:
+        """Write one batch; called by one thread at a time, again with the same after a crash."""
+
+    def cancel(self) -> None:
+        """Break off the write under way, from another thread; it then raises."""
+
+
+class BatchGate:
+    """The function given to ``foreachBatch``.
+
+    Spark wraps what a Python function raises into text, so the error itself is kept here.
+    """
+
+    def __init__(self, writer: BatchWriter, scrubbed: Callable[[BaseException], BaseException]):
+        self._writer = writer
+        self._scrubbed = scrubbed
+        self._lock = threading.Lock()
+        self._writing = False
+        self._closed = False
+        self._error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the last batch raised, scrubbed; None when it ended well."""
+        return self._error
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Write one batch of the stream."""
+        with self._lock:
+            if self._closed:
+                raise EngineFailure("the query was stopped", condition="QUERY_STOPPED")
+            self._writing = True
+            self._error = None
+        try:
+            # Within foreachBatch the calling thread is the stream's own, and carries its id.
+            query_id = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+            self._writer.write(Batch(frame, number, str(query_id)))
+        except Exception as error:
+            self._error = self._scrubbed(error)
+            if self._error is error:
+                raise
+            raise self._error from None
+        finally:
+            with self._lock:
+                self._writing = False
+
+    def close_if_free(self) -> bool:
+        """Begin no further batch, unless one is being written; whether it is closed."""
+        with self._lock:
+            self._closed = self._closed or not self._writing
+            return self._closed
+
+    def close(self) -> None:
+        """Begin no further batch, and break off the one under way."""
+        with self._lock:
+            self._closed = True
+            writing = self._writing
+        if writing:
+            self._writer.cancel()

@@ -1,0 +1,159 @@
+"""Starts the queries of sources and sinks on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.spark import decoding, settings, sources
+from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter
+from catalog_migrate.streams.spark.causes import scrubbed
+from catalog_migrate.streams.spark.dead_letters import SortingWriter
+from catalog_migrate.streams.spark.kafka_sink import KafkaSink
+from catalog_migrate.streams.spark.ledger import Ledger
+from catalog_migrate.streams.spark.postgres_sink import PostgresSink
+from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled
+from catalog_migrate.streams.spark.transactions import delta_transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class SparkQueries:
+    """The :class:`~catalog_migrate.streams.queries.QueryEngine` on a Spark session.
+
+    Queries run in a session of their own beside the caller's, so that neither changes the other's
+    settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = settings.query_session(spark)
+
+    def start(self, spec: QuerySpec) -> SparkRunningQuery:
+        """Start a query; returns at once.
+
+        Raises :class:`EngineFailure` when Spark refuses it right away, without any secret in it.
+        """
+        return self._start(spec, once=False)
+
+    def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
+        """Run exactly the uncommitted batch of the checkpoint; nothing when there is none.
+
+        A destination that has the batch skips it. Raises :class:`EngineFailure` when it fails or
+        takes longer than ``timeout`` seconds; it is uncommitted then as before.
+        """
+        checkpoint = Path(local_path(spec.checkpoint))
+        if is_settled(checkpoint):
+            return
+        query = self._start(spec, once=True)
+        if not query.wait(timeout):
+            query.stop(drain=0.0)
+            if not is_settled(checkpoint):
+                raise EngineFailure(
+                    f"the uncommitted batch of {spec.kind} {spec.name} did not end within"
+                    f" {timeout:g} s",
+                    condition="BATCH_TIMEOUT",
+                    transient=True,
+                    remedy="give it more time, or see to its destination",
+                )
+        failure = query.failure()
+        if failure is not None:
+            raise EngineFailure(
+                f"the uncommitted batch of {spec.kind} {spec.name} failed: {failure.causes[-1]}",
+                condition=failure.condition,
+            )
+
+    def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
+        """The newest batch that each destination of the query has: by name, None for none."""
+        if spec.kind == "source":
+            paths = {"shard": spec.shard}
+            if spec.dead_letters is not None:
+                paths["dead_letters"] = spec.dead_letters
+            return {
+                name: delta_transaction(self._spark, local_path(path), query_id)
+                for name, path in paths.items()
+            }
+        if spec.external.connector != "POSTGRES":
+            return {}
+        table = sources.plain_option(spec, "TABLE")
+        redactor = Redactor.of(spec.connection)
+        import psycopg
+
+        try:
+            return {"postgres": Ledger(spec.connection, table).read(query_id).last_batch}
+        except psycopg.Error as error:
+            raise EngineFailure(
+                f"cannot read the ledger of {spec.kind} {spec.name}:"
+                f" {redactor.scrub(str(error).strip())}",
+                condition=type(error).__name__,
+                transient=isinstance(error, psycopg.OperationalError),
+            ) from None
+
+    def _start(self, spec: QuerySpec, *, once: bool) -> SparkRunningQuery:
+        redactor = Redactor.of(spec.connection)
+        try:
+            with failing(f"start the query of {spec.kind} {spec.name}"):
+                frame, writer = self._build(spec)
+                gate = None if writer is None else BatchGate(
+                    writer, lambda error: scrubbed(error, redactor)
+                )
+                stream = self._stream(frame, spec, once=once)
+                if gate is not None:
+                    query = stream.foreachBatch(gate).start()
+                else:
+                    query = stream.format("delta").outputMode("append").start(
+                        local_path(spec.shard)
+                    )
+        except EngineFailure as error:
+            clean = redactor.scrub(error.message)
+            cause = error.__cause__ or error
+            if clean == error.message and scrubbed(cause, redactor) is cause:
+                raise
+            raise EngineFailure(
+                clean, condition=error.condition, transient=error.transient, remedy=error.remedy
+            ) from None
+        return SparkRunningQuery(
+            query,
+            name=str(spec.name),
+            checkpoint=Path(local_path(spec.checkpoint)),
+            redactor=redactor,
+            gate=gate,
+        )
+
+    def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
+        """What is read, and who writes its batches (None: Spark's own Delta sink)."""
+        connector = spec.external.connector
+        if spec.kind == "sink":
+            rows = sources.shard_rows(self._spark, spec)
+            if connector == "KAFKA":
+                return rows, KafkaSink(spec)
+            if connector == "POSTGRES":
+                return rows, PostgresSink(spec)
+        elif connector == "KAFKA":
+            decoded = decoding.decode(sources.kafka_records(self._spark, spec), spec)
+            if spec.dead_letters is not None:
+                return decoded, SortingWriter(spec, local_path(spec.dead_letters))
+            return decoding.all_or_fail(decoded, spec), None
+        elif connector == "FILES" and spec.dead_letters is None:
+            return sources.file_rows(self._spark, spec), None
+        elif connector == "FILES":
+            raise EngineFailure(
+                f"source {spec.name}: files have no dead letters", remedy="write ON ERROR FAIL"
+            )
+        raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
+
+    @staticmethod
+    def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWriter:
+        stream = frame.writeStream.queryName(f"{spec.kind} {spec.name}").option(
+            "checkpointLocation", local_path(spec.checkpoint)
+        )
+        if once:
+            return stream.trigger(once=True)
+        return stream.trigger(processingTime=settings.trigger_interval(spec))

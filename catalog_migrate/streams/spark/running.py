@@ -1,0 +1,189 @@
+"""A query that was started: its progress, how it failed, and how it is stopped between batches."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.streams.queries import QueryFailure, QueryProgress
+from catalog_migrate.streams.spark.causes import failure_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from catalog_migrate.connections.secrets import Redactor
+    from catalog_migrate.streams.spark.batches import BatchGate
+
+_POLL = 0.02
+"""Seconds between two looks at a checkpoint while a batch is waited for."""
+_BREAK_OFF = 5.0
+"""Seconds that a writer gets to notice that it was told to give up."""
+
+
+class SparkRunningQuery:
+    """One start of a query."""
+
+    def __init__(
+        self,
+        query: StreamingQuery,
+        *,
+        name: str,
+        checkpoint: Path,
+        redactor: Redactor,
+        gate: BatchGate | None,
+    ) -> None:
+        self._query = query
+        self._name = name
+        self._checkpoint = checkpoint
+        self._redactor = redactor
+        self._gate = gate
+        self._stopped = False
+        self._stopping = threading.Lock()
+        self._counting = threading.Lock()
+        self._total = 0
+        self._counted = ""
+
+    @property
+    def query_id(self) -> str:
+        """The id in the checkpoint's metadata."""
+        return str(self._query.id)
+
+    @property
+    def run_id(self) -> str:
+        """Another one after each start."""
+        return str(self._query.runId)
+
+    @property
+    def active(self) -> bool:
+        """Whether it has not ended; says nothing about health."""
+        return bool(self._query.isActive)
+
+    def progress(self) -> QueryProgress | None:
+        """The newest progress since this start; None until the first."""
+        java = self._query._jsq.lastProgress()
+        if java is None:
+            return None
+        # One call across to the JVM; PySpark's own value takes a hundred.
+        newest = json.loads(java.json())
+        with self._counting:
+            if newest["timestamp"] > self._counted:
+                self._count()
+            total = self._total
+        # An idle trigger reports the number of the batch that comes next.
+        ran = "addBatch" in newest["durationMs"]
+        rows = int(newest["numInputRows"])
+        return QueryProgress(
+            batch=int(newest["batchId"]) - (0 if ran else 1),
+            rows=rows,
+            total_rows=total,
+            at=newest["timestamp"],
+            lag=lag_of(newest["sources"]),
+            idle=not ran,
+        )
+
+    def failure(self) -> QueryFailure | None:
+        """Why it ended; None while it runs and when it was stopped."""
+        if self._stopped or self.active:
+            return None
+        return failure_of(self._query, self._gate.error if self._gate else None, self._redactor)
+
+    def stop(self, drain: float) -> bool:
+        """Let the current batch end for at most ``drain`` seconds, then stop.
+
+        Returns whether the checkpoint was left without an uncommitted batch. Raises
+        :class:`~catalog_migrate.errors.EngineFailure` when Spark cannot end the query.
+        """
+        with self._stopping:
+            if self.active and not self._between_batches(drain) and self._gate is not None:
+                # stop() waits for the function of foreachBatch, which may hang on a dead server.
+                self._gate.close()
+                self._wait(lambda: not self.active, _BREAK_OFF)
+            if self.active:
+                self._stopped = True
+                with failing(f"stop the query of {self._name}"):
+                    self._query.stop()
+            return is_settled(self._checkpoint)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it has ended by itself; whether it has."""
+        return self._wait(lambda: not self.active, timeout)
+
+    def _between_batches(self, drain: float) -> bool:
+        """Wait for the end of the batch under way; True once none is and none can begin to write.
+
+        Told by the checkpoint: ``query.status`` is active also while a trigger looks for data.
+        """
+        deadline = time.monotonic() + drain
+        current = _newest(self._checkpoint / "offsets")
+        while self.active:
+            if _newest(self._checkpoint / "commits") >= current:
+                if self._gate is None or self._gate.close_if_free():
+                    return True
+                current = max(current, _newest(self._checkpoint / "offsets"))
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _count(self) -> None:
+        """Add the rows of the progress that has come since the last look; Spark keeps a hundred."""
+        recent = self._query._jsq.recentProgress()
+        counted = self._counted
+        for index in range(len(recent) - 1, -1, -1):
+            entry = json.loads(recent[index].json())
+            if entry["timestamp"] <= counted:
+                break
+            self._total += int(entry["numInputRows"])
+            self._counted = max(self._counted, entry["timestamp"])
+
+    @staticmethod
+    def _wait(ended: Any, timeout: float) -> bool:
+        deadline = time.monotonic() + timeout
+        while not ended():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL)
+        return True
+
+
+def is_settled(checkpoint: Path) -> bool:
+    """Whether every batch that a checkpoint began is committed."""
+    return _newest(checkpoint / "commits") >= _newest(checkpoint / "offsets")
+
+
+def lag_of(sources: list[dict[str, Any]]) -> int | None:
+    """Records that are there and not read yet, over all sources; None when one cannot say.
+
+    Kafka says which offsets are the newest; a Delta table says how many bytes it has left, of which
+    only nothing can be counted in rows.
+    """
+    total = 0
+    for source in sources:
+        metrics = source.get("metrics") or {}
+        latest, end = source.get("latestOffset"), source.get("endOffset")
+        if "maxOffsetsBehindLatest" in metrics and isinstance(latest, dict):
+            total += _behind(latest, end if isinstance(end, dict) else {})
+        elif metrics.get("numBytesOutstanding") != "0":
+            return None
+    return total
+
+
+def _behind(latest: dict[str, Any], end: dict[str, Any]) -> int:
+    return sum(
+        max(0, int(newest) - int(end.get(topic, {}).get(partition, 0)))
+        for topic, partitions in latest.items()
+        for partition, newest in partitions.items()
+    )
+
+
+def _newest(directory: Path) -> int:
+    """The highest batch number in a log of a checkpoint, -1 when there is none."""
+    try:
+        names = [entry.name for entry in directory.iterdir()]
+    except FileNotFoundError:
+        return -1
+    return max((int(name) for name in names if name.isdecimal()), default=-1)

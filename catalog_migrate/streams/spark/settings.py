@@ -1,0 +1,52 @@
+"""Settings of one query (``WITH (…)``) and those of the session that all of them run in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from catalog_migrate.connections import clients
+from catalog_migrate.connections.kinds import fold_option
+from catalog_migrate.streams.queries import QuerySpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SESSION_CONFS: Mapping[str, str] = MappingProxyType({
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # An idle query says so within half a second: that is how a fresh start is seen to be healthy.
+    "spark.sql.streaming.noDataProgressEventInterval": "300",
+    # stop() waits for the stream's thread, and forever unless told otherwise.
+    "spark.sql.streaming.stopTimeout": "20000",
+    # Version 2 (named sources) cannot restart a query that was killed in mid-batch (tried).
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    "spark.sql.redaction.options.regex": clients.SPARK_REDACTION,
+})
+"""What our own session sets; the caller's session stays as it is."""
+
+
+def query_session(spark: SparkSession) -> SparkSession:
+    """A session for the queries: same application and catalog, settings of its own."""
+    session = spark.newSession()
+    for name, value in SESSION_CONFS.items():
+        session.conf.set(name, value)
+    # The default of 200 costs seconds a batch for the few rows that streams carry at a time.
+    parallel = max(2, spark.sparkContext.defaultParallelism)
+    session.conf.set("spark.sql.shuffle.partitions", str(parallel))
+    return session
+
+
+def setting(spec: QuerySpec, name: str) -> str | None:
+    """A setting by its name, whatever its case and whether blanks or underscores join it."""
+    wanted = fold_option(name)
+    for known, value in spec.external.settings.items():
+        if fold_option(known) == wanted:
+            return value
+    return None
+
+
+def trigger_interval(spec: QuerySpec) -> str:
+    """How often a batch is begun, as Spark's interval."""
+    return f"{round(clients.trigger_seconds(spec.external.settings) * 1000)} milliseconds"

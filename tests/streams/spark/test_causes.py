@@ -1,0 +1,72 @@
+"""Chains of causes: which condition says most, and no secret in any text."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.connections.secrets import Redactor, Secret
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams.spark.causes import Cause, explain, python_causes, scrubbed
+
+MARKER = "marker-of-a-password"
+REDACTOR = Redactor([Secret(MARKER)])
+
+
+def test_innermost_condition() -> None:
+    """Spark's innermost error class counts, wrappers do not; without one the innermost class."""
+    wrapped = [
+        Cause("StreamingQueryException", "STREAM_FAILED", "[STREAM_FAILED] Query terminated"),
+        Cause("SparkException", None, "Job aborted"),
+    ]
+    kafka = Cause("KafkaIllegalStateException", "KAFKA_DATA_LOSS.PARTITIONS_DELETED", "gone")
+    login = Cause("SaslAuthenticationException", None, "Authentication failed")
+    assert explain([*wrapped, kafka], REDACTOR).condition == "KAFKA_DATA_LOSS.PARTITIONS_DELETED"
+    assert explain([*wrapped, login], REDACTOR).condition == "SaslAuthenticationException"
+    assert explain(wrapped, REDACTOR).condition == "STREAM_FAILED"
+
+
+def test_chain_is_kept_and_scrubbed() -> None:
+    """Each message once, outermost first, the class before it, secrets out."""
+    failure = explain(
+        [
+            Cause("A", None, f"cannot log in with {MARKER}"),
+            Cause("A", None, "cannot log in with ***"), Cause("B", None, ""),
+        ],
+        REDACTOR,
+    )  # fmt: skip
+    assert failure.causes == ("A: cannot log in with ***", "B")
+
+
+def test_error_with_a_secret_is_replaced() -> None:
+    """An error that tells a secret is replaced with its causes' scrubbed texts; others stay."""
+    harmless = ValueError("nothing in here")
+    assert scrubbed(harmless, REDACTOR) is harmless
+    try:
+        try:
+            raise KeyError(MARKER)
+        except KeyError as inner:
+            raise ValueError("outer") from inner
+    except ValueError as telling:
+        replaced = scrubbed(telling, REDACTOR)
+    assert isinstance(replaced, EngineFailure)
+    assert str(replaced) == "CM0400: ValueError: outer; KeyError: '***'"
+    assert replaced.condition == "KeyError"
+    assert replaced.__cause__ is None
+
+
+def test_python_chain() -> None:
+    """Explicit and implicit causes are followed, suppressed ones are not; stacks are cut."""
+    with pytest.raises(ValueError, match="while writing") as chained:
+        try:
+            raise OSError("disk full\n\tat somewhere(File.java:1)")
+        except OSError:
+            raise ValueError("while writing")  # noqa: B904 - the implicit chain is what is tested
+    assert [str(cause) for cause in python_causes(chained.value)] == [
+        "ValueError: while writing", "OSError: disk full",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="shown") as cut:
+        try:
+            raise OSError("hidden")
+        except OSError:
+            raise ValueError("shown") from None
+    assert [cause.message for cause in python_causes(cut.value)] == ["shown"]

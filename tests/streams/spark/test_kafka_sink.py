@@ -1,0 +1,132 @@
+"""KAFKA sinks against a real broker: every row, and repeats that a consumer can drop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from catalog_migrate.model.objects import Column
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+POSITION = (
+    Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
+    Column("_timestamp", "TIMESTAMP"),
+)  # fmt: skip
+PAIR = (Column("id", "BIGINT"), Column("v", "STRING"))
+
+
+def row_keys(records: list[Any]) -> list[bytes]:
+    """The row header of each record."""
+    return [record.header("catalog_migrate.row") for record in records]
+
+
+def test_rows_of_a_kafka_source(
+    workshop: Any,
+    kafka: Any,
+    kafka_connection: dict[str, Any],
+    topic: str,
+    forget_commit: Callable[..., int],
+) -> None:
+    """Rows carry topic id, partition and offset: after a lost commit repeats can be told apart."""
+    columns = PAIR + POSITION
+    shard = workshop.shard("orders", columns)
+    at = "TIMESTAMP'2026-01-02 03:04:05Z'"
+    workshop.insert(shard, f"(1, 'a', 'in', 0, 5, {at}), (2, NULL, 'in', 1, 7, {at})")
+    spec = workshop.sink(
+        "KAFKA", kafka_connection, (shard, columns), {"TOPIC": topic}, key=("id",),
+        topic_ids={"in": "ID-OF-IN"},
+    )  # fmt: skip
+    workshop.run(spec, rows=2)
+    sent = kafka.consume_all(topic)
+    assert sorted((r.key, json.loads(r.value)) for r in sent) == [
+        (b"1", {"id": 1, "v": "a"}), (b"2", {"id": 2, "v": None}),
+    ]  # fmt: skip
+    assert sorted(row_keys(sent)) == [b"ID-OF-IN/0/5", b"ID-OF-IN/1/7"]
+    assert {r.header("catalog_migrate.item") for r in sent} == {spec.item_id.encode()}
+
+    assert workshop.queries.last_batch(spec, "any") == {}
+    forget_commit(spec)
+    workshop.insert(shard, f"(3, 'c', 'in', 0, 6, {at})")
+    workshop.run(spec, rows=3)
+    sent = kafka.consume_all(topic)
+    assert len(sent) == 5
+    kept = {record.header("catalog_migrate.row"): record for record in sent}
+    assert sorted(json.loads(record.value)["id"] for record in kept.values()) == [1, 2, 3]
+
+
+def test_rows_of_a_table(
+    workshop: Any,
+    kafka: Any,
+    kafka_connection: dict[str, Any],
+    topic: str,
+    forget_commit: Callable[..., int],
+) -> None:
+    """Equal rows are different rows: they are numbered, and the same when the batch is repeated."""
+    columns = (*PAIR, Column("bag", "MAP<STRING, INT>"), Column("raw", "BINARY"))
+    shard = workshop.shard("table", columns)
+    workshop.insert(
+        shard, "(1, 'a', map('k', 1), X'00'), (1, 'a', map('k', 1), X'00'), (2, 'b', NULL, NULL)"
+    )
+    spec = workshop.sink(
+        "KAFKA", kafka_connection, (shard, columns), {"TOPIC": topic}, key=("id", "v")
+    )
+    workshop.run(spec, rows=3)
+    first = kafka.consume_all(topic)
+    assert sorted(r.key for r in first) == [
+        b'{"id":1,"v":"a"}', b'{"id":1,"v":"a"}', b'{"id":2,"v":"b"}',
+    ]  # fmt: skip
+    keys = row_keys(first)
+    assert len(set(keys)) == 3
+    assert sorted(key.split(b"/")[1:] for key in keys) == [
+        [b"0", b"1"], [b"0", b"1"], [b"0", b"2"],
+    ]  # fmt: skip
+    forget_commit(spec)
+    workshop.queries.finish_batch(spec, timeout=120)
+    repeated = kafka.consume_all(topic)
+    assert len(repeated) == 6
+    assert sorted(set(row_keys(repeated))) == sorted(keys)
+
+
+def test_upsert_into_postgres_by_position(
+    workshop: Any, database: dict[str, Any], sql: Callable[..., list[tuple[Any, ...]]]
+) -> None:
+    """Of rows of a Kafka source with one key the last offset stands, and positions stay out."""
+    columns = PAIR + POSITION
+    shard = workshop.shard("orders", columns)
+    at = "TIMESTAMP'2026-01-02 03:04:05Z'"
+    workshop.insert(
+        shard, f"(1, 'new', 'in', 0, 9, {at}), (1, 'old', 'in', 0, 8, {at}), "
+        f"(2, 'x', 'in', 1, 1, {at})",
+    )  # fmt: skip
+    sql("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+    spec = workshop.sink(
+        "POSTGRES", database, (shard, columns), {"TABLE": "t"}, key=("id",),
+        topic_ids={"in": "ID"},
+    )  # fmt: skip
+    workshop.run(spec, rows=3)
+    assert sql("SELECT * FROM t ORDER BY id") == [(1, "new"), (2, "x")]
+
+
+def test_change_of_rows(
+    workshop: Any, kafka: Any, kafka_connection: dict[str, Any], topic: str
+) -> None:
+    """An UPDATE of what a sink reads stops it; ``on_change = 'skip'`` passes over it."""
+    shard = workshop.shard("table", PAIR)
+    workshop.insert(shard, "(1, 'a')")
+    stops = workshop.sink("KAFKA", kafka_connection, (shard, PAIR), {"TOPIC": topic})
+    skips = workshop.sink(
+        "KAFKA", kafka_connection, (shard, PAIR), {"TOPIC": topic}, settings={"ON_CHANGE": "skip"}
+    )
+    for spec in (stops, skips):
+        workshop.run(spec, rows=1)
+    workshop.spark.sql(f"UPDATE delta.`{shard}` SET v = 'b'")
+    workshop.insert(shard, "(2, 'c')")
+    failure = workshop.await_failure(workshop.start(stops))
+    assert failure.condition == "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
+    workshop.run(skips, rows=1)
+    values = [json.loads(record.value) for record in kafka.consume_all(topic)]
+    assert sorted(value["id"] for value in values) == [1, 1, 2]

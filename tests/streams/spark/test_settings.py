@@ -1,0 +1,37 @@
+"""Settings of the queries' session, beside the caller's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from catalog_migrate.connections.clients import SPARK_REDACTION
+from catalog_migrate.engine.spark.session import session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_redaction_of_the_application() -> None:
+    """The application hides what the options of a connection may hold; its JVM logs so too."""
+    conf = session_conf([])
+    assert conf["spark.redaction.regex"] == SPARK_REDACTION
+    assert conf["spark.sql.redaction.options.regex"] == SPARK_REDACTION
+
+
+@pytest.mark.spark
+def test_session_of_the_queries(spark: SparkSession) -> None:
+    """Queries get settings of their own; the caller's session keeps its."""
+    from catalog_migrate.streams.spark.settings import query_session
+
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        session = query_session(spark)
+        assert session.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert session.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "300"
+        assert session.conf.get("spark.sql.redaction.options.regex") == SPARK_REDACTION
+        assert spark.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "10000"
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        spark.conf.unset("spark.sql.shuffle.partitions")
