@@ -35,23 +35,22 @@ def delta_target(path: str, consumed: int) -> DeltaPosition:
     ALTER, never "the latest". Raises :class:`InvalidPosition` when the table has no such version,
     :class:`EngineFailure` when it cannot be read.
     """
-    bounds = delta_bounds(path)
-    if not 0 <= consumed <= bounds.latest:
+    table = _required(path)
+    if not 0 <= consumed <= table.version():
         raise InvalidPosition(
-            f"{path} has versions up to {bounds.latest}, not {consumed}",
+            f"{path} has versions up to {table.version()}, not {consumed}",
             remedy="take the version from the commit of the copy or of the ALTER",
         )
-    return DeltaPosition(bounds.table_id, consumed + 1)
+    return DeltaPosition(str(table.metadata().id), consumed + 1)
 
 
 def delta_bounds(path: str) -> DeltaBounds:
     """The table at ``path``: its id, and the versions that a reader can start from.
 
-    Raises :class:`EngineFailure` when there is none or it cannot be read.
+    Reads every commit of its log. Raises :class:`EngineFailure` when there is no table or it
+    cannot be read.
     """
-    table = _table_at(path)
-    if table is None:
-        raise EngineFailure(f"there is no Delta table at {path}")
+    table = _required(path)
     with _failing(f"read {path}"):
         earliest = min((commit["version"] for commit in table.history()), default=0)
         return DeltaBounds(str(table.metadata().id), int(earliest), table.version())
@@ -119,6 +118,13 @@ def _batch(table: DeltaTable, query_id: str) -> int | None:
 def _before_fence(query_id: str) -> str:
     """The transaction that keeps what a fenced id had."""
     return f"catalog_migrate/fenced/{query_id}"
+
+
+def _required(path: str) -> DeltaTable:
+    table = _table_at(path)
+    if table is None:
+        raise EngineFailure(f"there is no Delta table at {path}")
+    return table
 
 
 def _table_at(path: str) -> DeltaTable | None:
