@@ -13,7 +13,7 @@ help:
 	@echo "make test            all tests"
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
-	@echo "make bench           the figures of docs/benchmarks.md"
+	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make lock            resolve requirements/dev.txt again"
@@ -41,7 +41,7 @@ demo: jars
 	$(BIN)/catalog-migrate demo
 
 bench: jars
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench $(if $(OUT),--out $(OUT))
 
 simulate: install
 	$(BIN)/python -m catalog_migrate.testing.simulate $(N)

@@ -11,12 +11,14 @@ from statistics import median
 class Cost:
     """What one run cost: seconds on the clock, seconds of CPU (user and system), peak bytes.
 
-    ``cpu`` and ``peak`` are 0 where they cannot be told apart from those of the rest.
+    ``cpu`` and ``peak`` are 0 where they cannot be told apart from those of the rest. ``best`` is
+    the quickest of the runs that the others are the median of, 0 for a single run.
     """
 
     wall: float
     cpu: float = 0.0
     peak: int = 0
+    best: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,11 @@ class Measure:
     target: str
     met: bool
     note: str = ""
+
+    @property
+    def cpu_ratio(self) -> float:
+        """Ours by the baseline in CPU time, 0 where it is unknown."""
+        return self.ours.cpu / self.baseline.cpu if self.baseline.cpu else 0.0
 
     @property
     def ratio(self) -> float:
@@ -55,9 +62,10 @@ def paired(
 
 
 def middle(costs: list[Cost]) -> Cost:
-    """The median of each figure; of the peaks the highest."""
+    """The median of each figure, of the peaks the highest, and the quickest run."""
     return Cost(
         wall=median(cost.wall for cost in costs),
         cpu=median(cost.cpu for cost in costs),
         peak=max(cost.peak for cost in costs),
+        best=min(cost.wall for cost in costs),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,6 +50,8 @@ class _Bench:
         self.spark = spark
         self.directory = directory
         self.places = 0
+        context: Any = spark.sparkContext
+        self.jvm = int(context._gateway.jvm.java.lang.ProcessHandle.current().pid())
 
     # -- the measures --------------------------------------------------------------------------
 
@@ -60,12 +63,12 @@ class _Bench:
         def ours() -> Cost:
             self.clear()
             place = self.place()
-            return _timed(lambda: self.start(place, release))
+            return self.timed(lambda: self.start(place, release))
 
         def bare() -> Cost:
             self.clear()
             place = self.place()
-            return _timed(lambda: self.create(definitions, place))
+            return self.timed(lambda: self.create(definitions, place))
 
         mine, base = self.in_turns(ours, bare)
         return Measure(
@@ -85,13 +88,13 @@ class _Bench:
             place = self.place()
             self.start(place, before)
             self.insert(root)
-            return _timed(lambda: self.start(place, after))
+            return self.timed(lambda: self.start(place, after))
 
         def bare() -> Cost:
             self.clear()
             self.create(old, self.place())
             self.insert(root)
-            return _timed(lambda: self.recreate(root, new, self.place()))
+            return self.timed(lambda: self.recreate(root, new, self.place()))
 
         mine, base = self.in_turns(ours, bare)
         return Measure(
@@ -118,11 +121,11 @@ class _Bench:
 
         def ours() -> Cost:
             self.clear()
-            return _timed(lambda: self.start(place, release))
+            return self.timed(lambda: self.start(place, release))
 
         def bare() -> Cost:
             self.clear()
-            return _timed(lambda: self.issue(self.schema(), statements))
+            return self.timed(lambda: self.issue(self.schema(), statements))
 
         mine, base = self.in_turns(ours, bare)
         return Measure(
@@ -140,13 +143,13 @@ class _Bench:
 
         def ours() -> Cost:
             before = self.jobs()
-            cost = _timed(lambda: self.start(place, release))
+            cost = self.timed(lambda: self.start(place, release))
             jobs.append(self.jobs() - before)
             return cost
 
         def bare() -> Cost:
             listing = f"SHOW TABLE EXTENDED IN {generated.SCHEMA} LIKE '*'"
-            return _timed(lambda: self.spark.sql(listing).collect())
+            return self.timed(lambda: self.spark.sql(listing).collect())
 
         mine, base = self.in_turns(ours, bare, rounds=9)
         return Measure(
@@ -174,12 +177,11 @@ class _Bench:
         self, root: str, definitions: Sequence[ObjectDefinition], place: Path
     ) -> None:
         """The migration by hand: views away, the table anew with its rows, views again."""
-        views = [f"DROP VIEW {generated.SCHEMA}.{d.name}" for d in definitions if d.kind == "view"]
         old = f"{root}_old"
         self.issue(
-            views, [f"ALTER TABLE {root} RENAME TO {old}"], [_create_table(definitions[0], place)],
-            [f"INSERT INTO {root} SELECT * FROM {old}"], [f"DROP TABLE {old}"],
-            *_create_views(definitions),
+            *_drop_views(definitions), [f"ALTER TABLE {root} RENAME TO {old}"],
+            [_create_table(definitions[0], place)], [f"INSERT INTO {root} SELECT * FROM {old}"],
+            [f"DROP TABLE {old}"], *_create_views(definitions),
         )
 
     def insert(self, name: str) -> None:
@@ -214,6 +216,23 @@ class _Bench:
         context: Any = self.spark.sparkContext
         return int(context._jsc.sc().dagScheduler().numTotalJobs())
 
+    def timed(self, act: Callable[[], object]) -> Cost:
+        """What an act costs here and in the JVM, in CPU time where the system tells."""
+        cpu, began = self.cpu(), time.perf_counter()
+        act()
+        wall = time.perf_counter() - began
+        return Cost(wall, self.cpu() - cpu)
+
+    def cpu(self) -> float:
+        """Seconds of CPU that this process and the JVM have used, all threads; 0 where unknown."""
+        own = os.times()
+        place = Path(f"/proc/{self.jvm}/stat")
+        if not place.exists():
+            return 0.0
+        fields = place.read_text(encoding="utf-8").rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        return own.user + own.system + ticks / os.sysconf("SC_CLK_TCK")
+
     def in_turns(
         self, ours: Callable[[], Cost], bare: Callable[[], Cost], *, rounds: int = ROUNDS
     ) -> tuple[Cost, Cost]:
@@ -236,12 +255,6 @@ def _release(name: str, definitions: Sequence[ObjectDefinition]) -> Release:
     return load_manifest(generated.manifest(name, definitions), name=name)
 
 
-def _timed(act: Callable[[], object]) -> Cost:
-    began = time.perf_counter()
-    act()
-    return Cost(time.perf_counter() - began)
-
-
 def _create_table(definition: ObjectDefinition, place: Path) -> str:
     columns = ", ".join(f"{column.name} {column.type}" for column in definition.columns)
     name = f"{definition.schema}.{definition.name}"
@@ -252,9 +265,30 @@ def _create_table(definition: ObjectDefinition, place: Path) -> str:
 
 
 def _create_views(definitions: Sequence[ObjectDefinition]) -> list[list[str]]:
-    """The CREATE VIEW statements by level: the views of one read only those of earlier ones."""
+    """The CREATE VIEW statements by level."""
+    return [[_create_view(definition) for definition in level] for level in _levels(definitions)]
+
+
+def _drop_views(definitions: Sequence[ObjectDefinition]) -> list[list[str]]:
+    """The DROP VIEW statements, users before what they use: nothing breaks in between."""
+    return [
+        [f"DROP VIEW {definition.schema}.{definition.name}" for definition in level]
+        for level in reversed(_levels(definitions))
+    ]
+
+
+def _create_view(definition: ObjectDefinition) -> str:
+    columns = ", ".join(column.name for column in definition.columns)
+    return (
+        f"CREATE VIEW {definition.schema}.{definition.name} ({columns})"
+        f" COMMENT '{definition.comment}' WITH SCHEMA BINDING AS {definition.sql}"
+    )
+
+
+def _levels(definitions: Sequence[ObjectDefinition]) -> list[list[ObjectDefinition]]:
+    """The views by level: those of one read only tables and views of earlier ones."""
     level: dict[str, int] = {}
-    levels: list[list[str]] = []
+    levels: list[list[ObjectDefinition]] = []
     for definition in definitions:
         if definition.kind != "view":
             continue
@@ -262,9 +296,5 @@ def _create_views(definitions: Sequence[ObjectDefinition]) -> list[list[str]]:
         number = level[definition.name] = level.get(reads, -1) + 1
         if number == len(levels):
             levels.append([])
-        columns = ", ".join(column.name for column in definition.columns)
-        levels[number].append(
-            f"CREATE VIEW {definition.schema}.{definition.name} ({columns})"
-            f" COMMENT '{definition.comment}' WITH SCHEMA BINDING AS {definition.sql}"
-        )
+        levels[number].append(definition)
     return levels
