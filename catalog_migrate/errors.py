@@ -331,7 +331,7 @@ class UnresolvedSecret(CatalogMigrateError, LookupError):
 class ConnectionFailed(CatalogMigrateError, RuntimeError):
     """A server that could not be asked, or said no; ``findings`` holds what each probe saw."""
 
-    code = "CM0730"
+    code = "CM0721"
     exit_code = 6
 
     def __init__(
@@ -460,3 +460,58 @@ class QueryFenced(CatalogMigrateError, RuntimeError):
 
     code = "CM0746"
     exit_code = 5
+
+
+class UnknownItem(CatalogMigrateError, KeyError):
+    """A statement names an object that is not there, or one of another kind."""
+
+    code = "CM0750"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class RefusedStatement(CatalogMigrateError, ValueError):
+    """A statement that is well written and cannot be carried out on this catalog."""
+
+    code = "CM0751"
+
+
+class UpstreamChanged(CatalogMigrateError, RuntimeError):
+    """The cluster or topic that positions belong to is not the one that is there now."""
+
+    code = "CM0752"
+
+
+class ValidationFailed(CatalogMigrateError, ValueError):
+    """Connection or dependents do not work with the new options; nothing was committed."""
+
+    code = "CM0753"
+
+    def __init__(
+        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
+        self.verdicts = tuple(verdicts)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
+
+
+class AlterSetBack(CatalogMigrateError, RuntimeError):
+    """The queries did not become healthy on the new definition; the old one is back and works."""
+
+    code = "CM0754"
+
+
+class AlterFailed(CatalogMigrateError, RuntimeError):
+    """Neither the new nor the old definition works now; the old one is committed."""
+
+    code = "CM0755"
+    exit_code = 6
+
+
+class LostTrail(CatalogMigrateError, RuntimeError):
+    """A sink stands in a shard from which no committed shard leads on."""
+
+    code = "CM0756"

@@ -225,11 +225,13 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``topics`` a topic's id by its name; both are written before the first batch and compared at
     every start. ``generation`` rises with every committed edit of positions. ``reads`` is the
     shard that a sink's positions are of: after a migration it stays the old one until that is
-    read to its end.
+    read to its end. ``edit`` is the newest committed edit of positions as JSON, its exact lines:
+    whoever starts the query repeats it on a checkpoint that lacks it.
     """
 
     checkpoint: str
     reads: str = ""
+    edit: str = ""
     upstream: str = ""
     topics: dict[str, str] = {}
     generation: int = 0

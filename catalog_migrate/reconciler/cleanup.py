@@ -63,11 +63,20 @@ def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
 
 
 def expired(state: State, now: float, retention: float) -> list[tuple[str, ShardRecord]]:
-    """Retired shards whose retention (seconds) is over at wall-clock time ``now``."""
+    """Retired shards whose retention (seconds) is over at wall-clock time ``now``.
+
+    One that a sink has still to read stays, however old it is.
+    """
+    kept: frozenset[str] = frozenset()
+    if state.streams:
+        from catalog_migrate.streams.following import still_read
+
+        kept = still_read(state)
     return sorted(
         (path, record)
         for path, record in state.shards.items()
         if record.state == "retired"
         and record.retired_at is not None
         and record.retired_at + retention <= now
+        and path not in kept
     )

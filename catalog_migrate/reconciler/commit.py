@@ -85,6 +85,7 @@ def _changes(
         _put_target(changes, state, target, prepared, item_of, owner, serial, now)
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
+    _quarantine(changes, state, migration)
     kept = {identity_text(target.identity) for target in migration.targets}
     for target in migration.targets:
         if target.old is not None and identity_text(target.old) not in kept:
@@ -199,6 +200,31 @@ def _remove(
     changes.delete("item", mapping.item_id)
     if item.shard is not None:
         _retire(changes, state, item.shard, prepared.sealed.get(item.shard), now, serial)
+
+
+def _quarantine(changes: Changes, state: State, migration: Migration) -> None:
+    """Users' objects that lose what they use stay, out of the world, with the reason (I8)."""
+    release = migration.plan.target.release
+    gone: dict[str, str] = {}
+    for identity in migration.removed:
+        mapping = state.mappings.get(identity_text(identity))
+        if mapping is not None:
+            gone[mapping.item_id] = str(mapping.key)
+    # whoever uses a quarantined object loses it too
+    pending = list(gone)
+    while pending:
+        lost = pending.pop()
+        for item_id, item in state.items.items():
+            if item.owner != "user" or item_id in gone or lost not in item.uses:
+                continue
+            gone[item_id] = str(item.definition.key)
+            pending.append(item_id)
+            changes.put(
+                "item", item_id,
+                msgspec.structs.replace(
+                    item, quarantined=f"{gone[lost]} went with release {release}"
+                ),
+            )
 
 
 def _retire(

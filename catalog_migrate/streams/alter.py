@@ -12,6 +12,7 @@ from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.options import alterable, apply_actions, check, partition
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.objects import ObjectDefinition
@@ -26,7 +27,6 @@ from catalog_migrate.streams.effects import (
     Alteration,
     Draft,
     Effect,
-    RefusedStatement,
     restarts,
 )
 

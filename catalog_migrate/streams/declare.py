@@ -10,6 +10,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, OptionValue, SecretRef
@@ -18,7 +19,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.streams import wiring
-from catalog_migrate.streams.effects import Draft, Effect, RefusedStatement
+from catalog_migrate.streams.effects import Draft, Effect
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
@@ -342,7 +343,7 @@ def create_sink(state: State, statement: st.CreateSink) -> Effect:
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     refuse_loop(state, str(name), reads, links["connection"], external)
     created = draft.create(definition, links=links)
-    if reads.mapping.kind == "table" and external.settings.get("ON_CHANGE") != "skip":
+    if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (
             f"{reads.text} is append-only from now on: UPDATE, DELETE and MERGE are refused there "
             "(WITH (on_change = 'skip') leaves it as it is and sends appended rows only)",

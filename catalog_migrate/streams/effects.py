@@ -21,17 +21,11 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
-
-
-class RefusedStatement(CatalogMigrateError, ValueError):
-    """A statement that is well written and cannot be carried out on this catalog."""
-
-    code = "CM0741"
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,22 @@ from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CatalogMigrateError, CommitConflict, LeaseHeld
+from catalog_migrate.errors import (
+    AlterFailed,
+    AlterSetBack,
+    CommitConflict,
+    LeaseHeld,
+    RefusedStatement,
+    ValidationFailed,
+)
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.parser import parse
 from catalog_migrate.streams import wiring
-from catalog_migrate.streams.effects import Effect, RefusedStatement
+from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain
 from catalog_migrate.streams.operations import ALTER, OPEN, redefine, submit
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.probes import (
-    ValidationFailed,
     require_valid,
     validate,
 )
@@ -41,19 +47,6 @@ LEASE_TTL = 30.0
 """Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
 
 _POLL = 0.05
-
-
-class AlterSetBack(CatalogMigrateError, RuntimeError):
-    """The queries did not become healthy on the new definition; the old one is back and works."""
-
-    code = "CM0745"
-
-
-class AlterFailed(CatalogMigrateError, RuntimeError):
-    """Neither the new nor the old definition works now; the old one is committed."""
-
-    code = "CM0746"
-    exit_code = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,26 +12,11 @@ from dataclasses import dataclass
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import CatalogMigrateError, UnresolvedSecret
+from catalog_migrate.errors import CatalogMigrateError, UnresolvedSecret, ValidationFailed
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.spark.columns import written_columns
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
 from catalog_migrate.streams.upstream import identify, require_same
-
-
-class ValidationFailed(CatalogMigrateError, ValueError):
-    """Connection or dependents do not work with the new options; nothing was committed."""
-
-    code = "CM0744"
-
-    def __init__(
-        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
-        self.verdicts = tuple(verdicts)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,12 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, LeaseLost
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CatalogWriteRefused,
+    LeaseLost,
+    UpstreamChanged,
+)
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.queries import QueryEngine
@@ -28,7 +33,7 @@ from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
 from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import fence_out
-from catalog_migrate.streams.upstream import UpstreamChanged, identify, require_same
+from catalog_migrate.streams.upstream import identify, require_same
 
 TICK = 0.25
 """Seconds between two looks at the catalog."""

@@ -151,13 +151,14 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
                     *((wiring.display(state, each.item.links["reads"]),)
                       if kind == "sink" else ()),
                     cluster_name(state, each.item_id),
-                    _state_of(status, holds, alive),
+                    "quarantined" if each.item.quarantined is not None
+                    else _state_of(status, holds, alive),
                     "; ".join(holds) or None,
                     status.batch if status is not None else None,
                     status.rows if status is not None else None,
                     status.lag if status is not None else None,
                     status.at if status is not None else None,
-                    status.error if status is not None else None,
+                    each.item.quarantined or (status.error if status is not None else None),
                     status.run_id if status is not None else None,
                 )
             )

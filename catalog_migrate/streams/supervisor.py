@@ -20,16 +20,17 @@ from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams import wiring
+from catalog_migrate.engine.spark import shards
+from catalog_migrate.errors import CatalogMigrateError, UpstreamChanged
+from catalog_migrate.streams import following, wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by
 from catalog_migrate.streams.upstream import (
-    UpstreamChanged,
     identify,
     require_ledger,
     require_same,
@@ -41,13 +42,19 @@ LONGEST_BACK_OFF = 60.0
 UPSTREAM = "upstream"
 """Holder of the hold that a changed upstream sets."""
 
+FOLLOW = 1.0
+"""Seconds between two looks at whether a sink has drained a retired shard."""
+
 EnsureShards = Callable[[State, str], None]
 """Makes sure that the shards which a query writes are there; (state, item id)."""
 
 
 @dataclass(slots=True)
 class Managed:
-    """One query under supervision; ``next_try`` is a moment of the clock."""
+    """One query under supervision; ``next_try`` and ``looked`` are moments of the clock.
+
+    ``looked`` is when it is looked at again whether a sink has drained its table's old shard.
+    """
 
     item_id: str
     query: RunningQuery | None = None
@@ -57,7 +64,7 @@ class Managed:
     restarts: int = 0
     next_try: float = 0.0
     error: str | None = None
-    drain: float = 0.0
+    looked: float = 0.0
 
     @property
     def active(self) -> bool:
@@ -81,6 +88,7 @@ class Supervisor:
     warehouse: str
     ensure_shards: EnsureShards
     resolve: Resolve = resolve_secret
+    data_files: following.DataFiles = shards.data_files
     drain: float = 30.0
     threads: int = 4
     managed: dict[str, Managed] = field(default_factory=dict)
@@ -108,6 +116,7 @@ class Supervisor:
         if stop:
             self.stop(stop, state)
             acted = True
+        acted = self._follow(state) or acted
         for item_id in list(self.managed):
             if item_id not in state.items:
                 del self.managed[item_id]
@@ -161,6 +170,40 @@ class Supervisor:
         pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
         each.next_try = self.clock.monotonic() + pause
 
+    # -- following -----------------------------------------------------------------------------
+
+    def _follow(self, state: State) -> bool:
+        """Move sinks whose table has another shard now; they drain the old one first."""
+        acted = False
+        for item_id, each in self.managed.items():
+            query = each.query
+            if item_id in self.pinned or query is None or each.starting is not None:
+                continue
+            if item_id not in state.items or not following.pending(state, item_id):
+                continue
+            if each.looked > self.clock.monotonic():
+                continue
+            each.looked = self.clock.monotonic() + FOLLOW
+            stream = state.streams[item_id]
+            checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
+            try:
+                _, record, anew = following.next_shard(state, item_id)
+                if not anew and not following.is_drained(
+                    checkpoint, f"{self.warehouse}/{stream.reads}", record.source_version,
+                    self.data_files,
+                ):
+                    continue
+                self._stop_one(item_id, self.drain)
+                following.step(
+                    state, item_id, self.warehouse, checkpoint, put=self.commit,
+                    data_files=self.data_files,
+                )
+                each.error = None
+            except CatalogMigrateError as error:
+                self._failed(each, f"cannot follow its table: {error.message}")
+            acted = True
+        return acted
+
     # -- starting ------------------------------------------------------------------------------
 
     def _begin(self, state: State, each: Managed) -> None:
@@ -196,6 +239,7 @@ class Supervisor:
             claim(checkpoint, item=item_id, sources=sources)
             query_id = checkpoint.query_id
             batches = self.engine.last_batch(spec, query_id) if query_id is not None else {}
+            apply_committed(checkpoint, item_id, stream)
             if checkpoint.restoring is not None:
                 Snapshots(checkpoint).restore(
                     checkpoint.restoring, sinks_latest=batches, active=()

@@ -11,15 +11,9 @@ from dataclasses import dataclass, field
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UpstreamChanged
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
-
-
-class UpstreamChanged(CatalogMigrateError, RuntimeError):
-    """The cluster or topic that positions belong to is not the one that is there now."""
-
-    code = "CM0742"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +48,14 @@ def require_same(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None
         )
     if spec.kind == "sink":
         return  # a sink has no positions in its topic
-    for topic, topic_id in found.topics.items():
-        known = stream.topics.get(topic, topic_id)
+    for topic, known in stream.topics.items():
+        topic_id = found.topics.get(topic)
+        if topic_id is None:
+            raise UpstreamChanged(
+                f"topic {topic} of source {spec.name} is gone (its id was {known})",
+                remedy="a topic created again under its name is another one: inject positions by "
+                "an unsafe operation, or create another source",
+            )
         if known != topic_id:
             raise UpstreamChanged(
                 f"topic {topic} of source {spec.name} was recreated (its id was {known} and is "

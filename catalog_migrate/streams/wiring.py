@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import UnknownItem
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.names import namespace_of, split_name
 from catalog_migrate.model.objects import ObjectDefinition
@@ -22,15 +22,6 @@ DEFAULT_SCHEMA = "default"
 
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
-
-
-class UnknownItem(CatalogMigrateError, KeyError):
-    """A statement names an object that is not there, or one of another kind."""
-
-    code = "CM0740"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CommitConflict, InvalidOptions
+from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
 from catalog_migrate.streams import wiring
-from catalog_migrate.streams.effects import Effect, RefusedStatement
+from catalog_migrate.streams.effects import Effect
 
 Plan = Callable[[str], Effect]
 Now = Callable[[], State]

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import InvalidOptions
+from catalog_migrate.errors import InvalidOptions, RefusedStatement, UnknownItem
 from catalog_migrate.model.external import SecretRef
 from catalog_migrate.streams import wiring
-from catalog_migrate.streams.effects import Effect, RefusedStatement
+from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.show import create_statement, show
-from catalog_migrate.streams.wiring import UnknownItem
 
 Plan = Callable[[str], Effect]
 Now = Callable[[], State]

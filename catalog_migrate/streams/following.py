@@ -1,0 +1,143 @@
+"""A sink follows its table into the shard that a migration made (DESIGN section 9, part 10).
+
+The old shard is sealed and kept, so nobody has to wait: the sink reads it to the seal whenever it
+can, also days later, and then goes on in the new shard right after the version that holds the
+copied rows. Each appended row is sent once, in the shape it had when it was appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from catalog_migrate.catalog.records import ShardRecord, StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import LostTrail
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.delta_tables import delta_target
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+
+DataFiles = Callable[[str, int], frozenset[str]]
+"""Data files of a Delta table (absolute path) at a version."""
+
+Put = Callable[[Callable[[Changes, State], None], str], State]
+"""Commits what the given function puts, under the cluster's lease; (put, kind)."""
+
+
+def successor(state: State, path: str) -> tuple[str, ShardRecord] | None:
+    """The committed shard that was copied from the one at ``path``."""
+    for other, record in state.shards.items():
+        if record.source == path and record.state in ("live", "retired"):
+            return other, record
+    return None
+
+
+def pending(state: State, item_id: str) -> bool:
+    """Whether a sink's positions are of another shard than its table has now."""
+    stream = state.streams.get(item_id)
+    reads = state.items.get(state.items[item_id].links.get("reads", ""))
+    return (
+        stream is not None and reads is not None and bool(stream.reads)
+        and stream.reads != reads.shard
+    )
+
+
+def next_shard(state: State, item_id: str) -> tuple[str, ShardRecord, bool]:
+    """Where a sink goes on: path, record, and whether it begins there anew (a derived table)."""
+    stream = state.streams[item_id]
+    reads = state.items[state.items[item_id].links["reads"]]
+    found = successor(state, stream.reads)
+    if found is not None:
+        return (*found, False)
+    if reads.definition.is_derived and reads.shard is not None:
+        return reads.shard, state.shards[reads.shard], True
+    raise LostTrail(
+        f"sink {wiring.display(state, item_id)} has read the shard {stream.reads}, and nothing "
+        f"says which shard of {reads.definition.item_name} follows it",
+        remedy="create the sink again; it sends the table from the beginning",
+    )
+
+
+def is_drained(
+    checkpoint: Checkpoint, path: str, seal: int | None, data_files: DataFiles
+) -> bool:
+    """Whether everything up to the version ``seal`` of the old shard was read and committed.
+
+    A settled checkpoint is needed: an uncommitted batch is finished on the old shard first.
+    """
+    batch = checkpoint.state()
+    if batch.kind == "none":
+        return True
+    if not batch.is_settled or batch.batch is None or seal is None:
+        return False
+    position: DeltaPosition | None = DeltaCodec().read(checkpoint.entry(batch.batch).sources[0])
+    consumed = position.consumed if position is not None else None
+    if consumed is None:
+        return False
+    # a commit without data (the seal itself) makes no batch, so versions alone would never meet
+    return consumed >= seal or data_files(path, consumed) == data_files(path, seal)
+
+
+def step(
+    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, *, put: Put,
+    data_files: DataFiles,
+) -> bool:
+    """Move a stopped sink one shard on when it is drained; whether it was moved.
+
+    One commit holds the new shard, the generation and the exact lines; then the files are edited,
+    which any later start repeats if it was cut off.
+    """
+    stream = state.streams[item_id]
+    path, record, anew = next_shard(state, item_id)
+    old = f"{warehouse}/{stream.reads}"
+    seal = None if anew else record.source_version
+    if not anew and not is_drained(checkpoint, old, seal, data_files):
+        return False
+    if checkpoint.state().kind == "uncommitted":
+        return False
+    edit: Edit | None = None
+    if checkpoint.latest_offsets is not None:
+        if anew or record.version is None:
+            edit = reset(checkpoint, 0)
+        else:
+            target = delta_target(f"{warehouse}/{path}", record.version)
+            edit = move(checkpoint, 0, DeltaCodec().write(target))
+        Snapshots(checkpoint).take(f"before it follows into {path}", active=())
+    moved = msgspec.structs.replace(
+        stream, reads=path, generation=stream.generation + (edit is not None),
+        edit=msgspec.json.encode(edit).decode() if edit is not None else "",
+    )
+
+    def write(changes: Changes, current: State) -> None:
+        if current.streams.get(item_id) == stream:
+            changes.put("stream", item_id, moved)
+
+    after = put(write, "follow")
+    return apply_committed(checkpoint, item_id, after.streams[item_id]) or edit is None
+
+
+def apply_committed(checkpoint: Checkpoint, item_id: str, stream: StreamRecord) -> bool:
+    """Repeat the committed edit of a checkpoint unless it has it; whether it was applied now."""
+    if not stream.edit or not needs_edit(checkpoint, stream.generation):
+        return False
+    edit = msgspec.json.decode(stream.edit, type=Edit)
+    return apply(checkpoint, edit, item=item_id, generation=stream.generation, active=())
+
+
+def still_read(state: State) -> frozenset[str]:
+    """Retired shards that a sink has still to read, or to pass through: they must be kept."""
+    kept: set[str] = set()
+    for item_id, stream in state.streams.items():
+        if not stream.reads or item_id not in state.items or not pending(state, item_id):
+            continue
+        path: str | None = stream.reads
+        while path is not None and path not in kept:
+            kept.add(path)
+            following = successor(state, path)
+            path = following[0] if following is not None else None
+    return frozenset(kept)
