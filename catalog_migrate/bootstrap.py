@@ -25,6 +25,7 @@ from catalog_migrate.errors import (
     StalePlan,
     UsageError,
 )
+from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import Policy, fenced_out
 from catalog_migrate.planner.migration import Migration
@@ -230,6 +231,7 @@ class _Start:
         self.ttl = ttl
         self.margin = margin
         self.settings = settings
+        self.opening: Migration | None = None
         self.first: tuple[int, Migration] | None = None
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
@@ -261,7 +263,7 @@ class _Start:
         refusal = fenced_out(state, self.release, self.policy)
         if refusal is not None:
             return self._report("fenced_out", None, state.serial, reason=refusal)
-        first = self._plan(state, "release", self.release)
+        first = self._first_plan(state)
         self._check_approved(state, first)
         if not self._shared_to_do(state, first):
             if not self._names_to_do(work, state):
@@ -398,6 +400,7 @@ class _Start:
                 state = create_catalog(
                     self.log, warehouse=place, ansi=ansi, time_zone=time_zone
                 )
+                self.opening = first
                 return state, True
             except CommitConflict:  # another process created it in this very moment
                 return read_state(self.log), False
@@ -408,6 +411,12 @@ class _Start:
             warehouse=state.config["warehouse"].value, threads=self.threads,
             on_progress=self.on_progress, token=self.token, lease=lease,
         )
+
+    def _first_plan(self, state: State) -> Migration:
+        """The plan before the lease; of a catalog just created it was made already."""
+        if self.opening is None:
+            return self._plan(state, "release", self.release)
+        return rebased(self.opening, Baseline.outline(state, uri=self.log.uri).base)
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
         return plan_migration(

@@ -60,6 +60,11 @@ class MemoryLog:
         self._announce("read.done")
         return snapshot
 
+    @property
+    def rows(self) -> Sequence[LogRow]:
+        """Every row that was ever written, in order."""
+        return self._store.rows
+
     def replay(self) -> LogSnapshot:
         """The newest state summed from the very first row, with nothing remembered of it.
 

@@ -6,6 +6,7 @@ A start without a change needs just this module of the planner: it imports none 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -72,6 +73,12 @@ def assemble(
         applyable=not blocked and all(validation.ok for validation in validations),
     )
     return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+
+
+def rebased(migration: Migration, base: Base) -> Migration:
+    """A migration from nothing as one from an empty catalog that was created meanwhile."""
+    plan = msgspec.structs.replace(migration.plan, base=base)
+    return replace(migration, plan=msgspec.structs.replace(plan, plan_hash=plan_hash(plan)))
 
 
 def nothing_to_do(

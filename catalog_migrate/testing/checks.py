@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity
@@ -50,6 +51,31 @@ def _require_order(
             if use in position and use != identity:
                 holds = (position[identity] < position[use]) == users_first
                 require("I1", holds, f"{identity} uses {use} in {order}")
+
+
+class LogSum:
+    """The sum of a log's rows, kept apart from every state that the catalog's readers carry on."""
+
+    def __init__(self) -> None:
+        self._raw: dict[str, dict[str, str]] = {}
+        self._seen = 0
+
+    def follow(self, rows: Sequence[LogRow]) -> None:
+        """Add what was written since the last look; a row retracts exactly what stands."""
+        for kind, key, value, diff in rows[self._seen :]:
+            held = self._raw.setdefault(kind, {})
+            standing = held.pop(key, None)
+            expected = value if diff < 0 else None
+            require("I6", standing == expected, f"{kind} {key}: {standing!r} is not {expected!r}")
+            if diff > 0:
+                held[key] = value
+        self._seen = len(rows)
+
+    def check(self, state: State) -> None:
+        """I6: the log sums up to the state that processes read."""
+        found = {kind: held for kind, held in state.raw.items() if held}
+        summed = {kind: held for kind, held in self._raw.items() if held}
+        require("I6", found == summed, "the log does not sum up to the state that was committed")
 
 
 class IdentityWatch:

@@ -6,7 +6,7 @@ test that draws every choice (:mod:`catalog_migrate.testing.story`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from random import Random
 from typing import Literal
 
@@ -16,6 +16,7 @@ from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.testing.checks import (
     IdentityWatch,
     InvariantBroken,
+    LogSum,
     check_committed,
     check_orders,
     check_reconciled,
@@ -44,6 +45,7 @@ class Run:
         self.place = Installation(persistent)
         self.ledger = Ledger(chain)
         self.watch = IdentityWatch()
+        self.log_sum = LogSum()
         self.tables = {
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
@@ -64,18 +66,18 @@ class Run:
         *,
         crash_at: int | None,
         populating: Populating = "fills",
-        writes: Callable[[int], bool] = lambda _: False,
+        writes: Container[int] = (),
     ) -> SimulatedEngine | None:
         """One start; None when it was killed or failed. Checks what holds at any moment.
 
-        ``crash_at`` is the point that kills it, counted from 1, ``writes`` says before which
-        points a foreign writer appends a row.
+        ``crash_at`` is the point that kills it, counted from 1, ``writes`` are the points, counted
+        from 0, before which a foreign writer appends a row.
         """
         point = CrashPoint(crash_at)
         announce = point.on_call
 
         def on_call(call: str) -> None:
-            if writes(point.count):
+            if point.count in writes:
                 self.write(1)
             announce(call)
 
@@ -107,11 +109,8 @@ class Run:
         state = self.place.state()
         if state is None:
             return
-        replayed = {(kind, key): value for kind, key, value in self.place.log.replay().rows}
-        kept = {
-            (kind, key): value for kind, held in state.raw.items() for key, value in held.items()
-        }
-        require("I6", kept == replayed, "the log does not sum up to the state that was committed")
+        self.log_sum.follow(self.place.log.rows)
+        self.log_sum.check(state)
         held = state.release_in_force()
         if held is not None:
             self.ledger.put_in_force(held.name)

@@ -30,6 +30,9 @@ LATEST_CRASH = 90
 A start that migrates has 60 to 120 points, its commit about half-way.
 """
 
+LATEST_WRITE = 150
+"""Writers append at points up to about this one."""
+
 LENGTHS = (2, 2, 2, 3)
 """How many releases a chain has: mostly a pair, which every longer way is made of."""
 
@@ -101,13 +104,14 @@ class _Schedule:
 
     def attempt(self, number: int, *, crash_at: int | None) -> SimulatedEngine | None:
         """One start, with writers at about every 33rd point."""
-        chance = self.random.random
+        writes, point = set(), 0
+        while point < LATEST_WRITE:
+            point += 1 + int(self.random.expovariate(1 / 33))
+            writes.add(point)
         populating = self.random.choice(POPULATING)
         if crash_at is None and populating == "fails":
             populating = "fills"
-        return self.run.attempt(
-            number, crash_at=crash_at, populating=populating, writes=lambda _: chance() < 0.03
-        )
+        return self.run.attempt(number, crash_at=crash_at, populating=populating, writes=writes)
 
 
 def run_schedule(seed: int) -> ScheduleReport:

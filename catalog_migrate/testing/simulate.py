@@ -16,6 +16,9 @@ from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_
 EVERY = 16
 """Every so many schedules the paths through a chain are compared as well (I4)."""
 
+PARTS = 8
+"""Into how many parts the work of each process is cut."""
+
 
 def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
     """Run schedules ``seed`` … ``seed + schedules - 1``; (starts, crashes, rows written).
@@ -40,11 +43,13 @@ def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, i
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    parts = [schedules * job // jobs for job in range(jobs + 1)]
+    # several parts a process, so that none waits for one whose core is busy with something else
+    count = min(schedules, jobs * PARTS)
+    parts = [schedules * part // count for part in range(count + 1)]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         running = [
-            pool.submit(simulate, parts[job + 1] - parts[job], seed=seed + parts[job])
-            for job in range(jobs)
+            pool.submit(simulate, parts[part + 1] - parts[part], seed=seed + parts[part])
+            for part in range(count)
         ]
         counts = [future.result() for future in running]
     starts, crashes, rows = (sum(column) for column in zip(*counts, strict=True))
@@ -60,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("schedules", type=int, help="how many schedules to run")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed (0)")
     parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1,
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
         help="processes to spread them on (one a core)",
     )
     options = parser.parse_args(arguments)

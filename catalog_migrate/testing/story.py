@@ -98,7 +98,7 @@ def _play(run: Run, start: Start, *, again: bool = False) -> None:
         start.release,
         crash_at=start.crash_at,
         populating=start.populating,
-        writes=start.writes.__contains__,
+        writes=start.writes,
     )
     # an older release is fenced out and finishes nothing
     if engine is not None and start.release == run.release_in_force():

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.model.names import ItemName, parse_reference
+from catalog_migrate.planner.assembly import rebased
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.testing.bodies import analyse, read_body
+from catalog_migrate.testing.draft import SCHEMAS
+from catalog_migrate.testing.installation import release_of
 from catalog_migrate.testing.mutations import MUTATIONS
 from catalog_migrate.testing.releases import draft_chain
 
@@ -58,3 +65,23 @@ def test_a_name_never_means_two_things() -> None:
                 assert tables.setdefault(shape.name, number) == number
                 for column in shape.columns:
                     assert columns.setdefault((number, column.name), column.number) == column.number
+
+
+def test_a_plan_from_nothing_is_the_plan_of_an_empty_catalog() -> None:
+    """A first start plans once: what allowed it to create the catalog serves that catalog."""
+    for seed in SEEDS:
+        release = release_of(draft_chain(seed, 1)[0])
+        state = create_catalog(MemoryLog(), warehouse="/warehouse")
+        empty = Baseline.from_state(state, uri="memory")
+        made = plan_migration(Baseline.empty(), release)
+        assert rebased(made, empty.base) == plan_migration(empty, release)
+
+
+def test_every_kind_of_thing_occurs() -> None:
+    """Chains hold each kind in both schemas, derived tables, CHECKs and objects of another kind."""
+    definitions = [d for seed in SEEDS for draft in draft_chain(seed, 4) for d in draft.objects]
+    assert {d.kind for d in definitions} == {"table", "view", "function", "type"}
+    assert {d.schema for d in definitions} == set(SCHEMAS)
+    assert any(d.is_derived for d in definitions)
+    assert any(d.checks for d in definitions)
+    assert {d.was for d in definitions} == {None, "table", "view"}
