@@ -296,6 +296,7 @@ class _Start:
         refusal = fenced_out(state, self.release, self.policy)
         if refusal is not None:
             return self._report("fenced_out", None, state.serial, reason=refusal)
+        followed = seen != _manifest_in_force(state)
         resumed = bool(shared_pending(state, now=self.clock.wall(), retention=work.retention))
         state = cleanup.clean_up(work, state)
         state = finish_shared(work, state)
@@ -314,7 +315,7 @@ class _Start:
         outcome: Outcome
         if committed:
             outcome = "initialized" if created or seen is None else "migrated"
-        elif seen != _manifest_in_force(state):
+        elif followed:
             outcome = "followed"
         else:
             outcome = "resumed" if resumed else "unchanged"

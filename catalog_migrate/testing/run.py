@@ -91,6 +91,7 @@ class Run:
                 self.chain[number], self.releases[number], on_call=on_call, populate=populate
             )
             line = str(report.outcome)
+            require("I7", line != "followed", "followed, and there is nobody else")
         except SimulatedCrash as crashed:
             self.crashes += 1
             line = str(crashed)
