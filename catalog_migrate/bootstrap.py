@@ -25,7 +25,7 @@ from catalog_migrate.errors import (
     StalePlan,
     UsageError,
 )
-from catalog_migrate.planner.assembly import rebased
+from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import Policy, fenced_out
 from catalog_migrate.planner.migration import Migration
@@ -135,7 +135,7 @@ def bootstrap(
         plan=_approved(plan),
         read_only=read_only,
         on_progress=on_progress or silent,
-        system=system_release(uri),
+        system=system_release(uri, _cluster_logs(log)),
         ansi=ansi,
         time_zone=time_zone,
     )
@@ -167,6 +167,16 @@ def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
     from catalog_migrate.planner.planfile import decode_plan
 
     return decode_plan(Path(plan).read_bytes())
+
+
+def _cluster_logs(log: CatalogLog) -> tuple[str, ...]:
+    """Directories of the clusters' logs that are there, for the views that read them."""
+    if not log.exists():
+        return ()
+    state = read_state(log)
+    warehouse = state.setting("warehouse")
+    paths = (f"{warehouse}/{shard}" for shard in state.shards_of_kind("log"))
+    return tuple(path for path in paths if os.path.isdir(f"{path}/_delta_log"))
 
 
 def migrate(
@@ -420,6 +430,13 @@ class _Start:
         return rebased(self.opening, Baseline.outline(state, uri=self.log.uri).base)
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
+        if not self.approve:
+            known = in_force(
+                state, release.name, release.manifest_hash, len(release.objects), owner=owner,
+                uri=self.log.uri,
+            )
+            if known is not None:
+                return known
         return plan_migration(
             Baseline.from_state(state, owner=owner, uri=self.log.uri), release,
             approve=self.approve, sizes=lambda item_id: self._size(state, item_id),

@@ -212,6 +212,19 @@ class State:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
         return record.value
 
+    def shards_of_kind(self, kind: str) -> tuple[str, ...]:
+        """Relative paths of the shards of all items of a kind, sorted.
+
+        Looks for the kind in the texts first, so it costs next to nothing without any.
+        """
+        mark = f'"kind":"{kind}"'
+        found = [
+            self.items[item_id].shard
+            for item_id, text in self.raw.get("item", _NOTHING).items()
+            if mark in text and self.items[item_id].definition.kind == kind
+        ]
+        return tuple(sorted(shard for shard in found if shard is not None))
+
     @property
     def serial(self) -> int:
         """Raised by every commit that changes mappings, items or committed shards."""

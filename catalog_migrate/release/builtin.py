@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -11,23 +12,38 @@ from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 
 SYSTEM_SCHEMA = "catalog_migrate"
-PLACEHOLDER = "${catalog_log}"
+CATALOG_LOG = "${catalog_log}"
+CLUSTER_LOGS = "${cluster_logs}"
+
+_NO_LOG = (
+    "(SELECT CAST(NULL AS TIMESTAMP) AS at, '' AS item_id, '' AS state, '' AS run_id,"
+    " '' AS query_id, 0L AS batch, 0L AS rows, 0L AS lag, '' AS error, 0L AS restarts,"
+    " '' AS runtime WHERE false)"
+)
 
 
-def system_release(catalog_uri: str) -> Release:
+def system_release(catalog_uri: str, cluster_logs: Sequence[str] = ()) -> Release:
     """Our built-ins for the catalog at ``catalog_uri``: its log is put in as a Delta path.
 
-    Raises PrerequisiteMissing when the SQL files were not installed.
+    ``cluster_logs`` are the absolute directories of the clusters' logs. Raises
+    PrerequisiteMissing when the SQL files were not installed.
     """
-    log = "`" + (catalog_uri.rstrip("/") + "/log").replace("`", "``") + "`"
-    directory = builtins_directory()
-    texts = [
-        (path.name, path.read_text(encoding="utf-8").replace(PLACEHOLDER, log))
-        for path in sorted(directory.glob("*.sql"))
-    ]
+    log = _path(catalog_uri.rstrip("/") + "/log")
+    logs = " UNION ALL ".join(f"SELECT * FROM delta.{_path(each)}" for each in cluster_logs)
+    put_in = {CATALOG_LOG: log, CLUSTER_LOGS: f"({logs})" if logs else _NO_LOG}
+    texts = []
+    for path in sorted(builtins_directory().glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        for placeholder, value in put_in.items():
+            text = text.replace(placeholder, value)
+        texts.append((path.name, text))
     return load_texts(
         texts, name=f"catalog_migrate {tool_version()}", default_schema=SYSTEM_SCHEMA
     )
+
+
+def _path(directory: str) -> str:
+    return "`" + directory.replace("`", "``") + "`"
 
 
 def builtins_directory() -> Path:

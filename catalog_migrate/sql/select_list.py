@@ -8,6 +8,9 @@ _ENDS_LIST = frozenset({
     "from", "where", "group", "having", "order", "sort", "cluster", "distribute", "limit",
     "offset", "window", "qualify", "union", "except", "minus", "intersect", "lateral",
 })
+_RESERVED = frozenset({"from", "where", "having", "union", "except", "intersect"})
+"""Those that never name a column without backticks."""
+_TAKES_BY = frozenset({"group", "order", "sort", "cluster", "distribute"})
 _GENERATORS = frozenset({
     "inline", "inline_outer", "stack", "explode", "explode_outer", "posexplode",
     "posexplode_outer", "json_tuple", "parse_url_tuple", "variant_explode", "transform",
@@ -46,7 +49,7 @@ def count_select_items(sql: str) -> int | None:
             ):
                 return None
         elif depth == 0 and token.kind == "word":
-            if token.value in _ENDS_LIST:
+            if _ends_list(tokens, position, first=first):
                 break
             if first and token.value in _GENERATORS and position + 1 < len(tokens) and (
                 tokens[position + 1].is_operator("(")
@@ -54,6 +57,20 @@ def count_select_items(sql: str) -> int | None:
                 return None
         first = False
     return items
+
+
+def _ends_list(tokens: list[Token], position: int, *, first: bool) -> bool:
+    """Whether the word at ``position`` opens the next clause; most of these may be names too."""
+    token = tokens[position]
+    if token.value not in _ENDS_LIST:
+        return False
+    if token.value in _RESERVED:
+        return True
+    if first or tokens[position - 1].is_word("as") or tokens[position - 1].is_operator("."):
+        return False
+    if token.value in _TAKES_BY:
+        return position + 1 < len(tokens) and tokens[position + 1].is_word("by")
+    return True
 
 
 def has_star(sql: str) -> bool:

@@ -15,6 +15,8 @@ from catalog_migrate.sql.select_list import count_select_items, has_star
         ("WITH q AS (SELECT 1, 2, 3) SELECT a FROM q", 1),
         ("SELECT 1", 1),
         ("SELECT count(*), a FROM t GROUP BY a, b", 2),
+        ("SELECT a AS cluster, t.sort, offset, b AS window, 1 FROM t", 5),
+        ("SELECT a, b CLUSTER BY a", 2),
         ("SELECT *, a FROM t", None),
         ("SELECT t.*, a FROM t", None),
         ("SELECT explode(xs) FROM t", None),

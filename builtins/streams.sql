@@ -1,0 +1,129 @@
+-- Connections, sources and sinks; what SHOW prints, for programs. Only names of secrets are here.
+CREATE VIEW catalog_migrate.connections (
+  item_id STRING, `schema` STRING, name STRING,
+  type STRING COMMENT 'KAFKA, POSTGRES or FILES',
+  uses STRING COMMENT 'item id of the connection that it inherits from',
+  options STRING COMMENT 'JSON; a secret is shown as its name',
+  comment STRING
+) COMMENT 'every connection'
+AS SELECT
+  key AS item_id,
+  get_json_object(value, '$.definition.schema') AS `schema`,
+  get_json_object(value, '$.definition.name') AS name,
+  get_json_object(value, '$.definition.external.connector') AS type,
+  get_json_object(value, '$.links.connection') AS uses,
+  get_json_object(value, '$.definition.external.options') AS options,
+  get_json_object(value, '$.definition.comment') AS comment
+FROM catalog_migrate.records
+WHERE kind = 'item' AND get_json_object(value, '$.definition.kind') = 'connection';
+
+CREATE VIEW catalog_migrate.clusters (
+  item_id STRING, `schema` STRING, name STRING,
+  log_item_id STRING COMMENT 'item id of its log',
+  runtime STRING COMMENT 'host and process that hold its lease, NULL for nobody',
+  since STRING
+) COMMENT 'where queries run'
+AS SELECT
+  item.key AS item_id,
+  get_json_object(item.value, '$.definition.schema') AS `schema`,
+  get_json_object(item.value, '$.definition.name') AS name,
+  get_json_object(item.value, '$.links.log') AS log_item_id,
+  nullif(get_json_object(lease.value, '$.holder'), '') AS runtime,
+  get_json_object(lease.value, '$.since') AS since
+FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
+LEFT JOIN (SELECT key, value FROM catalog_migrate.records WHERE kind = 'lease') AS lease
+  ON lease.key = concat('cluster/', item.key)
+WHERE get_json_object(item.value, '$.definition.kind') = 'cluster';
+
+CREATE VIEW catalog_migrate.holds (
+  item_id STRING,
+  holder STRING COMMENT 'operator, upstream, or an operation',
+  reason STRING, since STRING
+) COMMENT 'why queries do not run; one runs when it has none'
+AS SELECT
+  get_json_object(value, '$.item_id') AS item_id,
+  get_json_object(value, '$.holder') AS holder,
+  get_json_object(value, '$.reason') AS reason,
+  get_json_object(value, '$.since') AS since
+FROM catalog_migrate.records
+WHERE kind = 'hold';
+
+CREATE VIEW catalog_migrate.operations (
+  operation STRING,
+  target STRING COMMENT 'item id of what is altered',
+  cluster STRING COMMENT 'item id',
+  state STRING COMMENT 'validating, trial, confirmed, set_back or failed',
+  dependents ARRAY<STRING> COMMENT 'item ids of the queries that it restarts',
+  reason STRING, since STRING
+) COMMENT 'ALTERs under running queries'
+AS SELECT
+  key AS operation,
+  get_json_object(value, '$.target') AS target,
+  get_json_object(value, '$.cluster') AS cluster,
+  get_json_object(value, '$.state') AS state,
+  from_json(get_json_object(value, '$.dependents'), 'ARRAY<STRING>') AS dependents,
+  get_json_object(value, '$.detail.reason') AS reason,
+  get_json_object(value, '$.detail.since') AS since
+FROM catalog_migrate.records
+WHERE kind = 'operation' AND get_json_object(value, '$.kind') = 'alter';
+
+CREATE VIEW catalog_migrate.statuses (
+  item_id STRING, state STRING, batch BIGINT, rows BIGINT, lag BIGINT, at TIMESTAMP,
+  error STRING, run_id STRING, query_id STRING, restarts BIGINT, runtime STRING
+) COMMENT 'the newest row of each query in the logs of the clusters'
+AS SELECT item_id, state, batch, rows, lag, at, error, run_id, query_id, restarts, runtime
+FROM (
+  SELECT
+    item_id, state, batch, rows, lag, at, error, run_id, query_id, restarts, runtime,
+    row_number() OVER (PARTITION BY item_id ORDER BY at DESC) AS newest
+  FROM ${cluster_logs}
+)
+WHERE newest = 1;
+
+CREATE VIEW catalog_migrate.sources (
+  item_id STRING, `schema` STRING, name STRING, type STRING,
+  connection STRING COMMENT 'item id', cluster STRING COMMENT 'item id', options STRING,
+  holds BIGINT COMMENT 'how many; see catalog_migrate.holds',
+  state STRING, batch BIGINT, rows BIGINT, lag BIGINT, at TIMESTAMP, error STRING
+) COMMENT 'streams into tables, with the newest status of their queries'
+AS SELECT
+  item.key AS item_id,
+  get_json_object(item.value, '$.definition.schema') AS `schema`,
+  get_json_object(item.value, '$.definition.name') AS name,
+  get_json_object(item.value, '$.definition.external.connector') AS type,
+  get_json_object(item.value, '$.links.connection') AS connection,
+  get_json_object(item.value, '$.links.cluster') AS cluster,
+  get_json_object(item.value, '$.definition.external.options') AS options,
+  coalesce(held.holds, 0) AS holds,
+  status.state AS state, status.batch AS batch, status.rows AS rows, status.lag AS lag,
+  status.at AS at, status.error AS error
+FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
+LEFT JOIN catalog_migrate.statuses AS status ON status.item_id = item.key
+LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
+  ON held.item_id = item.key
+WHERE get_json_object(item.value, '$.definition.kind') = 'source';
+
+CREATE VIEW catalog_migrate.sinks (
+  item_id STRING, `schema` STRING, name STRING, type STRING,
+  reads STRING COMMENT 'item id', connection STRING COMMENT 'item id',
+  cluster STRING COMMENT 'item id', options STRING,
+  holds BIGINT COMMENT 'how many; see catalog_migrate.holds',
+  state STRING, batch BIGINT, rows BIGINT, at TIMESTAMP, error STRING
+) COMMENT 'tables out to other systems, with the newest status of their queries'
+AS SELECT
+  item.key AS item_id,
+  get_json_object(item.value, '$.definition.schema') AS `schema`,
+  get_json_object(item.value, '$.definition.name') AS name,
+  get_json_object(item.value, '$.definition.external.connector') AS type,
+  get_json_object(item.value, '$.links.reads') AS reads,
+  get_json_object(item.value, '$.links.connection') AS connection,
+  get_json_object(item.value, '$.links.cluster') AS cluster,
+  get_json_object(item.value, '$.definition.external.options') AS options,
+  coalesce(held.holds, 0) AS holds,
+  status.state AS state, status.batch AS batch, status.rows AS rows,
+  status.at AS at, status.error AS error
+FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
+LEFT JOIN catalog_migrate.statuses AS status ON status.item_id = item.key
+LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
+  ON held.item_id = item.key
+WHERE get_json_object(item.value, '$.definition.kind') = 'sink';
