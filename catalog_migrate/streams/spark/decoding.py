@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 BAD_RECORD_MARK = "cannot read the record at "
 """What the message begins with when ON ERROR FAIL stops a query."""
 
+_KEY_NOT_TEXT = "its key is not UTF-8"
 _PROBLEM = "__catalog_migrate_problem"
 _PARSED = "__catalog_migrate_parsed"
 _ROW = "__catalog_migrate_row"
@@ -35,10 +36,21 @@ def decode(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """Kafka records with their decoded row and what is wrong with it, for the two functions below.
 
     A record is bad when it has no value (JSON), is not UTF-8 (JSON, TEXT), is not exactly one JSON
-    object, has a value of another type than declared, is too long for CHAR or VARCHAR, or leaves a
-    NOT NULL column out. Fields that were not declared are passed over.
+    object, has a value of another type than declared, is too long for CHAR or VARCHAR, leaves a NOT
+    NULL column out, or has a key that INCLUDE would show and is not UTF-8. Fields that were not
+    declared are passed over; names of fields are compared with their case.
     """
-    columns = declared_columns(spec)
+    decoded = _decode_value(frame, spec, declared_columns(spec))
+    key = next(
+        (name for what, name in spec.external.include.items() if what.upper() == "KEY"), None
+    )
+    if key is None or not any(c.type == "STRING" for c in spec.columns if c.name == key):
+        return decoded
+    not_text = F.when(~F.is_valid_utf8(F.col("key").cast("string")), F.lit(_KEY_NOT_TEXT))
+    return decoded.withColumn(_PROBLEM, F.coalesce(F.col(_PROBLEM), not_text))
+
+
+def _decode_value(frame: DataFrame, spec: QuerySpec, columns: Sequence[Column]) -> DataFrame:
     written = (spec.external.format or "JSON").upper()
     if written == "JSON":
         return _decode_json(frame, columns)

@@ -125,6 +125,8 @@ class SparkQueries:
             checkpoint=Path(local_path(spec.checkpoint)),
             redactor=redactor,
             gate=gate,
+            # Spark puts all jobs of a run into the group of its id.
+            cancel_jobs=self._spark.sparkContext.cancelJobGroup,
         )
 
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:

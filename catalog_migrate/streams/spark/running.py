@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +36,14 @@ class SparkRunningQuery:
         checkpoint: Path,
         redactor: Redactor,
         gate: BatchGate | None,
+        cancel_jobs: Callable[[str], None],
     ) -> None:
         self._query = query
         self._name = name
         self._checkpoint = checkpoint
         self._redactor = redactor
         self._gate = gate
+        self._cancel_jobs = cancel_jobs
         self._stopped = False
         self._stopping = threading.Lock()
         self._counting = threading.Lock()
@@ -99,8 +102,11 @@ class SparkRunningQuery:
         """
         with self._stopping:
             if self.active and not self._between_batches(drain) and self._gate is not None:
-                # stop() waits for the function of foreachBatch, which may hang on a dead server.
+                # stop() waits for the function of foreachBatch, which may hang on a dead server;
+                # while it runs a job, stop() kills the stream by a StackOverflowError.
+                self._stopped = True
                 self._gate.close()
+                self._cancel_jobs(self.run_id)
                 self._wait(lambda: not self.active, _BREAK_OFF)
             if self.active:
                 self._stopped = True
@@ -141,7 +147,7 @@ class SparkRunningQuery:
             self._counted = max(self._counted, entry["timestamp"])
 
     @staticmethod
-    def _wait(ended: Any, timeout: float) -> bool:
+    def _wait(ended: Callable[[], bool], timeout: float) -> bool:
         deadline = time.monotonic() + timeout
         while not ended():
             if time.monotonic() >= deadline:

@@ -54,19 +54,29 @@ def test_error_with_a_secret_is_replaced() -> None:
     assert replaced.__cause__ is None
 
 
+def chained() -> None:
+    """Raise an error while another is handled."""
+    try:
+        raise OSError("disk full\n\tat somewhere(File.java:1)")
+    except OSError:
+        raise ValueError("while writing")  # noqa: B904 - the implicit chain is what is tested
+
+
+def cut() -> None:
+    """Raise an error that hides where it came from."""
+    try:
+        raise OSError("hidden")
+    except OSError:
+        raise ValueError("shown") from None
+
+
 def test_python_chain() -> None:
     """Explicit and implicit causes are followed, suppressed ones are not; stacks are cut."""
-    with pytest.raises(ValueError, match="while writing") as chained:
-        try:
-            raise OSError("disk full\n\tat somewhere(File.java:1)")
-        except OSError:
-            raise ValueError("while writing")  # noqa: B904 - the implicit chain is what is tested
-    assert [str(cause) for cause in python_causes(chained.value)] == [
+    with pytest.raises(ValueError, match="while writing") as caught:
+        chained()
+    assert [str(cause) for cause in python_causes(caught.value)] == [
         "ValueError: while writing", "OSError: disk full",
     ]  # fmt: skip
-    with pytest.raises(ValueError, match="shown") as cut:
-        try:
-            raise OSError("hidden")
-        except OSError:
-            raise ValueError("shown") from None
-    assert [cause.message for cause in python_causes(cut.value)] == ["shown"]
+    with pytest.raises(ValueError, match="shown") as caught:
+        cut()
+    assert [cause.message for cause in python_causes(caught.value)] == ["shown"]

@@ -27,6 +27,7 @@ ORDERS = (
     Column("code", "VARCHAR(3)"), Column("tags", "ARRAY<STRING>"),
     Column("at", "TIMESTAMP"), Column("inner", "STRUCT<a: INT, b: BOOLEAN>"),
 )  # fmt: skip
+RECORD = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
@@ -46,7 +47,7 @@ def records(spark: SparkSession, *values: bytes | None) -> Any:
             (f"k{number}".encode(), value, "t", 1, 10 + number, MOMENT)
             for number, value in enumerate(values)
         ],
-        "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP",
+        RECORD,
     )
 
 
@@ -119,6 +120,23 @@ class TestJson:
         failure = causes.explain(list(causes.python_causes(caught.value)), Redactor(()))
         assert failure.condition == "BAD_RECORD"
         assert "private" not in "".join(failure.causes)
+
+
+class TestKey:
+    def test_key_that_is_no_text(self, spark: SparkSession) -> None:
+        """A key shown as STRING must be UTF-8; no key at all is NULL."""
+        from catalog_migrate.streams.spark import decoding
+
+        source = spec((Column("line", "STRING"), Column("k", "STRING")), "TEXT", KEY="k")
+        rows = [(b"k", b"a", "t", 0, 0, MOMENT), (b"\xff", b"b", "t", 0, 1, MOMENT),
+                (None, b"c", "t", 0, 2, MOMENT)]  # fmt: skip
+        decoded = decoding.decode(spark.createDataFrame(rows, RECORD), source)
+        assert [(r["line"], r["k"]) for r in decoding.readable(decoded, source).collect()] == [
+            ("a", "k"), ("c", None),
+        ]
+        assert [r["error"] for r in decoding.unreadable(decoded).collect()] == [
+            "its key is not UTF-8"
+        ]
 
 
 class TestTextAndBytes:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +133,24 @@ def test_change_of_rows(
     workshop.run(skips, rows=1)
     values = [json.loads(record.value) for record in kafka.consume_all(topic)]
     assert sorted(value["id"] for value in values) == [1, 1, 2]
+
+
+def test_stop_while_the_broker_is_dead(
+    workshop: Any, kafka: Any, kafka_connection: dict[str, Any], topic: str
+) -> None:
+    """A batch that waits for a dead broker is broken off, and sent when the broker is right."""
+    shard = workshop.shard("table", PAIR)
+    workshop.insert(shard, "(1, 'a'), (2, 'b')")
+    dead = {**kafka_connection, "BROKER": "127.0.0.1:1"}
+    spec = workshop.sink("KAFKA", dead, (shard, PAIR), {"TOPIC": topic})
+    query = workshop.start(spec)
+    deadline = time.monotonic() + 120
+    while not (Path(spec.checkpoint) / "offsets" / "0").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    began = time.monotonic()
+    assert not query.stop(drain=0.3)
+    assert time.monotonic() - began < 20
+    assert (query.active, query.failure()) == (False, None)
+    workshop.run(replace(spec, connection=kafka_connection), rows=2)
+    assert sorted(json.loads(record.value)["id"] for record in kafka.consume_all(topic)) == [1, 2]

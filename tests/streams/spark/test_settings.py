@@ -31,7 +31,7 @@ def test_session_of_the_queries(spark: SparkSession) -> None:
         assert session.conf.get("spark.sql.session.timeZone") == "UTC"
         assert session.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "300"
         assert session.conf.get("spark.sql.redaction.options.regex") == SPARK_REDACTION
-        assert spark.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "10000"
+        assert spark.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "10000ms"
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     finally:
         spark.conf.unset("spark.sql.shuffle.partitions")
