@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo bench simulate crash lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make test            all tests"
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
+	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
@@ -39,6 +40,9 @@ lint: install
 
 demo: jars
 	$(BIN)/catalog-migrate demo
+
+demo-streams: jars
+	$(BIN)/catalog-migrate demo --streams
 
 bench: jars
 	$(BIN)/python -m bench $(if $(OUT),--out $(OUT))

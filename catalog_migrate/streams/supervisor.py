@@ -21,7 +21,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.engine.spark import shards
-from catalog_migrate.errors import CatalogMigrateError, UpstreamChanged
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UpstreamChanged
 from catalog_migrate.streams import following, wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
@@ -252,10 +252,13 @@ class Supervisor:
             self.lease.require_fresh()
             return self.engine.start(spec)
         except CatalogMigrateError as error:
-            scrubbed = redactor.scrub(error.message)
-            if scrubbed != error.message:
-                error.message = scrubbed
+            error.message = redactor.scrub(error.message)
             raise
+        except Exception as error:  # noqa: BLE001 - a driver's own error may quote its input
+            raise EngineFailure(
+                redactor.scrub(f"{type(error).__name__}: {error}"),
+                condition=type(error).__name__,
+            ) from None
 
     def described(self, state: State, item_id: str) -> str:
         """A text that changes when another stream stands in the place of a query's input."""
