@@ -10,9 +10,9 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec
+from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.errors import EngineFailure
@@ -29,6 +29,9 @@ Signature = tuple[tuple[str, str, bool], ...]
 """Names, types and nullability of a relation: relations of one signature share a stand-in."""
 Names = Mapping[tuple[str, str], str]
 """Folded (schema, name) -> name of the stand-in."""
+
+_TOGETHER = 8
+"""Most bodies in one analysis: it spares statements, and its cost grows with their square."""
 
 _serial = itertools.count(1)
 _AFTER_RELATION = frozenset({
@@ -159,8 +162,11 @@ class Binding:
         functions: dict[tuple[str, str], str] = {}
         try:
             self._create_functions(requests, stand_ins, functions)
+            size = min(_TOGETHER, -(-len(requests) // self._threads))
+            batches = [requests[at : at + size] for at in range(0, len(requests), size)]
             with ThreadPoolExecutor(self._threads, "bind") as pool:
-                return list(pool.map(lambda one: self._bind(one, stand_ins, functions), requests))
+                found = pool.map(lambda some: self._bind_all(some, stand_ins, functions), batches)
+                return [result for results in found for result in results]
         finally:
             for view in set(stand_ins.values()):
                 self._spark.catalog.dropTempView(view)
@@ -168,19 +174,49 @@ class Binding:
                 with failing("drop a stand-in"):
                     self._spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
 
-    def _bind(
+    def _bind_all(
         self,
-        request: BindRequest,
+        requests: Sequence[BindRequest],
         stand_ins: Mapping[Signature, str],
         functions: Names,
+    ) -> list[BindResult]:
+        """Bodies side by side in one analysis; each for itself when they do not analyse so.
+
+        Only the body at fault then fails, with a reason and a line of its own.
+        """
+        texts = [
+            stand_in_text(request.view.sql, _relation_names(request, stand_ins), functions)
+            for request in requests
+        ]
+        if len(requests) > 1:
+            try:
+                with failing("bind views"):
+                    together = self._fields(statements.side_by_side(texts))
+            except EngineFailure:
+                pass  # every body is tried again by itself
+            else:
+                return [
+                    self._compared(request.view, _columns(field["type"]["fields"]))
+                    for request, field in zip(requests, together, strict=True)
+                ]
+        return [
+            self._bind(request, text, _relation_names(request, stand_ins), functions)
+            for request, text in zip(requests, texts, strict=True)
+        ]
+
+    def _bind(
+        self, request: BindRequest, text: str, relations: Names, functions: Names
     ) -> BindResult:
         view = request.view
-        names = _relation_names(request, stand_ins)
         try:
             with failing(f"bind {view.name}"):
-                columns = self._columns(stand_in_text(view.sql, names, functions))
+                columns = self._columns(text)
         except EngineFailure as error:
-            return BindResult(view.name, _readable(error, names, functions))
+            return BindResult(view.name, _readable(error, relations, functions))
+        return self._compared(view, columns)
+
+    def _compared(self, view: ViewSpec, columns: Sequence[Column]) -> BindResult:
+        """Analysed columns against the contract; what fits is remembered."""
         reason = contract_reason(view.columns, columns)
         if reason is None:
             self._analysed[_key(view.name, view.sql, view.columns)] = tuple(
@@ -189,11 +225,13 @@ class Binding:
         return BindResult(view.name, reason, columns)
 
     def _columns(self, sql: str) -> Sequence[Column]:
-        schema = json.loads(self._spark.sql(sql).schema.json())
-        return tuple(
-            Column(field["name"], datatypes.canonical_of(field["type"]), field["nullable"])
-            for field in schema["fields"]
-        )
+        return _columns(self._fields(sql))
+
+    def _fields(self, sql: str) -> Sequence[Mapping[str, Any]]:
+        fields: Sequence[Mapping[str, Any]] = json.loads(self._spark.sql(sql).schema.json())[
+            "fields"
+        ]
+        return fields
 
     def _create_relations(self, requests: Sequence[BindRequest]) -> dict[Signature, str]:
         from pyspark.sql.types import StructType
@@ -247,6 +285,14 @@ class Binding:
                 del wanted[key]
             if len(created) == before:
                 return
+
+
+def _columns(fields: Iterable[Mapping[str, Any]]) -> Sequence[Column]:
+    """Columns of a schema as Spark writes it in JSON."""
+    return tuple(
+        Column(field["name"], datatypes.canonical_of(field["type"]), field["nullable"])
+        for field in fields
+    )
 
 
 def _signature(columns: Sequence[Column]) -> Signature:

@@ -193,6 +193,16 @@ def select(projection: Sequence[tuple[str, str]], source: str) -> str:
     return f"SELECT {items} FROM {source}"
 
 
+def side_by_side(bodies: Sequence[str]) -> str:
+    """One query, only to be analysed, with a struct of the columns of each body."""
+    items = ", ".join(f"struct(q{number}.*) AS q{number}" for number in range(len(bodies)))
+    # The line break ends a comment that a body may end with.
+    tables = ", ".join(
+        f"({body.rstrip().rstrip(';')}\n) AS q{number}" for number, body in enumerate(bodies)
+    )
+    return f"SELECT {items} FROM {tables}"
+
+
 def in_files(source: str, files: Sequence[str]) -> str:
     """The rows of a FROM clause that lie in data files of these names."""
     listed = ", ".join(map(string_literal, files))

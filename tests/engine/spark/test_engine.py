@@ -112,6 +112,9 @@ def test_binding_leaves_nothing_behind_and_speaks_of_the_real_names(engine, spar
     ]
     results = engine.bind(requests)
     assert [result.reason for result in results[:5]] == [None] * 5
+    assert [result.columns for result in results[:5]] == [
+        (Column("k", "STRING"), Column("id", "BIGINT", False))
+    ] * 5
     assert "nope" in results[5].reason
     assert "line 2" in results[5].reason
     left = [row["tableName"] for row in spark.sql("SHOW TABLES").collect()]

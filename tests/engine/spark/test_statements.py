@@ -67,3 +67,11 @@ def test_local_locations_lose_their_scheme():
     assert statements.local_path("file:/a/b/") == "/a/b"
     assert statements.local_path("file:///a/b") == "/a/b"
     assert statements.local_path("s3://bucket/a") == "s3://bucket/a"
+
+
+def test_bodies_stand_side_by_side_in_one_query():
+    """Each body is a subquery whose columns come as one struct, also behind a comment."""
+    assert statements.side_by_side(["SELECT 1 AS a; ", "SELECT 2 -- end"]) == (
+        "SELECT struct(q0.*) AS q0, struct(q1.*) AS q1"
+        " FROM (SELECT 1 AS a\n) AS q0, (SELECT 2 -- end\n) AS q1"
+    )
