@@ -112,14 +112,19 @@ def test_a_foreign_table_under_a_new_name_blocks_and_is_left_alone(
     spark, name = filled.spark, f"{filled.schema}.fresh"
     spark.sql(f"CREATE TABLE {name} (theirs INT) USING delta LOCATION '{tmp_path}/theirs'")
     spark.sql(f"INSERT INTO {name} VALUES (42)")
-    serial = filled.open().state().serial
+    before = filled.open().state()
+    rows = {path: facts for path, facts in filled.listing().items() if "/warehouse" in path}
     release = filled.release("2", fresh="CREATE TABLE {s}.fresh (ours STRING);")
     with pytest.raises(MigrationBlocked) as caught:
         filled.start(release)
     (blocked,) = caught.value.plan.blocked
+    assert (caught.value.code, caught.value.exit_code) == ("CM0300", 3)
     assert (blocked.name, blocked.code) == (name, NAME_HELD)
+    assert blocked.remedy == f"rename or drop what stands under {name}; it is never replaced"
     assert "theirs" in blocked.reason
-    assert filled.open().state().serial == serial
+    after = filled.open().state()
+    assert (after.serial, after.shards, after.intents) == (before.serial, before.shards, {})
+    assert rows.items() <= filled.listing().items()
     assert spark.table(name).collect() == [Row(theirs=42)]
     spark.sql(f"DROP TABLE {name}")
     assert filled.start(release).outcome == "migrated"
