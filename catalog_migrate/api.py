@@ -112,10 +112,15 @@ class Catalog:
         )
         if known is not None:
             return known
-        return plan_migration(
+        migration = plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id),
         )
+        if not loaded.statements and not state.has_owner("shipped"):
+            return migration
+        from catalog_migrate.streams.shipping import with_shipments
+
+        return with_shipments(migration, state, loaded.statements)
 
     def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
         """The empty plan when the manifest of this outline is in force already, else None.

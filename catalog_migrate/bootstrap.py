@@ -18,6 +18,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
@@ -318,6 +319,7 @@ class _Start:
             rows += copied
             if owner == "release":
                 plan, committed = migration.plan, did
+        state = self._ship(work, state)
         state = self._refill(work, state)
         if work.engine.persistent_names and not names_complete(work, state):
             state = finish_shared(work, state)
@@ -382,6 +384,38 @@ class _Start:
             return state
         return put_release(work, migration, owner=owner)
 
+    def _ship(self, work: Work, state: State) -> State:
+        """Bring in the connections, sources and sinks of the release; their runtime follows."""
+        if not self._ships(state):
+            return state
+        from catalog_migrate.streams.shards import ShardMaker
+        from catalog_migrate.streams.shipping import plan_shipping
+
+        made: tuple[str, ...] = ()
+
+        def decide(current: State) -> Changes | None:
+            nonlocal made
+            shipping = plan_shipping(current, self.release.statements)
+            made = shipping.created
+            return shipping.changes
+
+        state = commit(self.log, decide, epoch=work.epoch, kind="ship")
+        maker = ShardMaker(work.engine.create_shard, work.engine.shard_version)
+        for item_id in made:
+            maker.ensure(state, item_id)
+            cluster = state.items[item_id].links.get("cluster")
+            if cluster is not None:
+                maker.ensure(state, cluster)
+        return state
+
+    def _ships(self, state: State) -> bool:
+        """Whether shipped connections, sources and sinks are not as the release has them."""
+        if not self.release.statements and not state.has_owner("shipped"):
+            return False
+        from catalog_migrate.streams.shipping import plan_shipping
+
+        return plan_shipping(state, self.release.statements).changes is not None
+
     def _abandon(self, work: Work) -> None:
         """Undo a failed attempt now; when that fails too, the next start does it."""
         from catalog_migrate.errors import CatalogMigrateError
@@ -437,10 +471,15 @@ class _Start:
             )
             if known is not None:
                 return known
-        return plan_migration(
+        migration = plan_migration(
             Baseline.from_state(state, owner=owner, uri=self.log.uri), release,
             approve=self.approve, sizes=lambda item_id: self._size(state, item_id),
         )
+        if owner != "release" or not (release.statements or state.has_owner("shipped")):
+            return migration
+        from catalog_migrate.streams.shipping import with_shipments
+
+        return with_shipments(migration, state, release.statements)
 
     def _size(self, state: State, item_id: str) -> tuple[int, int] | None:
         item = state.items.get(item_id)
@@ -458,6 +497,8 @@ class _Start:
         if shared_pending(state, now=self.clock.wall(), retention=7 * 86_400.0):
             return True
         if self.populate is not None and unfilled(state):
+            return True
+        if self._ships(state):
             return True
         for owner, release in self.parts:
             in_force = state.release_in_force(owner)

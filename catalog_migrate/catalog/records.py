@@ -17,8 +17,10 @@ from catalog_migrate.model.objects import ObjectDefinition
 FORMAT_VERSION = 1
 """Newest record format this tool reads and writes."""
 
-Owner = Literal["release", "system", "user"]
-"""Whose an object is: the software's release, our own built-ins, or a user."""
+Owner = Literal["release", "system", "user", "shipped"]
+"""Whose an object is: the software's release, our own built-ins, or a user.
+
+``shipped`` are a release's connections, sources and sinks: a user may ALTER them."""
 
 ShardState = Literal["building", "live", "retired", "gone"]
 
@@ -86,7 +88,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     the reason why a user's object is left out of the world, else None. ``links`` says by role
     (``connection``, ``reads``, ``dead_letters``, ``cluster``, ``secret:<OPTION>``) which item a
     name in ``definition.external`` stands for, so that a rename reaches nobody; every linked item
-    is one of ``uses``.
+    is one of ``uses``. ``shipped`` is what the release declared, to tell a user's ALTER by.
     """
 
     owner: Owner
@@ -96,6 +98,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shard: str | None = None
     quarantined: str | None = None
     links: dict[str, str] = {}
+    shipped: ObjectDefinition | None = None
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):

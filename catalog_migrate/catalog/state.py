@@ -212,6 +212,11 @@ class State:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
         return record.value
 
+    def has_owner(self, owner: Owner) -> bool:
+        """Whether any object is of this owner; looks at the texts, decodes nothing."""
+        mark = f'"owner":"{owner}"'
+        return any(mark in text for text in self.raw.get("mapping", _NOTHING).values())
+
     def shards_of_kind(self, kind: str) -> tuple[str, ...]:
         """Relative paths of the shards of all items of a kind, sorted.
 

@@ -42,6 +42,11 @@ class Changes:
         """
         self._raise_serial = True
 
+    def merge(self, other: Changes) -> None:
+        """Take another's edits over; the last word on a key counts."""
+        self._edits.update(other._edits)
+        self._raise_serial = self._raise_serial or other._raise_serial
+
     def effective(self, state: State) -> dict[tuple[str, str], str | None]:
         """The edits that change ``state``, the raised serial among them."""
         edits = {

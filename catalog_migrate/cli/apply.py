@@ -87,7 +87,7 @@ def command(
             "the plan may not be applied; nothing was touched", plan=plan,
             remedy="write what the report asks for into the release, or approve it",
         )
-    if not plan.is_empty and not yes:
+    if not plan.is_noop and not yes:
         sys.stderr.write(render_plan(plan, "text", settings))
         if not confirm("Apply this?", yes=yes, no_input=no_input):
             note("nothing was touched")

@@ -63,7 +63,7 @@ def plan_exit(plan: Plan, *, detailed: bool) -> int:
     """3 for a plan that may not be applied, 2 for pending changes when asked for, else 0."""
     if not plan.applyable or plan.blocked:
         return MigrationBlocked.exit_code
-    return 2 if detailed and not plan.is_empty else 0
+    return 2 if detailed and not plan.is_noop else 0
 
 
 def use_color(settings: Settings) -> bool:

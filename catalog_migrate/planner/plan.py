@@ -111,7 +111,8 @@ class Plan(msgspec.Struct, frozen=True):
     """A whole plan; ``plan_hash`` covers all but rows, bytes, tool version, address and times.
 
     ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
-    proven with Spark's analyser.
+    proven with Spark's analyser. ``shipments`` says in words what becomes of the connections,
+    sources and sinks that the release ships.
     """
 
     format_version: str
@@ -131,8 +132,14 @@ class Plan(msgspec.Struct, frozen=True):
     approved: tuple[str, ...] = ()
     bound: bool = False
     applyable: bool = True
+    shipments: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.changes
+
+    @property
+    def is_noop(self) -> bool:
+        """Whether neither an object nor a shipped connection, source or sink changes."""
+        return not self.changes and not self.shipments

@@ -215,7 +215,7 @@ def _quarantine(changes: Changes, state: State, migration: Migration) -> None:
     while pending:
         lost = pending.pop()
         for item_id, item in state.items.items():
-            if item.owner != "user" or item_id in gone or lost not in item.uses:
+            if item.owner in ("release", "system") or item_id in gone or lost not in item.uses:
                 continue
             gone[item_id] = str(item.definition.key)
             pending.append(item_id)

@@ -86,7 +86,7 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
         objects.append(done)
     if problems:
         raise InvalidRelease(f"release {release.name} cannot be compiled", problems=problems)
-    return encode_manifest(release.name, objects)
+    return encode_manifest(release.name, objects, statements=release.statements)
 
 
 def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:

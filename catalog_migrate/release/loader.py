@@ -18,6 +18,7 @@ from catalog_migrate.release.manifest import (
     overriding,
 )
 from catalog_migrate.release.release import Place, Release
+from catalog_migrate.release.shipped import canonical_statements
 from catalog_migrate.release.validation import Declared, Resolved, resolve
 from catalog_migrate.sql.statements import Statement, parse
 
@@ -64,13 +65,17 @@ def load_manifest(
     manifest = decode_manifest(data, file=file)
     place = Place(file)
     title = name or manifest.release
-    resolved = resolve(
-        [Declared(definition, place, {}, place) for definition in manifest.objects],
-        default_schema=default_schema or manifest.default_schema, contracts=contracts,
-    )
-    _refuse(title, resolved.problems)
+    schema = default_schema or manifest.default_schema
+    written = [(text, Place(file)) for text in manifest.statements]
+    shipped, problems = canonical_statements(written, default_schema=schema)
+    declared = [Declared(definition, place, {}, place) for definition in manifest.objects]
+    if declared or not shipped:
+        resolved = resolve(declared, default_schema=schema, contracts=contracts)
+    else:
+        resolved = Resolved((), {}, [])
+    _refuse(title, [*resolved.problems, *problems])
     hashed = hash_of(data, default_schema=overriding(default_schema, manifest.default_schema))
-    return Release(title, resolved.objects, hashed, resolved.uses, {})
+    return Release(title, resolved.objects, hashed, resolved.uses, {}, shipped)
 
 
 def load_texts(
@@ -80,11 +85,15 @@ def load_texts(
     """A release from (file name, SQL text) pairs; see :func:`load_release`."""
     declared: list[Declared] = []
     problems: list[Problem] = []
+    written: list[tuple[str, Place]] = []
     for file, text in texts:
         parsed = parse(text, file=file, default_schema=default_schema)
         declared.extend(_declared(statement, file) for statement in parsed.statements)
         problems.extend(parsed.problems)
-    if declared or not problems:
+        written += [(each, Place(file, line, column)) for each, line, column in parsed.others]
+    shipped, more = canonical_statements(written, default_schema=default_schema)
+    problems.extend(more)
+    if declared or not (problems or shipped):
         resolved = resolve(declared, default_schema=default_schema, contracts=contracts)
         problems.extend(resolved.problems)
     else:
@@ -92,8 +101,9 @@ def load_texts(
     _refuse(name, problems)
     objects = resolved.objects
     return Release(
-        name, objects, hash_of(encode_manifest(name, objects, pretty=False)), resolved.uses,
-        {entry.definition.identity: entry.place for entry in declared},
+        name, objects,
+        hash_of(encode_manifest(name, objects, statements=shipped, pretty=False)), resolved.uses,
+        {entry.definition.identity: entry.place for entry in declared}, shipped,
     )
 
 

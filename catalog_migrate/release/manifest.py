@@ -26,6 +26,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     release: str
     objects: tuple[ObjectDefinition, ...]
     default_schema: str | None = None
+    statements: tuple[str, ...] = ()
 
 
 class ManifestOutline(NamedTuple):
@@ -71,12 +72,16 @@ def decode_manifest(data: bytes, *, file: str | None = None) -> Manifest:
 
 
 def encode_manifest(
-    release: str, objects: Sequence[ObjectDefinition], *, pretty: bool = True
+    release: str, objects: Sequence[ObjectDefinition], *, statements: Sequence[str] = (),
+    pretty: bool = True,
 ) -> bytes:
     """The bytes of a manifest, objects in a fixed order: equal releases give equal bytes."""
     ordered = tuple(sorted(objects, key=lambda definition: order_key(definition.key)))
     data = _ENCODER.encode(
-        Manifest(format_version=MANIFEST_FORMAT, release=release, objects=ordered)
+        Manifest(
+            format_version=MANIFEST_FORMAT, release=release, objects=ordered,
+            statements=tuple(statements),
+        )
     )
     return msgspec.json.format(data, indent=1) + b"\n" if pretty else data
 

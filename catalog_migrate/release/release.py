@@ -27,6 +27,8 @@ class Release:
     the release qualified, so that Spark understands each text as it stands. ``uses`` maps every
     identity to the identities inside the release that it reads or uses, sorted. ``places`` is
     empty for a manifest. ``manifest_hash`` does not depend on file order or blanks.
+    ``statements`` are the shipped connections, sources and sinks as CREATE statements, each in its
+    one canonical form, in the order in which they can be executed.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Release:
     manifest_hash: str
     uses: Mapping[Identity, tuple[Identity, ...]]
     places: Mapping[Identity, Place]
+    statements: tuple[str, ...] = ()
     by_identity: Mapping[Identity, ObjectDefinition] = field(init=False, repr=False, compare=False)
     facts: dict[Identity, Facts] = field(
         init=False, repr=False, compare=False, default_factory=dict

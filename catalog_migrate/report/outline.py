@@ -67,6 +67,7 @@ def outline(plan: Plan) -> Outline:
         _decide(plan),
         _questions(plan),
         _absences(plan),
+        _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
         Section("Proof", note=_proof(plan)),
     )
@@ -335,6 +336,13 @@ def _standing(plan: Plan) -> frozenset[str]:
         and change.contents in {"none", "evolve"}
         and change.old_name in {None, change.name}
         and change.name in dropped
+    )
+
+
+def _shipments(plan: Plan) -> Section:
+    """What becomes of shipped connections, sources and sinks; a user's ALTER always stays."""
+    return Section(
+        "Connections, sources and sinks", tuple(Entry(line) for line in plan.shipments)
     )
 
 

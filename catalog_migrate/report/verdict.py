@@ -48,7 +48,7 @@ def verdict(plan: Plan) -> Verdict:
     if missing:
         word = f"NEEDS {len(missing)} DECISION{'S' if len(missing) != 1 else ''}"
         return Verdict("decisions", word, f"{word}: {change_counts(plan)}", len(missing))
-    if plan.is_empty:
+    if plan.is_noop:
         unchanged = plan.summary.get("unchanged", 0)
         return Verdict(
             "nothing", "NOTHING TO DO", f"NOTHING TO DO: {counted(unchanged, 'object')} unchanged"

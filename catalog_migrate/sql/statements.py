@@ -45,12 +45,20 @@ class Statement:
     text: tuple[int, int]
 
 
+_OF_STREAMS = ("secret", "connection", "source", "sink", "cluster")
+
+
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What one text holds: its statements and everything that is wrong with it."""
+    """What one text holds: its statements and everything that is wrong with it.
+
+    ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
+    (text, line, column): they are not of this dialect and are not looked into here.
+    """
 
     statements: tuple[Statement, ...]
     problems: tuple[Problem, ...]
+    others: tuple[tuple[str, int, int], ...] = ()
 
 
 class _Refused(Exception):
@@ -69,7 +77,12 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     lines = LineIndex(text)
     statements: list[Statement] = []
     problems: list[Problem] = []
+    others: list[tuple[str, int, int]] = []
     for tokens in _split(tokenise(text)):
+        if len(tokens) > 1 and tokens[0].is_word("create") and tokens[1].is_word(*_OF_STREAMS):
+            place = lines.place(tokens[0].start)
+            others.append((text[tokens[0].start : tokens[-1].end], *place))
+            continue
         try:
             statements.append(_Parser(text, tokens, lines, default_schema).statement())
         except _Refused as refusal:
@@ -81,7 +94,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                     remedy=refusal.remedy,
                 )
             )
-    return Parsed(tuple(statements), tuple(problems))
+    return Parsed(tuple(statements), tuple(problems), tuple(others))
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:

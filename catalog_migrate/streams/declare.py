@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
+from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check
@@ -64,13 +65,15 @@ def exists(state: State, kind: str, name: str, if_not_exists: bool) -> Effect | 
     return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
 
 
-def create_secret(state: State, statement: st.CreateSecret) -> Effect:
+def create_secret(
+    state: State, statement: st.CreateSecret, *, owner: Owner = "user"
+) -> Effect:
     """``CREATE SECRET s AS 'env:NAME'``: only the reference is stored."""
     there = exists(state, "secret", statement.name, statement.if_not_exists)
     if there is not None:
         return there
     check_reference(statement.reference)
-    draft = Draft(state)
+    draft = Draft(state, owner=owner)
     definition = named("secret", statement.name, external=External(reference=statement.reference))
     created = draft.create(definition)
     return Effect(f"secret {definition.item_name} created", draft.changes, created=(created,))
@@ -90,7 +93,9 @@ def check_reference(reference: str) -> None:
         )
 
 
-def create_connection(state: State, statement: st.CreateConnection) -> Effect:
+def create_connection(
+    state: State, statement: st.CreateConnection, *, owner: Owner = "user"
+) -> Effect:
     """``CREATE CONNECTION c TO KAFKA (…)``; ``USING CONNECTION base`` inherits."""
     there = exists(state, "connection", statement.name, statement.if_not_exists)
     if there is not None:
@@ -99,7 +104,7 @@ def create_connection(state: State, statement: st.CreateConnection) -> Effect:
         "connection", statement.name, external=statement.external, comment=statement.comment
     )
     checked, links = checked_connection(state, definition)
-    draft = Draft(state)
+    draft = Draft(state, owner=owner)
     created = draft.create(checked, links=links)
     return Effect(
         f"connection {checked.item_name} created", draft.changes, validate=statement.validate,
@@ -157,12 +162,14 @@ def checked_connection(
     )
 
 
-def create_cluster(state: State, statement: st.CreateCluster) -> Effect:
+def create_cluster(
+    state: State, statement: st.CreateCluster, *, owner: Owner = "user"
+) -> Effect:
     """``CREATE CLUSTER main``: a place where queries run, with its log."""
     there = exists(state, "cluster", statement.name, statement.if_not_exists)
     if there is not None:
         return there
-    draft = Draft(state)
+    draft = Draft(state, owner=owner)
     created = put_cluster(draft, statement.name)
     name = named("cluster", statement.name).item_name
     return Effect(f"cluster {name} created", draft.changes, created=(created,))
@@ -221,12 +228,14 @@ def _cluster(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def create_source(state: State, statement: st.CreateSource) -> Effect:
+def create_source(
+    state: State, statement: st.CreateSource, *, owner: Owner = "user"
+) -> Effect:
     """``CREATE SOURCE s (…) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON …``."""
     there = exists(state, "source", statement.name, statement.if_not_exists)
     if there is not None:
         return there
-    draft = Draft(state)
+    draft = Draft(state, owner=owner)
     external, links = checked_query(state, "source", statement.name, statement.external)
     definition = named(
         "source", statement.name, external=external, comment=statement.comment,
@@ -326,12 +335,14 @@ def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
     return found.item_id, ()
 
 
-def create_sink(state: State, statement: st.CreateSink) -> Effect:
+def create_sink(
+    state: State, statement: st.CreateSink, *, owner: Owner = "user"
+) -> Effect:
     """``CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 'o') …``."""
     there = exists(state, "sink", statement.name, statement.if_not_exists)
     if there is not None:
         return there
-    draft = Draft(state)
+    draft = Draft(state, owner=owner)
     external, links = checked_query(state, "sink", statement.name, statement.external)
     name = named("sink", statement.name).item_name
     if external.reads is None:
@@ -482,7 +493,7 @@ def _with_users(state: State, found: wiring.Found, *, cascade: bool) -> list[wir
             )
         for user in users:
             visit(user)
-        if each.mapping.owner == "release":
+        if each.mapping.owner in ("release", "shipped"):
             raise RefusedStatement(
                 f"{each.text} belongs to the release",
                 remedy="the next release may leave it out; a user cannot drop it",

@@ -15,6 +15,7 @@ from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
     MappingRecord,
+    Owner,
     ShardRecord,
     TombstoneRecord,
     identity_text,
@@ -81,8 +82,9 @@ class Draft:
     The serial is raised by every draft: it changes mappings or items.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, owner: Owner = "user") -> None:
         self.state = state
+        self.owner = owner
         self.changes = Changes()
         self.changes.raise_serial()
         self._items = Allocator("i", _next(state, "i"))
@@ -114,9 +116,12 @@ class Draft:
 
     def redefine(
         self, found: wiring.Found, definition: ObjectDefinition, *,
-        links: Mapping[str, str] | None = None,
+        links: Mapping[str, str] | None = None, shipped: ObjectDefinition | None = None,
     ) -> None:
-        """Give an object another definition (the name may differ); columns stay."""
+        """Give an object another definition (the name may differ); columns stay.
+
+        ``shipped`` is there when a release does it: the new definition to tell a user's by.
+        """
         old, new = found.mapping.identity, definition.identity
         if old != new:
             if identity_text(new) in self.state.mappings:
@@ -128,9 +133,12 @@ class Draft:
         links = found.item.links if links is None else links
         roles = set(found.item.links.values())
         uses = (set(found.item.uses) - roles) | set(links.values())
+        item = found.item
+        if shipped is not None:
+            item = msgspec.structs.replace(item, shipped=shipped)
         self._put(
             definition, found.item_id, found.item.global_id, uses, links, found.item.shard,
-            found.mapping, found.item,
+            found.mapping, item,
         )
 
     def remove(self, found: wiring.Found, *, now: int = 0) -> None:
@@ -170,12 +178,15 @@ class Draft:
         """The state as it would be."""
         return self.state.changed(self.state.version + 1, self.changes.effective(self.state))
 
+    def _shipped(self, definition: ObjectDefinition) -> ObjectDefinition | None:
+        return definition if self.owner == "shipped" else None
+
     def _put(
         self, definition: ObjectDefinition, item_id: str, global_id: str, uses: Iterable[str],
         links: Mapping[str, str], shard: str | None, mapping: MappingRecord | None = None,
         item: ItemRecord | None = None,
     ) -> None:
-        owner = mapping.owner if mapping is not None else "user"
+        owner = mapping.owner if mapping is not None else self.owner
         self.changes.put(
             "mapping", identity_text(definition.identity),
             MappingRecord(
@@ -194,6 +205,7 @@ class Draft:
                 owner=owner, global_id=global_id, definition=definition,
                 uses=tuple(sorted({*uses, *links.values()})), shard=shard, links=dict(links),
                 quarantined=item.quarantined if item is not None else None,
+                shipped=item.shipped if item is not None else self._shipped(definition),
             ),
         )
 

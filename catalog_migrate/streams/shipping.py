@@ -1,0 +1,204 @@
+"""Connections, sources and sinks that a release ships, brought into the catalog (pure).
+
+Nothing is ever taken away: a definition that a user altered stays as the user has it, and what a
+release no longer ships is handed over to the user, rows, positions and all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.parser import parse_one
+from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.streams import declare, wiring
+from catalog_migrate.streams.effects import Draft, Effect
+
+Action = Literal["create", "alter", "keep", "hand over"]
+
+_CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
+    st.CreateSecret: ("secret", declare.create_secret),
+    st.CreateCluster: ("cluster", declare.create_cluster),
+    st.CreateConnection: ("connection", declare.create_connection),
+    st.CreateSource: ("source", declare.create_source),
+    st.CreateSink: ("sink", declare.create_sink),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What becomes of one shipped object; ``reason`` is for the report."""
+
+    kind: str
+    name: str
+    action: Action
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Shipping:
+    """All of a release's shipments, and the one set of changes that makes them."""
+
+    shipments: tuple[Shipment, ...]
+    changes: Changes | None
+    created: tuple[str, ...] = ()
+
+
+def plan_shipping(state: State, statements: Sequence[str]) -> Shipping:
+    """What bringing a release's statements in force would do; objects of others are left alone.
+
+    Raises what the statements themselves would raise (InvalidOptions, UnknownItem, …).
+    """
+    shipments: list[Shipment] = []
+    changes = Changes()
+    created: list[str] = []
+    current = state
+    seen: set[str] = set()
+    for text in statements:
+        statement: Any = parse_one(text)
+        kind, create = _CREATE[type(statement)]
+        seen.add(identity_text(wiring.identity_of(kind, statement.name)))
+        found = wiring.lookup(current, kind, statement.name)
+        step: Changes | None = None
+        if found is None:
+            effect = create(current, statement, owner="shipped")
+            step = effect.changes
+            created += effect.created
+            shipments.append(Shipment(kind, statement.name, "create", "new in this release"))
+        elif found.mapping.owner != "shipped":
+            shipments.append(
+                Shipment(kind, statement.name, "keep",
+                         f"a {found.mapping.owner}'s {kind} has that name; it stays as it is")
+            )
+        else:
+            step = _again(current, found, statement, shipments)
+        if step is not None:
+            changes.merge(step)
+            current = current.changed(current.version, step.effective(current))
+    handed = _hand_over(current, seen, shipments)
+    if handed is not None:
+        changes.merge(handed)
+    acting = any(shipment.action != "keep" for shipment in shipments)
+    effective = bool(changes.effective(state))
+    return Shipping(
+        tuple(shipments), changes if acting or effective else None, tuple(created)
+    )
+
+
+def _again(
+    state: State, found: wiring.Found, statement: Any, shipments: list[Shipment]
+) -> Changes | None:
+    """An object that an earlier release shipped: altered by this one, by a user, or neither."""
+    wanted, links = _wanted(state, found, statement)
+    item = found.item
+    before = item.shipped or item.definition
+    if wanted.external == before.external:
+        return None
+    name, kind = str(item.definition.item_name), found.mapping.kind
+    if item.definition.external != before.external:
+        # the user's word stands; that this release says something else is remembered as said
+        shipments.append(
+            Shipment(kind, name, "keep", "a user has altered it: the user's definition stays")
+        )
+        changes = Changes()
+        changes.put("item", found.item_id, msgspec.structs.replace(item, shipped=wanted))
+        return changes
+    shipments.append(Shipment(kind, name, "alter", "its definition changes with this release"))
+    draft = Draft(state, owner="shipped")
+    draft.redefine(found, wanted, links=links, shipped=wanted)
+    return draft.changes
+
+
+def _wanted(
+    state: State, found: wiring.Found, statement: Any
+) -> tuple[ObjectDefinition, dict[str, str]]:
+    """The definition that a release's statement asks for, checked as a whole."""
+    item, kind = found.item, found.mapping.kind
+    if kind == "secret":
+        declare.check_reference(statement.reference)
+        external = msgspec.structs.replace(
+            found.external, reference=statement.reference,
+            revision=(item.shipped or item.definition).external.revision,  # type: ignore[union-attr]
+        )
+        return wiring.redefine(item, external), {}
+    if kind == "cluster":
+        return wiring.redefine(item, External()), dict(item.links)
+    if kind == "connection":
+        asked = wiring.redefine(item, statement.external)
+        return declare.checked_connection(state, asked, item_id=found.item_id)
+    external, links = declare.checked_query(state, kind, statement.name, statement.external)  # type: ignore[arg-type]
+    return wiring.redefine(item, external), {**item.links, **links}
+
+
+def _hand_over(state: State, seen: set[str], shipments: list[Shipment]) -> Changes | None:
+    """What is no longer shipped belongs to the user from now on."""
+    changes: Changes | None = None
+    # a cluster came along with the first query in it and serves whoever runs there
+    kinds = {kind for kind, _ in _CREATE.values()} - {"cluster"}
+    for key, mapping in state.mappings.items():
+        if mapping.owner != "shipped" or key in seen or mapping.kind not in kinds:
+            continue
+        changes = changes or Changes()
+        changes.raise_serial()
+        item = state.items[mapping.item_id]
+        changes.put("mapping", key, msgspec.structs.replace(mapping, owner="user"))
+        changes.put(
+            "item", mapping.item_id, msgspec.structs.replace(item, owner="user", shipped=None)
+        )
+        shipments.append(
+            Shipment(mapping.kind, str(mapping.key.item_name), "hand over",
+                     "this release no longer ships it; it is yours now, DROP removes it")
+        )
+    return changes
+
+
+def with_shipments(migration: Migration, state: State, statements: Sequence[str]) -> Migration:
+    """A migration whose plan also says what becomes of the release's connections and queries.
+
+    Raises what is wrong with the statements, so that nothing was touched by then.
+    """
+    if not statements and not state.has_owner("shipped"):
+        return migration
+    shipping = plan_shipping(_migrated(state, migration), statements)
+    plan = msgspec.structs.replace(
+        migration.plan, shipments=tuple(str(each) for each in shipping.shipments)
+    )
+    return replace(migration, plan=plan)
+
+
+def _migrated(state: State, migration: Migration) -> State:
+    """The state with the names of the migration, for statements that use what comes with it."""
+    changes = Changes()
+    for identity in migration.removed:
+        changes.delete("mapping", identity_text(identity))
+    for target in migration.targets:
+        definition = target.definition
+        known = state.items.get(target.item_id)
+        changes.put(
+            "item", target.item_id,
+            ItemRecord(
+                owner="release", global_id=target.global_id, definition=definition,
+                shard=known.shard if known is not None else None,
+            ),
+        )
+        changes.put(
+            "mapping", identity_text(target.identity),
+            MappingRecord(
+                schema=definition.schema, kind=definition.kind, name=definition.name,
+                owner="release", item_id=target.item_id, global_id=target.global_id,
+                fingerprint=target.fingerprint, definition_hash="", storage_hash="",
+            ),
+        )
+    return state.changed(state.version, changes.effective(state))
