@@ -1,6 +1,7 @@
 """``python -m bench [--only NAME] [--out FILE]``: measure, print, and write the page.
 
-NAME is ``version``, ``plan``, ``spark`` or ``simulation``. Exit code 1 when a target is missed.
+NAME is ``version``, ``plan``, ``spark``, ``simulation`` or ``streams``. Exit code 1 when a target
+is missed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from bench import page
 from bench.measure import Measure
 
-GROUPS = ("version", "plan", "spark", "simulation")
+GROUPS = ("version", "plan", "spark", "simulation", "streams")
 
 
 def measures(group: str, directory: Path) -> Iterator[Measure]:
@@ -31,6 +32,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench.spark import measures as in_session
 
         yield from in_session(directory)
+    elif group == "streams":
+        from bench import streams
+
+        yield from streams.measures(directory)
     else:
         from bench import simulation
 

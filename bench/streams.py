@@ -1,0 +1,275 @@
+"""Connections under running queries: planning a fan-out, altering, an idle runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.measure import Cost, Measure, middle, paired
+from catalog_migrate.api import Catalog
+from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, open_log, read_state
+from catalog_migrate.language.parser import parse_one
+from catalog_migrate.streams.effects import Draft
+from catalog_migrate.streams.plans import plan_statement
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+DEPENDENTS = 1_000
+QUERIES = 10
+ROUNDS = 5
+IDLE = 20.0
+"""Seconds that an idle runtime is watched for."""
+
+
+def measures(directory: Path) -> Iterator[Measure]:
+    """All four, the ones that need no broker first."""
+    yield fan_out()
+    from catalog_migrate.engine.spark.session import local_session
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+    with KafkaCluster(directory / "kafka", users={"app": "bench"}) as kafka:
+        spark = local_session(warehouse_dir=str(directory / "streams-spark"))
+        try:
+            yield idle(spark, directory / "idle")
+            bench = Streams(spark, kafka, directory / "streams")
+            yield bench.nothing_to_restart()
+            yield bench.restart()
+        finally:
+            spark.stop()
+
+
+# -- planning --------------------------------------------------------------------------------------
+
+
+def fan_out() -> Measure:
+    """ALTER CONNECTION over 1,000 sources: planned, against decoding the same state."""
+    snapshot = _wide()
+    statement = parse_one("ALTER CONNECTION c SET (BROKER 'b.example.com:9092')")
+
+    def ours() -> Cost:
+        state = State.from_snapshot(_copy(snapshot))
+        list(state.items), list(state.mappings)
+        began, cpu = time.perf_counter(), time.process_time()
+        effect = plan_statement(state, statement)
+        cost = Cost(time.perf_counter() - began, time.process_time() - cpu)
+        assert len(effect.affected) == DEPENDENTS
+        return cost
+
+    def bare() -> Cost:
+        began, cpu = time.perf_counter(), time.process_time()
+        state = State.from_snapshot(_copy(snapshot))
+        list(state.items), list(state.mappings)
+        return Cost(time.perf_counter() - began, time.process_time() - cpu)
+
+    found, baseline = paired(ours, bare, rounds=ROUNDS)
+    return Measure(
+        f"plan an ALTER CONNECTION with {DEPENDENTS:,} dependents", found,
+        "decoding the catalog's state", baseline, "≤ 0.5 s", found.wall <= 0.5,
+    )
+
+
+def _wide() -> list[LogRow]:
+    log = MemoryLog()
+    create_catalog(log, warehouse="/warehouse")
+    state = read_state(log)
+    texts = [
+        "CREATE CLUSTER main",
+        "CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092')",
+        *(f"CREATE SOURCE s{n} (id BIGINT) FROM KAFKA CONNECTION c (TOPIC 't{n}') FORMAT JSON"
+          for n in range(DEPENDENTS)),
+    ]
+    for text in texts:
+        changes = plan_statement(state, parse_one(text)).changes
+        assert changes is not None
+        state = state.changed(state.version, changes.effective(state))
+    assert Draft(state)
+    return [
+        LogRow(kind, key, value, 1)
+        for kind, rows in state.raw.items() for key, value in rows.items()
+    ]
+
+
+def _copy(rows: list[LogRow]) -> LogSnapshot:
+    return LogSnapshot(1, [(row.kind, row.key, row.value) for row in rows])
+
+
+# -- a runtime with nothing to do ------------------------------------------------------------------
+
+
+def idle(spark: SparkSession, directory: Path) -> Measure:
+    """CPU of this process and Spark's JVM while a runtime follows a catalog without queries."""
+    create_catalog(open_log(str(directory / "catalog")), warehouse=str(directory / "warehouse"))
+    catalog = Catalog.open(directory / "catalog", mode="write")
+    catalog.execute("CREATE CLUSTER main")
+    bare = _watched(spark, IDLE)
+    runtime = catalog.runtime(spark, "main").start()
+    runtime.ready.wait(60)
+    time.sleep(2)
+    ours = _watched(spark, IDLE)
+    runtime.close()
+    share = (ours.cpu - bare.cpu) / IDLE
+    return Measure(
+        f"a runtime that follows an idle catalog for {IDLE:.0f} s", ours,
+        "the same session without it", bare, "≤ 2 % of a core", share <= 0.02,
+        f"{share:.1%} of a core above the session's own",
+    )
+
+
+def _watched(spark: SparkSession, seconds: float) -> Cost:
+    began = _cpu(spark)
+    time.sleep(seconds)
+    return Cost(seconds, _cpu(spark) - began)
+
+
+def _cpu(spark: SparkSession) -> float:
+    """CPU seconds of this process and Spark's JVM, all threads."""
+    context: Any = spark.sparkContext
+    jvm = int(context._gateway.jvm.java.lang.ProcessHandle.current().pid())
+    fields = Path(f"/proc/{jvm}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    own = os.times()
+    return own.user + own.system + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# -- ALTER under queries ---------------------------------------------------------------------------
+
+
+class Streams:
+    """Ten sources on one connection, each with a topic of its own, and the same ten bare."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaCluster, directory: Path) -> None:
+        self.spark, self.kafka, self.directory = spark, kafka, directory
+        log = open_log(str(directory / "catalog"))
+        create_catalog(log, warehouse=str(directory / "warehouse"))
+        self.catalog = Catalog.open(directory / "catalog", mode="write")
+        self.catalog.execute(
+            f"CREATE CONNECTION c TO KAFKA (BROKER '{kafka.plain_bootstrap}');"
+            f"CREATE CONNECTION unused TO KAFKA (BROKER '{kafka.plain_bootstrap}');"
+        )
+        for number in range(QUERIES):
+            kafka.create_topic(f"t{number}")
+            kafka.produce(f"t{number}", [json.dumps({"id": n}) for n in range(10)])
+            self.catalog.execute(
+                f"CREATE SOURCE s{number} (id BIGINT) FROM KAFKA CONNECTION c "
+                f"(TOPIC 't{number}') FORMAT JSON"
+            )
+        self.round = 0
+
+    def nothing_to_restart(self) -> Measure:
+        """An ALTER of a connection that nothing uses, validated on the broker."""
+        from catalog_migrate.connections.validation import validate_connection
+
+        def ours() -> Cost:
+            self.round += 1
+            return _timed(lambda: self.catalog.execute(
+                f"ALTER CONNECTION unused SET (kafka.client.id 'r{self.round}')"
+            ))
+
+        def bare() -> Cost:
+            return _timed(lambda: validate_connection(
+                "KAFKA", {"BROKER": self.kafka.plain_bootstrap}
+            ))
+
+        found, baseline = paired(ours, bare, rounds=ROUNDS)
+        return Measure(
+            "ALTER CONNECTION with nothing to restart", found, "asking the broker, without it",
+            baseline, "≤ 0.5 s", found.wall <= 0.5,
+        )
+
+    def restart(self) -> Measure:
+        """From the commit of an ALTER to ten healthy queries, against ten bare restarts."""
+        with self._bare_queries() as restart_bare, self._runtime():
+            self._alter()
+            restart_bare()
+            pairs = [(self._alter(), restart_bare()) for _ in range(ROUNDS)]
+        found = middle([pair[0] for pair in pairs])
+        baseline = middle([pair[1] for pair in pairs])
+        ratio = found.wall / baseline.wall
+        return Measure(
+            f"ALTER CONNECTION with {QUERIES} dependents, from commit to all caught up", found,
+            f"{QUERIES} bare queries stopped and started in parallel", baseline,
+            "≤ 1.15× bare", ratio <= 1.15,
+        )
+
+    @contextmanager
+    def _runtime(self) -> Iterator[None]:
+        runtime = self.catalog.runtime(self.spark, "main").start()
+        runtime.ready.wait(60)
+        supervisor = runtime.supervisor
+        assert supervisor is not None
+        while sum(each.query is not None and each.query.progress() is not None
+                  for each in dict(supervisor.managed).values()) < QUERIES:
+            time.sleep(0.1)
+        try:
+            yield
+        finally:
+            runtime.close()
+
+    def _alter(self) -> Cost:
+        """One ALTER; the clock starts when its definition is committed."""
+        self.round += 1
+        committed: list[float] = []
+
+        def heard(line: str) -> None:
+            if line.endswith("trial"):
+                committed.append(time.perf_counter())
+
+        cpu = _cpu(self.spark)
+        self.catalog.execute(
+            f"ALTER CONNECTION c SET (kafka.client.id 'r{self.round}')", on_progress=heard
+        )
+        return Cost(time.perf_counter() - committed[0], _cpu(self.spark) - cpu)
+
+    @contextmanager
+    def _bare_queries(self) -> Iterator[Callable[[], Cost]]:
+        """Ten queries as a user would write them, and their restart."""
+        running: dict[int, Any] = {}
+
+        def start(number: int) -> None:
+            frame = (
+                self.spark.readStream.format("kafka")
+                .option("kafka.bootstrap.servers", self.kafka.plain_bootstrap)
+                .option("subscribe", f"t{number}").option("startingOffsets", "earliest").load()
+                .selectExpr("from_json(CAST(value AS STRING), 'id BIGINT').id AS id",
+                            "topic", "partition", "offset", "timestamp")
+            )
+            running[number] = (
+                frame.writeStream.format("delta")
+                .option("checkpointLocation", str(self.directory / f"bare-checkpoint/{number}"))
+                .trigger(processingTime="1 second")
+                .start(str(self.directory / f"bare/{number}"))
+            )
+            while running[number].lastProgress is None:
+                time.sleep(0.02)
+
+        def restart() -> Cost:
+            began, cpu = time.perf_counter(), _cpu(self.spark)
+            with ThreadPoolExecutor(QUERIES) as pool:
+                list(pool.map(lambda number: running[number].stop(), range(QUERIES)))
+                list(pool.map(start, range(QUERIES)))
+            return Cost(time.perf_counter() - began, _cpu(self.spark) - cpu)
+
+        with ThreadPoolExecutor(QUERIES) as pool:
+            list(pool.map(start, range(QUERIES)))
+        try:
+            yield restart
+        finally:
+            for query in running.values():
+                query.stop()
+
+
+def _timed(act: Callable[[], object]) -> Cost:
+    began, cpu = time.perf_counter(), time.process_time()
+    act()
+    return Cost(time.perf_counter() - began, time.process_time() - cpu)
