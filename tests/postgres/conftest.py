@@ -50,18 +50,38 @@ def expected_rows(name: str, version: int) -> list[str]:
 
 
 class Server:
-    """One durable catalog that holds PostgreSQL's; its names are those of the session."""
+    """One durable catalog that holds PostgreSQL's; its names are those of the session.
 
-    def __init__(self, spark: SparkSession, home: Path) -> None:
+    ``without`` is a schema whose views the releases leave out.
+    """
+
+    def __init__(self, spark: SparkSession, home: Path, without: str | None) -> None:
         self.spark = spark
+        self.home = home
         self.catalog = home / "catalog"
+        self.without = without
 
     def start(self, version: int | Path, **options: Any) -> BootstrapReport:
         """One start with a manifest of the fixtures, or one of one's own."""
         from catalog_migrate.bootstrap import bootstrap
 
-        path = version if isinstance(version, Path) else FIXTURES / f"{version}.json"
+        path = version if isinstance(version, Path) else self.release(version)
         return bootstrap(self.spark, release=path, catalog=self.catalog, **options)
+
+    def release(self, version: int) -> Path:
+        """The manifest of a version."""
+        path = FIXTURES / f"{version}.json"
+        if self.without is None:
+            return path
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["objects"] = [
+            one
+            for one in content["objects"]
+            if (one["kind"], one["schema"]) != ("view", self.without)
+        ]
+        smaller = self.home / path.name
+        smaller.write_text(json.dumps(content), encoding="utf-8")
+        return smaller
 
     def open(self) -> Catalog:
         """The durable catalog, read-only."""
@@ -132,9 +152,15 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """PostgreSQL 15's catalog, empty; the tests of a module upgrade it one after another."""
-    server = Server(spark, tmp_path_factory.mktemp("server"))
+def server(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """PostgreSQL 15's catalog, empty; the tests of a module upgrade it one after another.
+
+    A module's ``WITHOUT`` names a schema whose views it does not need.
+    """
+    without = getattr(request.module, "WITHOUT", None)
+    server = Server(spark, tmp_path_factory.mktemp("server"), without)
     server.forget()
     report = server.start(15)
     assert report.outcome == "initialized"
