@@ -95,10 +95,20 @@ AS SELECT
   get_json_object(item.value, '$.links.cluster') AS cluster,
   get_json_object(item.value, '$.definition.external.options') AS options,
   coalesce(held.holds, 0) AS holds,
-  status.state AS state, status.batch AS batch, status.rows AS rows, status.lag AS lag,
-  status.at AS at, status.error AS error
+  CASE
+    WHEN get_json_object(item.value, '$.quarantined') IS NOT NULL THEN 'quarantined'
+    WHEN status.state IS NOT NULL AND cluster.runtime IS NOT NULL THEN status.state
+    WHEN held.holds > 0 THEN 'held'
+    WHEN cluster.runtime IS NULL THEN 'no runtime'
+    ELSE 'starting'
+  END AS state,
+  status.batch AS batch, status.rows AS rows, status.lag AS lag,
+  status.at AS at,
+  coalesce(get_json_object(item.value, '$.quarantined'), status.error) AS error
 FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
 LEFT JOIN catalog_migrate.statuses AS status ON status.item_id = item.key
+LEFT JOIN catalog_migrate.clusters AS cluster
+  ON cluster.item_id = get_json_object(item.value, '$.links.cluster')
 LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
   ON held.item_id = item.key
 WHERE get_json_object(item.value, '$.definition.kind') = 'source';
@@ -120,10 +130,20 @@ AS SELECT
   get_json_object(item.value, '$.links.cluster') AS cluster,
   get_json_object(item.value, '$.definition.external.options') AS options,
   coalesce(held.holds, 0) AS holds,
-  status.state AS state, status.batch AS batch, status.rows AS rows,
-  status.at AS at, status.error AS error
+  CASE
+    WHEN get_json_object(item.value, '$.quarantined') IS NOT NULL THEN 'quarantined'
+    WHEN status.state IS NOT NULL AND cluster.runtime IS NOT NULL THEN status.state
+    WHEN held.holds > 0 THEN 'held'
+    WHEN cluster.runtime IS NULL THEN 'no runtime'
+    ELSE 'starting'
+  END AS state,
+  status.batch AS batch, status.rows AS rows,
+  status.at AS at,
+  coalesce(get_json_object(item.value, '$.quarantined'), status.error) AS error
 FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
 LEFT JOIN catalog_migrate.statuses AS status ON status.item_id = item.key
+LEFT JOIN catalog_migrate.clusters AS cluster
+  ON cluster.item_id = get_json_object(item.value, '$.links.cluster')
 LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
   ON held.item_id = item.key
 WHERE get_json_object(item.value, '$.definition.kind') = 'sink';

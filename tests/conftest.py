@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from catalog_migrate.testing.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
+
+# How long one example takes says something about the machine, and about what else runs on it.
+settings.register_profile("no-deadline", deadline=None)
+settings.load_profile("no-deadline")
 
 
 @pytest.fixture(scope="session")

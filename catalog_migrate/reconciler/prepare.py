@@ -7,7 +7,7 @@ seal the old ones; copy what was appended meanwhile; count. A crash leaves what 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from catalog_migrate.catalog.records import (
     IntentRecord,
@@ -190,7 +190,25 @@ def prepare(
     _build(work, shards, prepared, populate)
     _seal(work, migration, shards, doomed, prepared)
     _verify_empty(work, state, migration, prepared)
+    _keep_append_only(work, state, prepared)
     return prepared
+
+
+def _keep_append_only(work: Work, state: State, prepared: Prepared) -> None:
+    """A copy that a sink will follow into only grows, as its old shard does, from its first day."""
+    if not state.streams:
+        return
+    from catalog_migrate.streams.wiring import must_only_grow
+
+    read = must_only_grow(state, state.streams)
+    for shard in prepared.shards.values():
+        if shard.source is None or shard.target.item_id not in read:
+            continue
+        spec = shard_spec(shard.target.definition, work.absolute(shard.path))
+        kept = replace(spec, properties={**spec.properties, "delta.appendOnly": "true"})
+        work.retrying(
+            lambda spec=kept: work.engine.evolve(spec.path, spec.columns, spec)  # type: ignore[misc]
+        )
 
 
 def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prepared) -> None:
@@ -321,8 +339,6 @@ def fill(work: Work, shard: NewShard, populate: Populate | None) -> NewShard:
 
 
 def _with(shard: NewShard, **changes: object) -> NewShard:
-    from dataclasses import replace
-
     return replace(shard, **changes)  # type: ignore[arg-type]
 
 

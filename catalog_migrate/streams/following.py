@@ -17,13 +17,10 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import LostTrail
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.delta_tables import delta_target
+from catalog_migrate.streams.checkpoint.delta_tables import delta_target, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-
-DataFiles = Callable[[str, int], frozenset[str]]
-"""Data files of a Delta table (absolute path) at a version."""
 
 Put = Callable[[Callable[[Changes, State], None], str], State]
 """Commits what the given function puts, under the cluster's lease; (put, kind)."""
@@ -64,11 +61,12 @@ def next_shard(state: State, item_id: str) -> tuple[str, ShardRecord, bool]:
 
 
 def is_drained(
-    checkpoint: Checkpoint, path: str, seal: int | None, data_files: DataFiles
+    checkpoint: Checkpoint, path: str, seal: int | None, *, skip_changes: bool = False
 ) -> bool:
     """Whether everything up to the version ``seal`` of the old shard was read and committed.
 
     A settled checkpoint is needed: an uncommitted batch is finished on the old shard first.
+    Without any batch nothing was read yet, and the new shard has it all.
     """
     batch = checkpoint.state()
     if batch.kind == "none":
@@ -80,26 +78,40 @@ def is_drained(
     if consumed is None:
         return False
     # a commit without data (the seal itself) makes no batch, so versions alone would never meet
-    return consumed >= seal or data_files(path, consumed) == data_files(path, seal)
+    return consumed >= seal or not has_rows_between(
+        path, consumed, seal, skip_changes=skip_changes
+    )
+
+
+def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) -> bool:
+    """Whether a sink whose table has another shard may be moved one shard on.
+
+    One with a committed edit that its checkpoint lacks is not: its lines are not of this shard.
+    """
+    stream = state.streams[item_id]
+    if stream.edit and needs_edit(checkpoint, stream.generation):
+        return False
+    _, record, anew = next_shard(state, item_id)
+    if anew:
+        return checkpoint.state().is_settled
+    return is_drained(
+        checkpoint, f"{warehouse}/{stream.reads}", record.source_version,
+        skip_changes=wiring.skips_changes(state.items[item_id]),
+    )
 
 
 def step(
-    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, *, put: Put,
-    data_files: DataFiles,
-) -> bool:
-    """Move a stopped sink one shard on when it is drained; whether it was moved.
+    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, *, put: Put
+) -> State | None:
+    """Move a stopped sink one shard on when it is drained; the state after, None if it was not.
 
     One commit holds the new shard, the generation and the exact lines; then the files are edited,
     which any later start repeats if it was cut off.
     """
+    if not ready(state, item_id, warehouse, checkpoint):
+        return None
     stream = state.streams[item_id]
     path, record, anew = next_shard(state, item_id)
-    old = f"{warehouse}/{stream.reads}"
-    seal = None if anew else record.source_version
-    if not anew and not is_drained(checkpoint, old, seal, data_files):
-        return False
-    if checkpoint.state().kind == "uncommitted":
-        return False
     edit: Edit | None = None
     if checkpoint.latest_offsets is not None:
         if anew or record.version is None:
@@ -118,7 +130,10 @@ def step(
             changes.put("stream", item_id, moved)
 
     after = put(write, "follow")
-    return apply_committed(checkpoint, item_id, after.streams[item_id]) or edit is None
+    committed = after.streams.get(item_id)
+    if committed is not None:
+        apply_committed(checkpoint, item_id, committed)
+    return after
 
 
 def apply_committed(checkpoint: Checkpoint, item_id: str, stream: StreamRecord) -> bool:

@@ -1,4 +1,4 @@
-"""The tables that sources, dead letters and cluster logs write: made before their first row."""
+"""The tables of streams: made before a source's first row, append-only before a sink reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.streams import wiring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,29 +18,40 @@ if TYPE_CHECKING:
 class ShardMaker:
     """Creates the shards of items through ``create`` unless ``version`` finds them.
 
-    An item whose query was started before must have its shard: nothing is made anew for it, lost
-    rows are an error and not an empty table.
+    ``protect`` makes a shard append-only, which the tables that sinks read must be. An item whose
+    query was started before must have its shard: nothing is made anew for it, lost rows are an
+    error and not an empty table.
     """
 
     create: Callable[[ShardSpec], None]
     version: Callable[[str], int | None]
+    protect: Callable[[str], object] = lambda _: None
 
     @classmethod
     def local(cls, spark: SparkSession | None = None) -> ShardMaker:
         """Through delta-rs, and Spark for what only it can do."""
-        from catalog_migrate.engine.spark.shards import Shards, shard_version
+        from catalog_migrate.engine.spark.shards import Shards, make_append_only, shard_version
 
-        return cls(Shards(spark).create_shard, shard_version)
+        return cls(Shards(spark).create_shard, shard_version, make_append_only)
 
     def ensure(self, state: State, item_id: str) -> None:
-        """Make the shard of an item, of its dead letters and of its cluster's log."""
+        """Make the shard of an item, of its dead letters and of its cluster's log.
+
+        For a sink: see that the table which it reads only grows (unless ON CHANGE is skip).
+        """
         item = state.items[item_id]
+        warehouse = state.config["warehouse"].value
+        for table in wiring.must_only_grow(state, [item_id]):
+            shard = state.items[table].shard
+            if shard is not None:
+                self.protect(f"{warehouse}/{shard}")
+        if item_id in state.streams:
+            return
         for role in ("dead_letters", "log"):
             if role in item.links:
                 self.ensure(state, item.links[role])
-        if item.shard is None or item_id in state.streams:
+        if item.shard is None:
             return
-        warehouse = state.config["warehouse"].value
         path = f"{warehouse}/{item.shard}"
         if self.version(path) is None:
             definition = item.definition

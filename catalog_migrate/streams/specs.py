@@ -13,6 +13,7 @@ from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
+from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 
@@ -63,6 +64,7 @@ def spec_of(
     """What the query of a source or sink is started from, as the state says.
 
     ``warehouse`` is an absolute directory; ``stream`` replaces the committed record of positions.
+    A sink that has a retired shard still to read is started on that one, with its columns.
     """
     item = state.items[item_id]
     definition = item.definition
@@ -75,6 +77,8 @@ def spec_of(
     else:
         assert reads is not None, f"{item_id} reads nothing"
         shard, columns = stream.reads or reads.shard or "", reads.definition.columns
+        if shard != reads.shard:
+            columns = _retired_columns(f"{warehouse}/{shard}")
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,
@@ -88,6 +92,13 @@ def spec_of(
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
     )
+
+
+def _retired_columns(path: str) -> tuple[Column, ...]:
+    """The columns of a retired shard: its rows are sent in the shape that they were appended in."""
+    from catalog_migrate.engine.spark.shards import shard_columns
+
+    return tuple(shard_columns(path))
 
 
 def _topic_ids(state: State, source_id: str | None) -> Mapping[str, str]:

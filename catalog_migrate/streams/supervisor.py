@@ -7,7 +7,7 @@ cluster's lease has a supervisor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -18,10 +18,15 @@ from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.engine.spark import shards
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UpstreamChanged
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    EngineFailure,
+    LostTrail,
+    UpstreamChanged,
+)
 from catalog_migrate.streams import following, wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
@@ -30,11 +35,7 @@ from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by
-from catalog_migrate.streams.upstream import (
-    identify,
-    require_ledger,
-    require_same,
-)
+from catalog_migrate.streams.upstream import Upstream, identify, require_ledger, require_same
 
 LONGEST_BACK_OFF = 60.0
 """Seconds between two starts of a query that keeps failing, at most."""
@@ -42,11 +43,14 @@ LONGEST_BACK_OFF = 60.0
 UPSTREAM = "upstream"
 """Holder of the hold that a changed upstream sets."""
 
+Known = Callable[[], Mapping[str, Upstream]]
+"""Waits for and gives the upstreams of queries that start together, by item id."""
+
 FOLLOW = 1.0
 """Seconds between two looks at whether a sink has drained a retired shard."""
 
 EnsureShards = Callable[[State, str], None]
-"""Makes sure that the shards which a query writes are there; (state, item id)."""
+"""Makes sure that a query's shards are there and as it needs them; (state, item id)."""
 
 
 @dataclass(slots=True)
@@ -88,7 +92,6 @@ class Supervisor:
     warehouse: str
     ensure_shards: EnsureShards
     resolve: Resolve = resolve_secret
-    data_files: following.DataFiles = shards.data_files
     drain: float = 30.0
     threads: int = 4
     managed: dict[str, Managed] = field(default_factory=dict)
@@ -116,7 +119,9 @@ class Supervisor:
         if stop:
             self.stop(stop, state)
             acted = True
-        acted = self._follow(state) or acted
+        followed = self._follow(state)
+        if followed is not None:
+            state, acted = followed, True
         for item_id in list(self.managed):
             if item_id not in state.items:
                 del self.managed[item_id]
@@ -172,9 +177,13 @@ class Supervisor:
 
     # -- following -----------------------------------------------------------------------------
 
-    def _follow(self, state: State) -> bool:
-        """Move sinks whose table has another shard now; they drain the old one first."""
-        acted = False
+    def _follow(self, state: State) -> State | None:
+        """Move sinks whose table has another shard now; they drain the old one first.
+
+        Returns the newest state when one was moved or tried in vain: what is started next must not
+        be started from positions of before.
+        """
+        newest: State | None = None
         for item_id, each in self.managed.items():
             query = each.query
             if item_id in self.pinned or query is None or each.starting is not None:
@@ -184,55 +193,55 @@ class Supervisor:
             if each.looked > self.clock.monotonic():
                 continue
             each.looked = self.clock.monotonic() + FOLLOW
-            stream = state.streams[item_id]
-            checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
+            checkpoint = Checkpoint(f"{self.warehouse}/{state.streams[item_id].checkpoint}")
             try:
-                _, record, anew = following.next_shard(state, item_id)
-                if not anew and not following.is_drained(
-                    checkpoint, f"{self.warehouse}/{stream.reads}", record.source_version,
-                    self.data_files,
-                ):
+                if not following.ready(state, item_id, self.warehouse, checkpoint):
                     continue
                 self._stop_one(item_id, self.drain)
-                following.step(
-                    state, item_id, self.warehouse, checkpoint, put=self.commit,
-                    data_files=self.data_files,
-                )
+                following.step(state, item_id, self.warehouse, checkpoint, put=self.commit)
                 each.error = None
+            except LostTrail as error:
+                self.hold(item_id, UPSTREAM, error.message)
             except CatalogMigrateError as error:
                 self._failed(each, f"cannot follow its table: {error.message}")
-            acted = True
-        return acted
+            newest = read_state(self.log)
+        return newest
 
     # -- starting ------------------------------------------------------------------------------
 
-    def _begin(self, state: State, each: Managed) -> None:
+    def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
         each.fingerprint = wiring.fingerprint(state, each.item_id)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="start")
-        each.starting = self._pool.submit(self.start_query, state, each.item_id)
+        each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
 
-    def start(self, state: State, item_ids: Iterable[str]) -> None:
-        """Begin to start queries now, whatever their back-off."""
+    def start(
+        self, state: State, item_ids: Iterable[str], *, known: Known | None = None
+    ) -> None:
+        """Begin to start queries now, whatever their back-off.
+
+        ``known`` gives the upstreams that were just asked about for all of them together.
+        """
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
-                self._begin(state, each)
+                self._begin(state, each, known)
 
-    def start_query(self, state: State, item_id: str) -> RunningQuery:
+    def start_query(
+        self, state: State, item_id: str, known: Known | None = None
+    ) -> RunningQuery:
         """Everything between a committed definition and a started query; runs in a thread.
 
         The upstream is identified and written down before the first batch, and compared at every
         later start; then the checkpoint's guards, then Spark.
         """
-        stream = state.streams.get(item_id)
-        if stream is None:
-            self.ensure_shards(state, item_id)
-        stream = stream or first_stream(item_id)
+        self.ensure_shards(state, item_id)
+        stream = state.streams.get(item_id) or first_stream(item_id)
         spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
         redactor = Redactor.of(spec.connection)
         try:
-            stream = self._identified(state, spec, stream)
+            found = (known() if known is not None else {}).get(item_id) or identify(spec)
+            stream = self._identified(state, spec, stream, found)
             spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
             checkpoint = Checkpoint(spec.checkpoint)
             sources = [self.described(state, item_id)]
@@ -265,9 +274,10 @@ class Supervisor:
         item = state.items[item_id]
         return item.links.get("reads") or f"{item.definition.kind} {item_id}"
 
-    def _identified(self, state: State, spec: QuerySpec, stream: StreamRecord) -> StreamRecord:
+    def _identified(
+        self, state: State, spec: QuerySpec, stream: StreamRecord, found: Upstream
+    ) -> StreamRecord:
         """The record of positions with its upstream known; committed when it is new."""
-        found = identify(spec)
         reads = stream.reads
         if spec.kind == "sink" and not reads:
             reads = state.items[state.items[spec.item_id].links["reads"]].shard or ""
@@ -277,9 +287,23 @@ class Supervisor:
         known = msgspec.structs.replace(
             stream, upstream=found.upstream, topics=topics, reads=reads
         )
-        if state.streams.get(spec.item_id) != known:
-            self.commit(lambda changes, _: changes.put("stream", spec.item_id, known), "stream")
-        return known
+        if state.streams.get(spec.item_id) == known:
+            return known
+
+        def put(changes: Changes, current: State) -> None:
+            if spec.item_id not in current.items:
+                return
+            # what was committed since ``state`` was read stays: only what was found out is new
+            standing = current.streams.get(spec.item_id) or stream
+            changes.put(
+                "stream", spec.item_id,
+                msgspec.structs.replace(
+                    standing, upstream=found.upstream, topics=topics,
+                    reads=standing.reads or reads,
+                ),
+            )
+
+        return self.commit(put, "stream").streams.get(spec.item_id) or known
 
     # -- stopping ------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Names in a definition are as they were written; everything here follows ``ItemRe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -162,6 +162,25 @@ def queries(state: State, cluster: str | None = None) -> Iterator[Found]:
         item = state.items[mapping.item_id]
         if is_query(item) and (cluster is None or item.links.get("cluster") == cluster):
             yield Found(mapping, item)
+
+
+def skips_changes(sink: ItemRecord) -> bool:
+    """Whether a sink passes over UPDATE, DELETE and MERGE of what it reads (ON CHANGE 'skip')."""
+    return external_of(sink).settings.get("ON CHANGE") == "skip"
+
+
+def must_only_grow(state: State, sinks: Iterable[str]) -> frozenset[str]:
+    """Items of the tables that must be append-only, because one of these sinks reads them."""
+    found = set()
+    for item_id in sinks:
+        item = state.items.get(item_id)
+        reads = item.links.get("reads") if item is not None and is_query(item) else None
+        if item is None or reads is None or skips_changes(item):
+            continue
+        table = state.items.get(reads)
+        if table is not None and table.definition.kind == "table":
+            found.add(reads)
+    return frozenset(found)
 
 
 def below(state: State, item_id: str) -> tuple[str, ...]:

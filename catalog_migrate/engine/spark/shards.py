@@ -34,6 +34,9 @@ SEAL = {
 _UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
 """What a property that was not set before the seal is put back to; delta-rs cannot unset one."""
 
+_APPEND_ONLY_ATTEMPTS = 20
+"""Races for the next version that are lost before a shard counts as too busy."""
+
 SPARK_ONLY = ("INTERVAL", "VOID")
 """Types that delta-rs would write into a table that Spark then cannot read."""
 _FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
@@ -342,6 +345,31 @@ def shard_columns(path: str) -> Sequence[Column]:
 def shard_size(path: str) -> tuple[int, int]:
     """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
     return _size(_open(path))
+
+
+def make_append_only(path: str) -> bool:
+    """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
+
+    Appends under way go on: what they race for is only the next version.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    for attempt in range(_APPEND_ONLY_ATTEMPTS):
+        table = _open(path)
+        if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+            return False
+        with failing(f"make {path} append-only"):
+            try:
+                table.alter.set_table_properties(
+                    {"delta.appendOnly": "true"}, raise_if_not_exists=False
+                )
+            except CommitFailedError:
+                if attempt == _APPEND_ONLY_ATTEMPTS - 1:
+                    raise
+                continue
+        write_checksum(path, _open(path).version())
+        return True
+    return False
 
 
 def _walk(root: str) -> Iterator[str]:

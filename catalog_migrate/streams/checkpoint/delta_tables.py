@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
@@ -54,6 +56,35 @@ def delta_bounds(path: str) -> DeltaBounds:
     with _failing(f"read {path}"):
         earliest = min((commit["version"] for commit in table.history()), default=0)
         return DeltaBounds(str(table.metadata().id), int(earliest), table.version())
+
+
+def has_rows_between(path: str, after: int, upto: int, *, skip_changes: bool = False) -> bool:
+    """Whether a stream that has version ``after`` of a table finds a batch up to version ``upto``.
+
+    Only commits that change data make one: not a seal, new properties, or a compaction. With
+    ``skip_changes`` those that remove rows are passed over whole, as ``skipChangeCommits`` does.
+    Raises :class:`EngineFailure` when a commit of the log is gone or cannot be read.
+    """
+    for version in range(after + 1, upto + 1):
+        added = removed = False
+        for action in _actions(path, version):
+            added = added or bool(action.get("add", {}).get("dataChange"))
+            removed = removed or bool(action.get("remove", {}).get("dataChange"))
+        if (added and not (skip_changes and removed)) or (removed and not skip_changes):
+            return True
+    return False
+
+
+def _actions(path: str, version: int) -> Iterator[dict[str, Any]]:
+    """The actions of one commit of the table's log."""
+    file = Path(path, "_delta_log", f"{version:020d}.json")
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                if line.strip():
+                    yield json.loads(line)
+    except (OSError, ValueError) as error:
+        raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
 
 
 def fence_delta(path: str, query_id: str, successor: str | None = None) -> int | None:

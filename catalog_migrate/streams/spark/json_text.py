@@ -22,6 +22,7 @@ JSON_OPTIONS = MappingProxyType({
 """Spark's own default drops nulls and everything below a millisecond."""
 
 
-def json_of(columns: Sequence[str]) -> Expression:
-    """One JSON object of those columns; BINARY is base64."""
-    return F.to_json(F.struct(*(F.col(quote_sql(name)) for name in columns)), dict(JSON_OPTIONS))
+def json_of(columns: Sequence[str], *, nulls: bool = True) -> Expression:
+    """One JSON object of those columns; BINARY is base64. Without ``nulls`` their fields miss."""
+    options = {**JSON_OPTIONS, "ignoreNullFields": str(not nulls).lower()}
+    return F.to_json(F.struct(*(F.col(quote_sql(name)) for name in columns)), options)

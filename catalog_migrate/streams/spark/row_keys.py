@@ -42,7 +42,8 @@ def with_content_keys(frame: DataFrame, columns: Sequence[str], batch: int) -> D
     The hash is over all columns (as JSON, since maps cannot be hashed); equal rows of a batch are
     numbered from 1, and which of them gets which number makes no difference.
     """
-    hashed = frame.withColumn(_HASH, F.xxhash64(json_of(columns)))
+    # Without nulls: a column that was added between the two runs of a batch must change no key.
+    hashed = frame.withColumn(_HASH, F.xxhash64(json_of(columns, nulls=False)))
     occurrence = F.row_number().over(Window.partitionBy(_HASH).orderBy(_HASH))
     key = F.concat_ws(
         "/", F.lower(F.hex(F.col(_HASH))), F.lit(str(batch)), occurrence.cast("string")

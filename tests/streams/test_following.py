@@ -1,0 +1,352 @@
+"""Following a table from shard to shard, on real Delta logs and checkpoint directories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import ShardRecord, StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.spark.shards import Shards, make_append_only, shard_version
+from catalog_migrate.errors import EngineFailure, LostTrail
+from catalog_migrate.language.parser import parse
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.reconciler.cleanup import expired
+from catalog_migrate.streams import following, wiring
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.effects import Draft
+from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.shards import ShardMaker
+
+QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
+SINK = "CREATE SINK {} FROM t INTO POSTGRES CONNECTION pg (TABLE 't') {}"
+
+
+class Place:
+    """A catalog with the table ``t`` (its rows in real Delta tables) and the sink ``k`` on it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.warehouse = str(directory)
+        self.log = MemoryLog()
+        create_catalog(self.log, warehouse=self.warehouse)
+        self.shard = "default/t/1"
+        definition = ObjectDefinition(
+            schema="default", kind="table", name="t", columns=(Column("id", "BIGINT"),)
+        )
+        draft = Draft(self.state)
+        self.table = draft.create(definition, shard=self.shard)
+        commit(self.log, lambda _: draft.changes, kind="test")
+        self.versions = {self.shard: self.append(self.shard, 1)}
+        self.do("CREATE CONNECTION pg TO POSTGRES (HOST 'db.example.com', DATABASE 'shop', "
+                "USER 'app')")
+        self.do(SINK.format("k", ""))
+        self.sink = wiring.find(self.state, "sink", "k").item_id
+        self.checkpoint = Checkpoint(directory / "_checkpoints" / self.sink / "1")
+
+    @property
+    def state(self) -> State:
+        return read_state(self.log)
+
+    @property
+    def stream(self) -> StreamRecord:
+        return self.state.streams[self.sink]
+
+    def do(self, text: str) -> None:
+        (parsed,) = parse(text)
+        changes = plan_statement(self.state, parsed.statement).changes
+        assert changes is not None
+        commit(self.log, lambda _: changes, kind="test")
+
+    def path(self, shard: str) -> str:
+        return f"{self.warehouse}/{shard}"
+
+    def append(self, shard: str, rows: int) -> int:
+        from arro3.core import Array, DataType, Table
+        from deltalake import DeltaTable, write_deltalake
+
+        data: Any = Table.from_pydict({"id": Array(list(range(rows)), type=DataType.int64())})
+        write_deltalake(self.path(shard), data, mode="append")
+        return DeltaTable(self.path(shard)).version()
+
+    def seal(self, shard: str) -> int:
+        version = shard_version(self.path(shard))
+        assert version is not None
+        return Shards(None).seal(self.path(shard), follows=version)
+
+    def started(self, reads: str) -> None:
+        """The sink was started when its table was in that shard."""
+        record = StreamRecord(checkpoint=f"_checkpoints/{self.sink}/1", reads=reads, upstream="u")
+        self.put(lambda changes, _: changes.put("stream", self.sink, record))
+
+    def migrated(self, *, copied: bool = True) -> str:
+        """The table gets another shard: a copy of the sealed old one."""
+        old, new = self.shard, f"default/t/{int(self.shard.rsplit('/', 1)[1]) + 1}"
+        seal = self.seal(old)
+        version = self.append(new, 1)
+
+        def write(changes: Changes, state: State) -> None:
+            item = state.items[self.table]
+            changes.put("item", self.table, msgspec.structs.replace(item, shard=new))
+            changes.put("shard", old, msgspec.structs.replace(
+                state.shards[old], state="retired", retired_at=0, sealed_version=seal))
+            changes.put("shard", new, ShardRecord(
+                item_id=self.table, global_id="g", state="live", version=version,
+                source=old if copied else None, source_version=seal if copied else None))
+
+        self.put(write)
+        self.shard = new
+        return new
+
+    def put(self, write: Callable[[Changes, State], None], kind: str = "test") -> State:
+        def decide(state: State) -> Changes:
+            changes = Changes()
+            write(changes, state)
+            return changes
+
+        return commit(self.log, decide, kind=kind)
+
+    def read(self, shard: str, upto: int, *, batches: int = 2, committed: bool = True) -> None:
+        """A checkpoint whose last batch ends behind the version ``upto`` of a shard."""
+        from deltalake import DeltaTable
+
+        root = self.checkpoint.path
+        for part in ("offsets", "commits"):
+            (root / part).mkdir(parents=True)
+        (root / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+        table_id = str(DeltaTable(self.path(shard)).metadata().id)
+        head = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {}}
+        for number in range(batches):
+            position = DeltaPosition(table_id, upto + 1 - (batches - 1 - number))
+            text = "\n".join(["v1", json.dumps(head), DeltaCodec().write(position)])
+            (root / "offsets" / str(number)).write_text(text)
+            if committed or number < batches - 1:
+                (root / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        self.claim(adopt=True)
+
+    def claim(self, *, adopt: bool = False) -> None:
+        claim(self.checkpoint, item=self.sink, sources=[self.table], adopt=adopt)
+
+    def step(self) -> bool:
+        return following.step(
+            self.state, self.sink, self.warehouse, self.checkpoint, put=self.put
+        ) is not None
+
+    def positions(self) -> list[DeltaPosition | None]:
+        """Of the last two batches."""
+        newest = self.checkpoint.latest_offsets
+        assert newest is not None
+        return [DeltaCodec().read(self.checkpoint.entry(number).sources[0])
+                for number in range(max(0, newest - 1), newest + 1)]
+
+    def target(self, shard: str) -> DeltaPosition:
+        from deltalake import DeltaTable
+
+        version = self.state.shards[shard].version
+        assert version is not None
+        return DeltaPosition(str(DeltaTable(self.path(shard)).metadata().id), version + 1)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """The sink stands in the table's only shard."""
+    place = Place(tmp_path)
+    place.started(place.shard)
+    return place
+
+
+def test_nothing_to_follow(place: Place) -> None:
+    """A sink in its table's shard stays; retention keeps nothing for it."""
+    assert not following.pending(place.state, place.sink)
+    assert following.still_read(place.state) == frozenset()
+
+
+def test_drained_at_the_seal(place: Place) -> None:
+    """Read up to the last row: the seal holds no rows, so the sink goes on behind the copy."""
+    old, last = place.shard, place.append(place.shard, 2)
+    new = place.migrated()
+    place.append(new, 3)  # appended after the copy: not skipped
+    place.read(old, last)
+    assert following.pending(place.state, place.sink)
+    assert place.step()
+    assert (place.stream.reads, place.stream.generation) == (new, 1)
+    assert place.positions() == [place.target(new)] * 2
+    assert not following.pending(place.state, place.sink)
+    assert following.still_read(place.state) == frozenset()
+
+
+def test_not_drained(place: Place) -> None:
+    """With a row still to read it stays where it is, and nothing is committed."""
+    old, before = place.shard, place.versions[place.shard]
+    place.append(old, 1)
+    place.migrated()
+    place.read(old, before)
+    version = place.log.version()
+    assert not place.step()
+    assert place.log.version() == version
+    assert place.stream.reads == old
+
+
+def test_an_uncommitted_batch_is_not_drained(place: Place) -> None:
+    """A batch under way is finished on the old shard, wherever it ends."""
+    old, last = place.shard, place.append(place.shard, 1)
+    place.migrated()
+    place.read(old, last, committed=False)
+    assert not place.step()
+
+
+def test_in_the_midst_of_a_version(place: Place) -> None:
+    """A position within a version, or in the first snapshot, is not drained."""
+    old, last = place.shard, place.append(place.shard, 1)
+    place.migrated()
+    place.read(old, last, batches=1)
+    entry = place.checkpoint.offsets_file(0)
+    whole = entry.read_text()
+    for half in ('"index":0', '"isStartingVersion":true'):
+        name = half.split(":", 1)[0]
+        value = '-1' if name == '"index"' else 'false'
+        entry.write_text(whole.replace(f"{name}:{value}", half))
+        assert not place.step()
+    entry.write_text(whole)
+    assert place.step()
+
+
+def test_never_read(place: Place) -> None:
+    """A sink without any batch begins in the new shard, which holds all rows: nothing to edit."""
+    new = place.migrated()
+    place.claim()
+    assert place.step()
+    assert (place.stream.reads, place.stream.generation, place.stream.edit) == (new, 0, "")
+
+
+def test_through_two_retired_shards(place: Place) -> None:
+    """Two migrations while it stood still: one shard a step, none skipped, all kept till then."""
+    first, last = place.shard, place.append(place.shard, 1)
+    second = place.migrated()
+    between = place.append(second, 1)
+    third = place.migrated()
+    place.read(first, last)
+    assert following.still_read(place.state) == {first, second, third}
+    assert expired(place.state, 100.0, 1.0) == []
+    assert place.step()
+    assert place.stream.reads == second
+    assert [path for path, _ in expired(place.state, 100.0, 1.0)] == [first]
+    # the row between the two migrations is still to be read
+    assert not place.step()
+    newest = place.checkpoint.latest_offsets
+    assert newest is not None
+    for batch in (newest - 1, newest):
+        position = place.positions()[0]
+        assert position is not None
+        line = DeltaCodec().write(DeltaPosition(position.table_id, between + 1))
+        place.checkpoint.replace_line(batch, 0, line)
+    assert place.step()
+    assert (place.stream.reads, place.stream.generation) == (third, 2)
+    assert place.positions() == [place.target(third)] * 2
+    assert {path for path, _ in expired(place.state, 100.0, 1.0)} == {first, second}
+
+
+def test_cut_off_between_commit_and_edit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is made, the files are not edited: no further step until they are, by a start."""
+    old, last = place.shard, place.append(place.shard, 1)
+    second = place.migrated()
+    place.read(old, last)
+    before = place.positions()
+
+    class Cut(Exception):
+        pass
+
+    def cut(*_: object, **__: object) -> bool:
+        raise Cut
+
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "apply", cut)
+        with pytest.raises(Cut):
+            place.step()
+    assert place.stream.reads == second
+    assert place.positions() == before
+    third = place.migrated()
+    # its lines are still of the first shard: what they say of the second is nothing
+    assert not place.step()
+    assert following.apply_committed(place.checkpoint, place.sink, place.stream)
+    assert place.positions() == [place.target(second)] * 2
+    assert not following.apply_committed(place.checkpoint, place.sink, place.stream)
+    assert place.step()
+    assert place.stream.reads == third
+
+
+def test_somebody_else_committed_first(place: Place) -> None:
+    """A position that was changed meanwhile is not overwritten."""
+    old, last = place.shard, place.append(place.shard, 1)
+    place.migrated()
+    place.read(old, last)
+    stale = place.state
+    changed = msgspec.structs.replace(place.stream, topics={"x": "y"})
+    place.put(lambda changes, _: changes.put("stream", place.sink, changed))
+    following.step(stale, place.sink, place.warehouse, place.checkpoint, put=place.put)
+    assert place.stream == changed
+
+
+def test_no_trail(place: Place) -> None:
+    """A shard that nothing was copied from is an error that names the table."""
+    place.migrated(copied=False)
+    with pytest.raises(LostTrail, match=r"default\.k .*default\.t"):
+        following.next_shard(place.state, place.sink)
+
+
+def test_what_makes_a_batch(place: Place) -> None:
+    """Properties and a seal make none, rows do; of a change only ON CHANGE skip makes none."""
+    from deltalake import DeltaTable
+
+    path = place.path(place.shard)
+    start = shard_version(path)
+    assert start is not None
+    assert make_append_only(path)
+    assert not make_append_only(path)
+    place.seal(place.shard)
+    now = shard_version(path)
+    assert now is not None
+    assert not has_rows_between(path, start, now)
+    assert has_rows_between(path, start - 1, now)
+    Shards(None).unseal(path, {"delta.appendOnly": "false"})
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("id = 0")
+    changed = shard_version(path)
+    assert changed is not None
+    assert has_rows_between(path, now, changed)
+    assert not has_rows_between(path, now, changed, skip_changes=True)
+    with pytest.raises(EngineFailure, match="version"):
+        has_rows_between(path, now, changed + 1, skip_changes=True)
+
+
+def test_a_table_under_a_sink_only_grows(place: Place) -> None:
+    """Unless every sink on it says ON CHANGE skip; a seal that is taken off leaves it so."""
+    from deltalake import DeltaTable
+
+    def configuration() -> dict[str, Any]:
+        return dict(DeltaTable(path).metadata().configuration)
+
+    path = place.path(place.shard)
+    maker = ShardMaker.local()
+    place.do(SINK.format("skipping", "WITH (ON CHANGE = 'skip')"))
+    skipping = wiring.find(place.state, "sink", "skipping").item_id
+    maker.ensure(place.state, skipping)
+    assert "delta.appendOnly" not in configuration()
+    maker.ensure(place.state, place.sink)
+    assert configuration()["delta.appendOnly"] == "true"
+    shards = Shards(None)
+    earlier = shards.seal_properties(path)
+    place.seal(place.shard)
+    shards.unseal(path, earlier)
+    assert configuration()["delta.appendOnly"] == "true"
+    assert not shards.is_sealed(path)
