@@ -85,5 +85,5 @@ def command(
         rows = [(each["kind"], each["name"], each["reason"]) for each in entries]
         emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
         if mended:
-            emit(f"mended in {mended} steps; {len(left)} left\n")
+            emit(f"mended in {mended} step{'s' if mended != 1 else ''}; {len(left)} left\n")
     return 2 if detailed_exitcode and left else 0

@@ -58,6 +58,6 @@ def test_the_command_line_finds_a_lost_name_and_mends_it(said: dict[str, Any]) -
     (lost, reported), (mended, told), (clean, last) = said["drift"]
     assert (lost, mended, clean) == (2, 0, 0)
     assert reported == "missing  meta.v  the name is not registered\n"
-    assert told.endswith("mended in 1 steps; 0 left\n")
+    assert told.endswith("mended in 1 step; 0 left\n")
     assert last == "no drift: every name is what is committed\n"
     assert said["standing"] == ["t", "theirs", "v"]
