@@ -469,6 +469,15 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
             draft.remove(wiring.by_id(state, own), now=now)
     others = [each.text for each in gone if each.item_id != found.item_id]
     notices = tuple(f"{text} is dropped with it" for text in others)
+    ids = {each.item_id for each in gone}
+    free = wiring.must_only_grow(state, ids) - wiring.must_only_grow(
+        state, [each.item_id for each in wiring.queries(state) if each.item_id not in ids]
+    )
+    notices += tuple(
+        f"{wiring.display(state, table)} stays append-only; if it need not be: ALTER TABLE "
+        f"{wiring.display(state, table)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        for table in sorted(free)
+    )
     return Effect(
         f"{found.text} dropped", draft.changes, notices,
         removed=tuple(each.item_id for each in gone),

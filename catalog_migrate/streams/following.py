@@ -87,16 +87,22 @@ def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) ->
     """Whether a sink whose table has another shard may be moved one shard on.
 
     One with a committed edit that its checkpoint lacks is not: its lines are not of this shard.
+    Raises :class:`LostTrail` once everything was read and nothing leads on.
     """
     stream = state.streams[item_id]
     if stream.edit and needs_edit(checkpoint, stream.generation):
         return False
+    old, skip = state.shards.get(stream.reads), wiring.skips_changes(state.items[item_id])
+    seal = old.sealed_version if old is not None else None
+    path = f"{warehouse}/{stream.reads}"
+    # what is in a sealed shard is sent also when nothing leads on from it
+    if seal is not None and not is_drained(checkpoint, path, seal, skip_changes=skip):
+        return False
     _, record, anew = next_shard(state, item_id)
     if anew:
         return checkpoint.state().is_settled
-    return is_drained(
-        checkpoint, f"{warehouse}/{stream.reads}", record.source_version,
-        skip_changes=wiring.skips_changes(state.items[item_id]),
+    return seal is not None or is_drained(
+        checkpoint, path, record.source_version, skip_changes=skip
     )
 
 

@@ -298,10 +298,21 @@ def test_somebody_else_committed_first(place: Place) -> None:
 
 
 def test_no_trail(place: Place) -> None:
-    """A shard that nothing was copied from is an error that names the table."""
+    """A shard that nothing was copied from is an error, once its rows were sent."""
+    old, before = place.shard, place.versions[place.shard]
+    last = place.append(old, 1)
     place.migrated(copied=False)
+    place.read(old, before)
+    assert not place.step()
+    newest = place.checkpoint.latest_offsets
+    position = place.positions()[-1]
+    assert newest is not None
+    assert position is not None
+    line = DeltaCodec().write(DeltaPosition(position.table_id, last + 1))
+    place.checkpoint.replace_line(newest, 0, line)
     with pytest.raises(LostTrail, match=r"default\.k .*default\.t"):
-        following.next_shard(place.state, place.sink)
+        place.step()
+    assert old in following.still_read(place.state)
 
 
 def test_what_makes_a_batch(place: Place) -> None:
@@ -350,3 +361,15 @@ def test_a_table_under_a_sink_only_grows(place: Place) -> None:
     shards.unseal(path, earlier)
     assert configuration()["delta.appendOnly"] == "true"
     assert not shards.is_sealed(path)
+
+
+def test_a_dropped_sink_leaves_the_table_as_it_is(place: Place) -> None:
+    """The last sink's DROP says that the table still only grows, and how to change that."""
+
+    def notices(text: str) -> tuple[str, ...]:
+        (parsed,) = parse(text)
+        return plan_statement(place.state, parsed.statement).notices
+
+    assert any("delta.appendOnly" in text for text in notices("DROP SINK k"))
+    place.do(SINK.format("another", ""))
+    assert notices("DROP SINK k") == ()
