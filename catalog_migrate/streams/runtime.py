@@ -162,6 +162,11 @@ class Runtime:
             while not self._stop.is_set():
                 self._round(supervisor, operations, status)
                 self._stop.wait(TICK)
+            if self._lost is not None:
+                raise self._lost  # the heartbeat found out and ended the loop
+        except LeaseLost as error:
+            self._lost = error
+            raise
         finally:
             self._leave(supervisor, lease, status)
 
