@@ -182,6 +182,45 @@ def validate_together(
         )
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What one item needs of a cluster: ``operation`` (READ, WRITE) on each of ``topics``."""
+
+    subject: str
+    topics: tuple[str, ...]
+    operation: str
+
+
+def kafka_access(
+    resolved: Resolved, wanted: Sequence[Wanted], *, timeout: float = 10.0
+) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
+    """Who the cluster is and whether each item may do what it needs, in two questions for all.
+
+    Findings are by subject; the identity is None when nothing answers. A topic that may not be
+    seen is a finding and has no id.
+    """
+    try:
+        with KafkaProbe(resolved, subject="connection", timeout=timeout) as probe:
+            cluster, _ = probe.cluster()
+            names = tuple(sorted({topic for each in wanted for topic in each.topics}))
+            described = probe.topics(names) if names else {}
+            ids = {
+                topic: str(found.topic_id)
+                for topic, found in described.items() if hasattr(found, "topic_id")
+            }
+            findings = {
+                each.subject: tuple(
+                    probe.topic_finding(
+                        topic, described[topic], each.operation, "TOPIC", each.subject
+                    )
+                    for topic in each.topics
+                )
+                for each in wanted
+            }
+            return Identity("KAFKA", cluster, ids), findings
+    except ConnectionFailed as error:
+        return None, {each.subject: _findings_of(error) for each in wanted}
+
+
 def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
     """The same over a probe that is kept, for whoever asks again and again."""
     cluster, _ = probe.cluster()

@@ -27,15 +27,19 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.probes import Verdict, probe_query, validate
+from catalog_migrate.streams.probes import Verdict, probe_queries, validate
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.upstream import Upstream
 
 ALTER = "alter"
 """Kind of an operation row that changes a definition under running queries."""
 
 OPEN = frozenset({"validating", "trial"})
 """States that are not the last."""
+
+PROBE_AGAIN = 1.0
+"""Seconds between two probes of what did not work."""
 
 SETTING_BACK = "setting back"
 """``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
@@ -165,7 +169,11 @@ class Operations:
             return  # the entry is valid as it stands: the next start runs exactly that batch
 
     def _watch(self, row: OperationRecord) -> list[str]:
-        """Start all and wait until each is healthy; what is wrong with those that are not."""
+        """Start all and wait until each is healthy; what is wrong with those that are not.
+
+        Healthy is a first progress and a probe with the new options, asked since the stop; both
+        are awaited side by side.
+        """
         supervisor, clock = self.supervisor, self.supervisor.clock
         deadline = clock.monotonic() + row.limit
         state = self.follow()
@@ -173,43 +181,49 @@ class Operations:
             item_id for item_id in row.dependents
             if item_id in state.items and not _held_by_others(state, item_id)
         }
-        for wave in wiring.topological(state, tuple(waiting)):
-            supervisor.start(state, wave)
         probed: dict[str, Verdict] = {}
-        while waiting:
-            self.alive()
-            supervisor.collect()
-            now = clock.monotonic()
-            ready = []
-            for item_id in sorted(waiting):
-                each = supervisor.managed[item_id]
-                if each.query is not None and each.query.progress() is not None:
-                    ready.append(item_id)
-                elif each.query is None and each.starting is None and each.next_try <= now:
-                    supervisor.start(state, [item_id])
-            for verdict in self._probe(state, ready):
-                probed[verdict.item_id] = verdict
-                if verdict.ok and supervisor.managed[verdict.item_id].active:
-                    waiting.discard(verdict.item_id)
-            if waiting and clock.monotonic() >= deadline:
-                break
-            if waiting:
-                clock.sleep(0.05)
+        with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
+            asked = pool.submit(self._probe, state, sorted(waiting))
+            first, again = asked, 0.0
+            for wave in wiring.topological(state, tuple(waiting)):
+                supervisor.start(state, wave, known=lambda: first.result()[1])
+            while waiting:
+                self.alive()
+                supervisor.collect()
+                if asked.done():
+                    probed.update(asked.result()[0])
+                now = clock.monotonic()
+                for item_id in sorted(waiting):
+                    each = supervisor.managed[item_id]
+                    query = each.query
+                    if query is None and each.starting is None and each.next_try <= now:
+                        supervisor.start(state, [item_id])
+                    elif query is not None and query.active and query.progress() is not None:
+                        verdict = probed.get(item_id)
+                        if verdict is not None and verdict.ok:
+                            waiting.discard(item_id)
+                if waiting and now >= deadline:
+                    break
+                bad = [each for each in waiting if each in probed and not probed[each].ok]
+                if bad and asked.done() and now >= again:
+                    asked, again = pool.submit(self._probe, state, bad), now + PROBE_AGAIN
+                if waiting:
+                    clock.sleep(0.02)
         return [self._complaint(state, item_id, probed) for item_id in sorted(waiting)]
 
-    def _probe(self, state: State, item_ids: Sequence[str]) -> list[Verdict]:
-        if not item_ids:
-            return []
-        supervisor = self.supervisor
-        with ThreadPoolExecutor(min(8, len(item_ids)), thread_name_prefix="probe") as pool:
-            return list(
-                pool.map(
-                    lambda item_id: probe_query(
-                        state, item_id, supervisor.warehouse, resolve=supervisor.resolve
-                    ),
-                    item_ids,
-                )
-            )
+    def _probe(
+        self, state: State, item_ids: Sequence[str]
+    ) -> tuple[dict[str, Verdict], dict[str, Upstream]]:
+        """The first thing that is wrong with each query's access, else that all is well; and whom
+        each one reaches."""
+        verdicts, reached = probe_queries(
+            state, item_ids, self.supervisor.warehouse, resolve=self.supervisor.resolve
+        )
+        found: dict[str, Verdict] = {}
+        for verdict in verdicts:
+            if verdict.item_id not in found or found[verdict.item_id].ok:
+                found[verdict.item_id] = verdict
+        return found, reached
 
     def _complaint(self, state: State, item_id: str, probed: Mapping[str, Verdict]) -> str:
         name = wiring.display(state, item_id)

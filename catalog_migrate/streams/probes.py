@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, UnresolvedSecret, ValidationFailed
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import written_columns
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
-from catalog_migrate.streams.upstream import identify, require_same
+from catalog_migrate.streams.upstream import Upstream, identify, require_same, topics_of_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +57,130 @@ def validate(
         and (item_id == target or target in wiring.effective(state, item_id).chain
              or target in wiring.effective(state, item_id).secrets.values())
     ]
-    jobs = [
-        *((_connection, item_id) for item_id in sorted(connections, key=lambda i: int(i[1:]))),
-        *((_query, item_id) for item_id in dependents),
-    ]
-    if not jobs:
-        return []
-    with ThreadPoolExecutor(min(16, len(jobs)), thread_name_prefix="validate") as pool:
-        answers = pool.map(
-            lambda job: job[0](state, job[1], warehouse, resolve, timeout), jobs
+    with ThreadPoolExecutor(16, thread_name_prefix="validate") as pool:
+        asked = [
+            pool.submit(_connection, state, item_id, resolve, timeout)
+            for item_id in sorted(connections, key=lambda each: int(each[1:]))
+        ]
+        queries = pool.submit(
+            probe_queries, state, dependents, warehouse, resolve=resolve, timeout=timeout
         )
-        return [verdict for answer in answers for verdict in answer]
+        verdicts = [verdict for answer in asked for verdict in answer.result()]
+        return [*verdicts, *queries.result()[0]]
 
 
-def probe_query(
-    state: State, item_id: str, warehouse: str, *, resolve: Resolve = resolve_secret,
+def probe_queries(
+    state: State, item_ids: Sequence[str], warehouse: str, *, resolve: Resolve = resolve_secret,
     timeout: float = 10.0,
-) -> Verdict:
-    """Whether a query's own access works now: the first thing that does not, else all is well."""
-    verdicts = _query(state, item_id, warehouse, resolve, timeout)
-    return next((verdict for verdict in verdicts if not verdict.ok), verdicts[-1])
+) -> tuple[list[Verdict], dict[str, Upstream]]:
+    """Whether each query's own access works now, and whom it reaches.
+
+    Queries on one Kafka connection share one client and two questions. Verdicts are in the order
+    of ``item_ids``, at least one for each; an upstream that did not answer is left out.
+    """
+    verdicts: dict[str, list[Verdict]] = {}
+    found: dict[str, Upstream] = {}
+    specs: dict[str, QuerySpec] = {}
+    for item_id in item_ids:
+        item = state.items[item_id]
+        try:
+            specs[item_id] = spec_of(state, item_id, warehouse, resolve=resolve)
+        except CatalogMigrateError as error:
+            name = f"{item.definition.kind} {item.definition.item_name}"
+            verdicts[item_id] = [_refusal(item_id, name, error)]
+    shared: dict[str, list[str]] = {}
+    alone: list[str] = []
+    for item_id, spec in specs.items():
+        if spec.external.connector == "KAFKA":
+            shared.setdefault(state.items[item_id].links["connection"], []).append(item_id)
+        else:
+            alone.append(item_id)
+    with ThreadPoolExecutor(16, thread_name_prefix="probe") as pool:
+        groups = [
+            *(pool.submit(_kafka, [specs[each] for each in group], timeout)
+              for group in shared.values()),
+            *(pool.submit(_alone, specs[item_id], timeout) for item_id in alone),
+        ]
+        for group in groups:
+            for item_id, (findings, upstream) in group.result().items():
+                verdicts[item_id] = _judged(state, specs[item_id], findings, upstream)
+                if upstream is not None:
+                    found[item_id] = upstream
+    return [verdict for item_id in item_ids for verdict in verdicts[item_id]], found
+
+
+def _kafka(
+    specs: Sequence[QuerySpec], timeout: float
+) -> dict[str, tuple[tuple[Finding, ...], Upstream | None]]:
+    """Queries on one Kafka connection, by item id."""
+    from catalog_migrate.connections.validation import Wanted, kafka_access
+
+    wanted = [
+        Wanted(spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE")
+        for spec in specs
+    ]
+    identity, findings = kafka_access(specs[0].connection, wanted, timeout=timeout)
+    answers: dict[str, tuple[tuple[Finding, ...], Upstream | None]] = {}
+    for spec in specs:
+        upstream = None
+        if identity is not None:
+            ids = identity.topic_ids
+            upstream = Upstream(
+                identity.cluster_id,
+                {topic: ids[topic] for topic in topics_of_query(spec) if topic in ids},
+            )
+        answers[spec.item_id] = findings[spec.item_id], upstream
+    return answers
+
+
+def _alone(
+    spec: QuerySpec, timeout: float
+) -> dict[str, tuple[tuple[Finding, ...], Upstream | None]]:
+    """A query that shares nothing."""
+    from catalog_migrate.connections.validation import validate_sink, validate_source
+
+    is_source = spec.kind == "source"
+    check = validate_source if is_source else validate_sink
+    columns = spec.columns if is_source else written_columns(spec)
+    findings = check(
+        spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
+    )
+    upstream: Upstream | None = None
+    if all(finding.ok for finding in findings):
+        try:
+            upstream = identify(spec)
+        except CatalogMigrateError as error:
+            findings = (*findings, Finding("", None, False, error.message, error.remedy or ""))
+    return {spec.item_id: (findings, upstream)}
+
+
+def _judged(
+    state: State, spec: QuerySpec, findings: Sequence[Finding], upstream: Upstream | None
+) -> list[Verdict]:
+    """Findings as verdicts, and whether the upstream is the one that positions belong to."""
+    name = f"{spec.kind} {spec.name}"
+    redactor = Redactor.of(spec.connection)
+    verdicts = [
+        Verdict(
+            spec.item_id, name, finding.ok, redactor.scrub(finding.message),
+            redactor.scrub(finding.remedy or ""), finding.option or "",
+        )
+        for finding in findings
+    ]
+    stream = state.streams.get(spec.item_id)
+    known = stream is not None and bool(stream.upstream) and upstream is not None
+    if known and all(verdict.ok for verdict in verdicts):
+        assert stream is not None
+        assert upstream is not None
+        try:
+            require_same(spec, stream, upstream)
+        except CatalogMigrateError as error:
+            verdicts.append(
+                Verdict(
+                    spec.item_id, name, False, redactor.scrub(error.message), error.remedy or ""
+                )
+            )
+    return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
 
 
 def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
@@ -90,7 +196,7 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
 
 
 def _connection(
-    state: State, item_id: str, _: str, resolve: Resolve, timeout: float
+    state: State, item_id: str, resolve: Resolve, timeout: float
 ) -> list[Verdict]:
     from catalog_migrate.connections.validation import validate_connection
 
@@ -115,39 +221,3 @@ def _refusal(item_id: str, name: str, error: CatalogMigrateError) -> Verdict:
         item_id, name, False, error.message, error.remedy or "",
         unresolved=isinstance(error, UnresolvedSecret),
     )
-
-
-def _query(
-    state: State, item_id: str, warehouse: str, resolve: Resolve, timeout: float
-) -> list[Verdict]:
-    from catalog_migrate.connections.validation import validate_sink, validate_source
-
-    item = state.items[item_id]
-    name = f"{item.definition.kind} {item.definition.item_name}"
-    try:
-        spec = spec_of(state, item_id, warehouse, resolve=resolve)
-    except CatalogMigrateError as error:
-        return [_refusal(item_id, name, error)]
-    redactor = Redactor.of(spec.connection)
-    is_source = spec.kind == "source"
-    check = validate_source if is_source else validate_sink
-    columns = spec.columns if is_source else written_columns(spec)
-    connector = spec.external.connector or ""
-    verdicts = [
-        Verdict(
-            item_id, name, finding.ok, redactor.scrub(finding.message),
-            redactor.scrub(finding.remedy or ""), finding.option or "",
-        )
-        for finding in check(
-            connector, spec.connection, spec.external, columns, timeout=timeout
-        )
-    ]
-    stream = state.streams.get(item_id)
-    if stream is not None and stream.upstream and all(verdict.ok for verdict in verdicts):
-        try:
-            require_same(spec, stream, identify(spec))
-        except CatalogMigrateError as error:
-            verdicts.append(
-                Verdict(item_id, name, False, redactor.scrub(error.message), error.remedy or "")
-            )
-    return verdicts or [Verdict(item_id, name, True, "there and accessible")]

@@ -25,15 +25,23 @@ class Upstream:
 
 
 def identify(spec: QuerySpec) -> Upstream:
-    """Ask the upstream (or the destination) who it is; EngineFailure when it cannot be reached."""
+    """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
     from catalog_migrate.connections.validation import identity
 
     connector = spec.external.connector or ""
     if connector == "FILES":
         return Upstream()
-    topics = topics_of(str(spec.external.options["TOPIC"])) if connector == "KAFKA" else ()
-    found = identity(connector, spec.connection, topics)
+    found = identity(
+        connector, spec.connection, topics_of_query(spec), subject=f"{spec.kind} {spec.name}"
+    )
     return Upstream(found.cluster_id, dict(found.topic_ids))
+
+
+def topics_of_query(spec: QuerySpec) -> tuple[str, ...]:
+    """The topics that a Kafka query reads or writes, none for other connectors."""
+    if spec.external.connector != "KAFKA":
+        return ()
+    return topics_of(str(spec.external.options["TOPIC"]))
 
 
 def require_same(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None:

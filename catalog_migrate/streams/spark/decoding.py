@@ -1,22 +1,24 @@
-"""From a record of a topic to a row: FORMAT JSON, TEXT and BYTES, and what does not fit."""
+"""From a record of a topic to a row: FORMAT JSON, TEXT and BYTES, and what does not fit.
+
+Expressions are SQL text: built through the functions of PySpark they cost hundreds of calls into
+the JVM at every start of a query, half a second of ten queries that restart together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
-
 from catalog_migrate.engine.spark import datatypes
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Sized, parse_type
+from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import POSITION, declared_columns
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
 BAD_RECORD_MARK = "cannot read the record at "
@@ -28,6 +30,7 @@ _PARSED = "__catalog_migrate_parsed"
 _ROW = "__catalog_migrate_row"
 _CORRUPT = "__catalog_migrate_corrupt"
 _END = "__catalog_migrate_end"
+_TEXT = "CAST(value AS STRING)"
 _FROM_KAFKA = {"KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"}
 _POSITIONS = dict(zip(POSITION, ("topic", "partition", "offset", "timestamp"), strict=True))
 
@@ -40,67 +43,71 @@ def decode(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     NULL column out, or has a key that INCLUDE would show and is not UTF-8. Fields that were not
     declared are passed over; names of fields are compared with their case.
     """
-    decoded = _decode_value(frame, spec, declared_columns(spec))
-    key = next(
-        (name for what, name in spec.external.include.items() if what.upper() == "KEY"), None
-    )
-    if key is None or not any(c.type == "STRING" for c in spec.columns if c.name == key):
-        return decoded
-    not_text = F.when(~F.is_valid_utf8(F.col("key").cast("string")), F.lit(_KEY_NOT_TEXT))
-    return decoded.withColumn(_PROBLEM, F.coalesce(F.col(_PROBLEM), not_text))
-
-
-def _decode_value(frame: DataFrame, spec: QuerySpec, columns: Sequence[Column]) -> DataFrame:
+    columns = declared_columns(spec)
     written = (spec.external.format or "JSON").upper()
     if written == "JSON":
-        return _decode_json(frame, columns)
-    if written not in ("TEXT", "BYTES"):
+        frame = frame.selectExpr("*", f"{_json(columns)} AS {_PARSED}")
+        row, problem = f"get({_PARSED}.rows, 0)", _json_problem(columns)
+    elif written in ("TEXT", "BYTES"):
+        row, problem = _whole(spec, written, columns)
+    else:
         raise EngineFailure(
             f"source {spec.name}: FORMAT {written} is not known",
             remedy="write FORMAT JSON, TEXT or BYTES",
         )
+    rules = [problem, *_broken_rules(columns), *_key_rule(spec)]
+    return frame.selectExpr("*", f"{row} AS {_ROW}").selectExpr(
+        "*", f"coalesce({', '.join(rules)}) AS {_PROBLEM}"
+    )
+
+
+def _key_rule(spec: QuerySpec) -> list[str]:
+    key = next(
+        (name for what, name in spec.external.include.items() if what.upper() == "KEY"), None
+    )
+    if key is None or not any(c.type == "STRING" for c in spec.columns if c.name == key):
+        return []
+    return [_when("NOT is_valid_utf8(CAST(key AS STRING))", string_literal(_KEY_NOT_TEXT))]
+
+
+def _whole(spec: QuerySpec, written: str, columns: Sequence[Column]) -> tuple[str, str]:
+    """Row and problem where the value is the one column."""
     if len(columns) != 1:
         raise EngineFailure(
             f"source {spec.name}: FORMAT {written} gives one column, {len(columns)} are declared"
         )
-    value = F.col("value")
-    text = value.cast("string") if written == "TEXT" else value
-    problem = F.lit(None).cast("string")
+    value = _TEXT if written == "TEXT" else "value"
+    problem = "CAST(NULL AS STRING)"
     if written == "TEXT":
-        problem = F.when(~F.is_valid_utf8(text), F.lit("it is not UTF-8"))
-    decoded = frame.withColumn(_ROW, F.struct(text.alias(columns[0].name)))
-    return decoded.withColumn(
-        _PROBLEM, F.coalesce(problem, *_broken_rules(F.col(_ROW), columns))
-    )
+        problem = _when(f"NOT is_valid_utf8({_TEXT})", "'it is not UTF-8'")
+    return f"named_struct({string_literal(columns[0].name)}, {value})", problem
 
 
 def readable(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard that good records give."""
-    return _rows(decoded.where(F.col(_PROBLEM).isNull()), spec, F.col(_ROW))
+    return _rows(decoded.where(f"{_PROBLEM} IS NULL"), spec)
 
 
 def unreadable(decoded: DataFrame) -> DataFrame:
     """The rows of the dead letter table that bad records give."""
-    return decoded.where(F.col(_PROBLEM).isNotNull()).select(
-        *(F.col(source).alias(name) for name, source in _POSITIONS.items()),
-        "key",
-        "value",
-        F.col(_PROBLEM).alias("error"),
+    positions = [f"{source} AS {name}" for name, source in _POSITIONS.items()]
+    return decoded.where(f"{_PROBLEM} IS NOT NULL").selectExpr(
+        *positions, "key", "value", f"{_PROBLEM} AS error"
     )
 
 
 def all_or_fail(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard; the first bad record fails the query and says where it lies."""
-    message = F.concat(
-        F.lit(f"{BAD_RECORD_MARK}topic "), F.col("topic"),
-        F.lit(", partition "), F.col("partition").cast("string"),
-        F.lit(", offset "), F.col("offset").cast("string"), F.lit(": "), F.col(_PROBLEM),
-    )  # fmt: skip
-    row = F.when(F.col(_PROBLEM).isNotNull(), F.raise_error(message)).otherwise(F.col(_ROW))
-    return _rows(decoded, spec, row)
+    message = (
+        f"concat({string_literal(BAD_RECORD_MARK + 'topic ')}, topic, ', partition ',"
+        f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {_PROBLEM})"
+    )
+    whole = f"CASE WHEN {_PROBLEM} IS NOT NULL THEN raise_error({message}) ELSE {_ROW} END"
+    kept = [*dict.fromkeys([*_FROM_KAFKA.values(), *_POSITIONS.values()])]
+    return _rows(decoded.selectExpr(*kept, f"{whole} AS {_ROW}"), spec)
 
 
-def _rows(decoded: DataFrame, spec: QuerySpec, row: Expression) -> DataFrame:
+def _rows(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
     """The columns of the shard, in its order."""
     own = {fold(column.name) for column in declared_columns(spec)}
     included = {fold(name): what for what, name in spec.external.include.items()}
@@ -108,88 +115,78 @@ def _rows(decoded: DataFrame, spec: QuerySpec, row: Expression) -> DataFrame:
     for column in spec.columns:
         name = fold(column.name)
         if name in own:
-            value = row.getField(column.name)
+            value = _field(column)
         elif name in included:
-            value = F.col(_FROM_KAFKA[included[name].upper()])
+            value = _FROM_KAFKA[included[name].upper()]
             if column.type == "STRING":
-                value = value.cast("string")
+                value = f"CAST({value} AS STRING)"
         else:
-            value = F.col(_POSITIONS[name])
-        selected.append(value.alias(column.name))
-    return decoded.select(*selected)
+            value = _POSITIONS[name]
+        selected.append(f"{value} AS {quote_sql(column.name)}")
+    return decoded.selectExpr(*selected)
 
 
-def _decode_json(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+def _json(columns: Sequence[Column]) -> str:
     """Each value inside an array that we end ourselves.
 
     Spark's parser stops behind the first value and passes over the rest in silence: a second
     object, or garbage. Inside the array both are errors, or make it longer than two.
     """
-    text = F.col("value").cast("string")
-    parsed = F.from_json(
-        F.concat(F.lit('{"rows":['), text, F.lit(',{"' + _END + '":true}]}')),
-        f"rows ARRAY<{_struct_ddl(columns)}>, {_CORRUPT} STRING",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-    )
-    rows = F.col(_PARSED).getField("rows")
+    end = string_literal(',{"' + _END + '":true}]}')
+    schema = string_literal(f"rows ARRAY<{_struct_ddl(columns)}>, {_CORRUPT} STRING")
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
+    return f"""from_json(concat('{{"rows":[', {_TEXT}, {end}), {schema}, {options})"""
+
+
+def _json_problem(columns: Sequence[Column]) -> str:
+    """Why a value is not one object of the declared columns; NULL for one that is."""
+    rows = f"{_PARSED}.rows"
     # What fits only in part comes back with NULL in place of the misfit, and marked as corrupt.
     alone = (
-        (F.size(rows) == 2)
-        & F.get(rows, F.lit(0)).isNotNull()
-        & F.get(rows, F.lit(1)).getField(_END).eqNullSafe(F.lit(True))
+        f"size({rows}) = 2 AND get({rows}, 0) IS NOT NULL AND get({rows}, 1).{_END} <=> true"
     )
-    fields = F.from_json(text, "map<string,string>")
-    misfits = F.array_compact(
-        F.array(*(
-            F.when(
-                F.element_at(fields, F.lit(column.name)).isNotNull()
-                & F.get(rows, F.lit(0)).getField(column.name).isNull(),
-                F.lit(f"{quote_part(column.name)} {column.type}"),
-            )
-            for column in columns
-        ))
-    )
-    problem = (
-        F.when(F.col("value").isNull(), F.lit("it has no value"))
-        .when(~F.is_valid_utf8(text), F.lit("it is not UTF-8"))
-        .when(
-            ~F.coalesce(alone, F.lit(False)),
-            F.lit("it is not one JSON object of the declared columns"),
+    fields = f"from_json({_TEXT}, 'map<string,string>')"
+    misfits = ", ".join(
+        _when(
+            f"element_at({fields}, {string_literal(column.name)}) IS NOT NULL"
+            f" AND {_field(column)} IS NULL",
+            string_literal(f"{quote_part(column.name)} {column.type}"),
         )
-        .when(
-            F.col(_PARSED).getField(_CORRUPT).isNotNull(),
-            F.when(
-                F.size(misfits) > 0,
-                F.concat(F.lit("its value does not fit "), F.array_join(misfits, ", ")),
-            ).otherwise(F.lit("a value inside of it does not fit the declared type")),
-        )
+        for column in columns
     )
-    decoded = frame.withColumn(_PARSED, parsed).withColumn(
-        _ROW, F.get(rows, F.lit(0))
-    )
-    return decoded.withColumn(
-        _PROBLEM, F.coalesce(problem, *_broken_rules(F.col(_ROW), columns))
+    misfit = f"array_compact(array({misfits}))"
+    return (
+        "CASE WHEN value IS NULL THEN 'it has no value'"
+        f" WHEN NOT is_valid_utf8({_TEXT}) THEN 'it is not UTF-8'"
+        f" WHEN NOT coalesce({alone}, false)"
+        " THEN 'it is not one JSON object of the declared columns'"
+        f" WHEN {_PARSED}.{_CORRUPT} IS NOT NULL THEN CASE WHEN size({misfit}) > 0"
+        f" THEN concat('its value does not fit ', array_join({misfit}, ', '))"
+        " ELSE 'a value inside of it does not fit the declared type' END END"
     )
 
 
-def _broken_rules(row: Expression, columns: Sequence[Column]) -> list[Expression]:
+def _broken_rules(columns: Sequence[Column]) -> list[str]:
     """What Delta would refuse the whole batch for: NULL where there must be a value, lengths."""
-    rules = [F.lit(None).cast("string")]
+    rules = []
     for column in columns:
-        value = row.getField(column.name)
+        value = _field(column)
         tree = parse_type(column.type)
         if not column.nullable:
-            rules.append(
-                F.when(value.isNull(), F.lit(f"it has no {column.name}, which is NOT NULL"))
-            )
+            said = string_literal(f"it has no {column.name}, which is NOT NULL")
+            rules.append(_when(f"{value} IS NULL", said))
         if isinstance(tree, Sized):
-            rules.append(
-                F.when(
-                    F.length(value) > tree.length,
-                    F.lit(f"its {column.name} is longer than {column.type}"),
-                )
-            )
+            said = string_literal(f"its {column.name} is longer than {column.type}")
+            rules.append(_when(f"length({value}) > {tree.length}", said))
     return rules
+
+
+def _field(column: Column) -> str:
+    return f"{_ROW}.{quote_sql(column.name)}"
+
+
+def _when(condition: str, value: str) -> str:
+    return f"CASE WHEN {condition} THEN {value} END"
 
 
 def _struct_ddl(columns: Sequence[Column]) -> str:
