@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
+	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
 
@@ -52,6 +53,9 @@ simulate: install
 
 crash: jars
 	CRASH_ALL=1 $(BIN)/python -m pytest tests/crash
+
+crash-streams: jars
+	CRASH_STREAMS=25 $(BIN)/python -m pytest -s tests/streams/crash
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install

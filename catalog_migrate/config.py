@@ -72,6 +72,12 @@ KEYS: tuple[Key, ...] = (
         "Seconds that a batch may take to end when its query is stopped."),
     Key("streams", "limit", "seconds", 60.0,
         "Seconds that queries have to become healthy after an ALTER, before they are set back."),
+    Key("streams", "lease_ttl", "seconds", 30.0,
+        "Seconds without a heartbeat after which a runtime that is not proven dead is taken over;"
+        " the same for all runtimes of a cluster."),
+    Key("streams", "lease_margin", "seconds", 10.0,
+        "Seconds before the end of `streams.lease_ttl` at which a runtime that could not renew its"
+        " lease stops, and that its successor waits."),
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),

@@ -37,7 +37,11 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
 
     settings = settings_of(ctx, catalog=catalog)
     opened = open_catalog(settings, write=True)
-    options = RuntimeOptions(drain=settings.number("streams.drain") or 0.0, wait=wait)
+    options = RuntimeOptions(
+        drain=settings.number("streams.drain") or 0.0, wait=wait,
+        ttl=settings.number("streams.lease_ttl") or 0.0,
+        margin=settings.number("streams.lease_margin") or 0.0,
+    )
     with local_spark(settings) as spark:
         runtime = opened.runtime(
             spark, cluster, options=options, on_event=note, threads=threads_of(settings)

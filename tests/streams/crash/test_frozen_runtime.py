@@ -1,0 +1,60 @@
+"""A runtime stopped with SIGSTOP, taken over, and woken: nothing doubled, nothing skipped."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .conftest import number_row
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+    from .conftest import Killable
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
+
+SEED = 4
+ROUNDS = 1 + int(os.environ.get("CRASH_STREAMS", "3")) // 8
+TTL, MARGIN = 12.0, 4.0
+"""Seconds of the lease: short, to be taken over soon; long enough for a loaded machine's pauses."""
+
+
+def test_a_frozen_runtime_that_wakes_up(
+    killable: Killable, kafka: KafkaCluster, spark: SparkSession
+) -> None:
+    """Frozen with its JVM in the middle of the rows, it wakes up when another one has its cluster.
+
+    The other goes on under new query ids; the woken one's batches reach nobody, and it leaves with
+    exit code 5.
+    """
+    killable.spark = spark
+    moments = random.Random(SEED)
+    with kafka.feed(killable.topic_in, rate=20.0, row=number_row) as feed:
+        for number in range(ROUNDS):
+            frozen = killable.run_cluster(lease_ttl=TTL, lease_margin=MARGIN)
+            killable.until(killable.all_run, "three running queries")
+            time.sleep(moments.uniform(0.0, 3.0))
+            frozen.signal(signal.SIGSTOP)
+            at_the_freeze = feed.sent
+            successor = killable.start(ttl=TTL, margin=MARGIN)
+            for place in range(3):
+                killable.until(
+                    lambda place=place, least=at_the_freeze: len(killable.arrived()[place]) > least,
+                    "rows that came after the freeze",
+                )
+            frozen.signal(signal.SIGCONT)
+            assert frozen.end() == 5, frozen.output[-3000:]
+            assert "Traceback" not in frozen.output, frozen.output[-3000:]
+            rows = killable.require_all_once(feed)
+            killable.runtime = None
+            successor.close()
+            print(f"{number + 1}/{ROUNDS} frozen at {at_the_freeze} rows, {rows} in the end",
+                  flush=True)
