@@ -15,6 +15,7 @@ from catalog_migrate.streams.spark.columns import (
     written_columns,
 )
 from catalog_migrate.streams.spark.json_text import json_of
+from catalog_migrate.streams.spark.quiet import unlogged
 from catalog_migrate.streams.spark.row_keys import ROW_KEY, with_content_keys, with_position_keys
 
 if TYPE_CHECKING:
@@ -38,12 +39,9 @@ class KafkaSink:
 
     def write(self, batch: Batch) -> None:
         """Send every row; run again, a batch sends the same records with the same headers."""
-        (
-            self.records(batch.frame, batch.number)
-            .write.format("kafka")
-            .options(**self._options)
-            .save()
-        )
+        writer = self.records(batch.frame, batch.number).write.format("kafka")
+        with unlogged():
+            writer.options(**self._options).save()
 
     def cancel(self) -> None:
         """Nothing of its own to break off: the batch is one Spark job."""

@@ -11,6 +11,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import ddl
+from catalog_migrate.streams.spark.quiet import unlogged
 from catalog_migrate.streams.spark.settings import setting
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def kafka_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     options = clients.spark_kafka_source_options(
         spec.connection, spec.external.options, spec.external.settings
     )
-    return spark.readStream.format("kafka").options(**options).load()
+    with unlogged():
+        return spark.readStream.format("kafka").options(**options).load()
 
 
 def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:

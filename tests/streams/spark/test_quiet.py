@@ -1,0 +1,27 @@
+"""What is handed to the JVM is not in Python's log."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from catalog_migrate.streams.spark.quiet import unlogged
+
+
+def test_only_this_thread_and_only_meanwhile(caplog: pytest.LogCaptureFixture) -> None:
+    """Py4J's commands of other threads, and of this one before and after, are logged as ever."""
+    log = logging.getLogger("py4j.clientserver")
+    with caplog.at_level(logging.DEBUG, "py4j.clientserver"):
+        log.debug("before")
+        with unlogged(), unlogged():
+            log.debug("the password")
+            other = threading.Thread(target=log.debug, args=("another thread",))
+            other.start()
+            other.join()
+        log.debug("after")
+        with pytest.raises(ValueError, match="x"), unlogged():
+            raise ValueError("x")
+        log.debug("after an error")
+    assert caplog.messages == ["before", "another thread", "after", "after an error"]
