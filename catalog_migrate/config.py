@@ -78,6 +78,10 @@ KEYS: tuple[Key, ...] = (
     Key("streams", "lease_margin", "seconds", 10.0,
         "Seconds before the end of `streams.lease_ttl` at which a runtime that could not renew its"
         " lease stops, and that its successor waits."),
+    Key("streams", "enable_unsafe_ops", "choice", "false",
+        "Whether a runtime started with it carries out unsafe operations on its sources and sinks:"
+        " they can double, skip and lose records.",
+        choices=("false", "true")),
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),
@@ -263,6 +267,8 @@ def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
             return None
         whole = key.type == "seconds" or not isinstance(raw, float)
         return number if whole and number >= key.minimum else None
+    if key.type == "choice" and isinstance(raw, bool):
+        raw = str(raw).lower()
     if not isinstance(raw, str) or not raw.strip():
         return None
     if key.type == "choice":

@@ -515,3 +515,36 @@ class LostTrail(CatalogMigrateError, RuntimeError):
     """A sink stands in a shard from which no committed shard leads on."""
 
     code = "CM0756"
+
+
+class UnsafeRefused(CatalogMigrateError, PermissionError):
+    """An unsafe operation is not allowed, or something that it needs was not said: all of it."""
+
+    code = "CM0760"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, missing: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, missing=tuple(missing))
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
+
+
+class UnsafeBlocked(CatalogMigrateError, ValueError):
+    """An unsafe operation whose targets or properties do not fit what is there; nothing changed."""
+
+    code = "CM0761"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, problems: Sequence[str] = (), remedy: str | None = None,
+        operation: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems), operation=operation)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])

@@ -182,6 +182,40 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
 
 
+class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the history of an unsafe operation says; its row is never retracted.
+
+    ``who`` ran it on ``host`` at ``at`` (ISO 8601, UTC) and gave ``reason``. ``request`` is what is
+    carried out and ``images`` what stood before, as JSON. ``sources`` and ``jobs`` (everything
+    below) are names of that time, ``keys`` the properties touched (never a value), ``injected``
+    the partitions put elsewhere. ``doubled``, ``skipped`` and ``expired`` are records, predicted
+    (at most that many unless ``exact``); ``actual_…`` were counted later, None until then.
+    ``seconds`` is how long it took, ``undoes`` the operation taken back, ``acknowledged`` who has
+    seen it.
+    """
+
+    who: str
+    host: str
+    at: str
+    reason: str
+    request: str
+    sources: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    reset: bool = False
+    injected: int = 0
+    doubled: int = 0
+    skipped: int = 0
+    expired: int = 0
+    exact: bool = False
+    actual_doubled: int | None = None
+    actual_skipped: int | None = None
+    images: str = ""
+    seconds: float = 0.0
+    undoes: str = ""
+    acknowledged: str = ""
+
+
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A long act on running queries (ALTER CONNECTION and its like); key is its id.
 
@@ -189,7 +223,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     the holder of the lease of ``cluster`` moves it. ``target`` is the item that is altered from
     ``before`` to ``after`` (with the links of each); ``dependents`` are the items whose queries
     restart; ``limit`` is how many seconds they have to become healthy; ``snapshots`` the number
-    of each dependent's checkpoint snapshot. ``detail`` is for people.
+    of each dependent's checkpoint snapshot. ``detail`` is for people. An unsafe operation goes
+    ``requested``, ``stopping``, ``committed``, then ``done``, ``refused`` or ``stale``.
     """
 
     kind: str
@@ -205,6 +240,16 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     limit: float = 0.0
     validate: bool = True
     snapshots: dict[str, int] = {}
+    unsafe: UnsafeAct | None = None
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the runtime of a cluster was started with; key is the cluster's item id.
+
+    ``unsafe`` is whether it carries out unsafe operations; a client that acts alone obeys it too.
+    """
+
+    unsafe: bool = False
 
 
 class HoldRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -243,6 +288,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 Record = (
     ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord
     | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord | HoldRecord | StreamRecord
+    | ClusterRecord
 )
 
 COLLECTIONS: dict[str, type[Record]] = {
@@ -258,5 +304,6 @@ COLLECTIONS: dict[str, type[Record]] = {
     "operation": OperationRecord,
     "hold": HoldRecord,
     "stream": StreamRecord,
+    "cluster": ClusterRecord,
 }
 """Collection name (the log's ``kind`` column) -> its record type. The set is open."""

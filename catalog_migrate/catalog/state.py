@@ -13,6 +13,7 @@ from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
     AllocatorRecord,
+    ClusterRecord,
     ConfigRecord,
     HoldRecord,
     IntentRecord,
@@ -176,6 +177,11 @@ class State:
     def streams(self) -> Mapping[str, StreamRecord]:
         """What the positions of sources and sinks mean, by item id."""
         return self._collection("stream", StreamRecord)
+
+    @property
+    def clusters(self) -> Mapping[str, ClusterRecord]:
+        """What each cluster's runtime was started with, by item id."""
+        return self._collection("cluster", ClusterRecord)
 
     @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:

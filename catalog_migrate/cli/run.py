@@ -41,6 +41,7 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
         drain=settings.number("streams.drain") or 0.0, wait=wait,
         ttl=settings.number("streams.lease_ttl") or 0.0,
         margin=settings.number("streams.lease_margin") or 0.0,
+        unsafe=settings.text("streams.enable_unsafe_ops") == "true",
     )
     with local_spark(settings) as spark:
         runtime = opened.runtime(

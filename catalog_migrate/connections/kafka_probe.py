@@ -212,6 +212,68 @@ class KafkaProbe:
             )
         return {number: (bounds[0][number], bounds[1][number]) for number in numbers}
 
+    def bounds(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        """The same for several topics, by (topic, partition), in two questions for all of them.
+
+        Raises ConnectionFailed, also for a topic that is not there.
+        """
+        from confluent_kafka.admin import OffsetSpec
+
+        described = self.topics(topics) if topics else {}
+        places: list[tuple[str, int]] = []
+        for topic, each in described.items():
+            if not hasattr(each, "partitions"):
+                raise failed(self.topic_finding(topic, each, "READ", "TOPIC"))
+            places += [(topic, partition.id) for partition in each.partitions]
+        low = self._offsets(places, OffsetSpec.earliest())
+        high = self._offsets(places, OffsetSpec.latest())
+        return {place: (low[place], high[place]) for place in places}
+
+    def since(
+        self, moment: int, places: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], int | None]:
+        """Per (topic, partition) the first record at or after ``moment`` (ms), None for none."""
+        from confluent_kafka.admin import OffsetSpec
+
+        found = self._offsets(list(places), OffsetSpec.for_timestamp(moment))
+        return {place: offset if offset >= 0 else None for place, offset in found.items()}
+
+    def keeps_every_record(self, topics: Sequence[str]) -> bool:
+        """Whether no topic is compacted; False too where its configuration may not be read."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        asked = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, topic) for topic in topics],
+            request_timeout=self._timeout,
+        )
+        try:
+            answers = [
+                self._ask(lambda _seconds, f=future: f, expected=(_TOPIC_FORBIDDEN,))
+                for future in asked.values()
+            ]
+        except KafkaException:
+            return False
+        return all(answer["cleanup.policy"].value == "delete" for answer in answers)
+
+    def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
+        """One answer a partition, all asked at once; -1 where there is no such record."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        if not places:
+            return {}
+        isolation = (
+            IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+        )
+        asked = self._admin.list_offsets(
+            {TopicPartition(topic, number): spec for topic, number in places},
+            isolation_level=isolation, request_timeout=self._timeout,
+        )
+        return {
+            (at.topic, at.partition): self._ask(lambda _seconds, f=future: f).offset
+            for at, future in asked.items()
+        }
+
     def topic_finding(
         self, topic: str, described: Any, operation: str, option: str, subject: str | None = None
     ) -> Finding:

@@ -31,7 +31,9 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     canonical name. ``include`` maps what a source shows (``KEY``, ``PARTITION``, ``OFFSET``,
     ``TIMESTAMP``) to column names; ``dead_letters`` is the table of ``ON ERROR INTO``, None for
     FAIL. ``key`` and ``order_by`` are columns of a sink: of one key, the last row by ``order_by``
-    counts. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
+    counts. ``overrides`` are options of its connection that an unsafe operation replaced for this
+    source or sink alone. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a
+    secret.
 
     Names are as they were written; what they stand for is kept by id in the item's ``links``.
     """
@@ -49,3 +51,4 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     cluster: str | None = None
     reference: str | None = None
     revision: int = 1
+    overrides: dict[str, OptionValue] = {}

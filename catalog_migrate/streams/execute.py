@@ -39,6 +39,10 @@ from catalog_migrate.streams.probes import (
 )
 from catalog_migrate.streams.show import Rows, create_statement, show
 from catalog_migrate.streams.specs import Resolve, resolve_secret
+from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient
+from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.unsafe.render import sentence
+from catalog_migrate.streams.unsafe.requests import request_of
 
 TRIAL_LIMIT = 60.0
 """Seconds that restarted queries have to become healthy before they are set back."""
@@ -69,7 +73,8 @@ class Executor:
     """Executes statements on one catalog.
 
     ``make_shards`` creates the tables of new items (state, item id). ``limit`` is the time limit
-    of a trial in seconds, ``on_progress`` is told what is waited for.
+    of a trial in seconds, ``on_progress`` is told what is waited for, ``confirm`` is asked before
+    an unsafe operation begins (nobody else may say yes).
     """
 
     log: CatalogLog
@@ -78,6 +83,7 @@ class Executor:
     resolve: Resolve = resolve_secret
     limit: float = TRIAL_LIMIT
     on_progress: Callable[[str], None] = lambda _: None
+    confirm: Confirm = lambda _: False
 
     @classmethod
     def on(cls, log: CatalogLog, make_shards: Callable[[State, str], None]) -> Executor:
@@ -111,6 +117,8 @@ class Executor:
             return self._validated(state, statement)
         if isinstance(statement, st.Explain):
             return Result(explain(state, statement.statement, resolve=self.resolve))
+        if isinstance(statement, st.Unsafe):
+            return self._unsafe(state, statement)
         if not is_planned(statement):
             raise RefusedStatement(
                 "this statement is not supported yet", remedy="see docs/statements.md"
@@ -121,6 +129,24 @@ class Executor:
         if effect.affected and effect.alteration is not None:
             return self._alter(state, effect)
         return self._commit(state, statement, effect)
+
+    # -- unsafe operations ---------------------------------------------------------------------
+
+    @property
+    def unsafe(self) -> UnsafeClient:
+        """Asks for unsafe operations on the same catalog."""
+        return UnsafeClient(
+            self.log, self.clock, self.resolve, self.make_shards, self.limit, self.on_progress,
+            operation_key,
+        )
+
+    def _unsafe(self, state: State, statement: st.Unsafe) -> Result:
+        if statement.if_exists and wiring.lookup(state, statement.kind, statement.name) is None:
+            return Result(f"no {statement.kind} {statement.name}", ("nothing was altered",))
+        outcome = self.unsafe.run(
+            request_of(state, statement), statement.reason, confirm=self.confirm
+        )
+        return unsafe_result(outcome)
 
     # -- without running queries ---------------------------------------------------------------
 
@@ -367,6 +393,22 @@ class Executor:
             tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
         )
         return Result(f"{found.text} is valid", rows=rows)
+
+
+def unsafe_result(outcome: Outcome) -> Result:
+    """What an unsafe operation did, in words."""
+    if outcome.row is None or outcome.row.unsafe is None:
+        return Result("nothing changes, nothing restarts")
+    act = outcome.row.unsafe
+    totals = Totals(act.doubled, act.skipped, act.expired, act.exact)
+    notices: tuple[str, ...] = (sentence(totals),)
+    if outcome.alone:
+        notices += ("no runtime is alive: the queries go on from there at their next start",)
+    names = ", ".join(act.sources)
+    return Result(
+        f"operation {outcome.key} done: {names}", notices, operation=outcome.key,
+        restarted=() if outcome.alone else act.sources,
+    )
 
 
 def operation_key(clock: Clock) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from catalog_migrate.catalog.state import State
 from catalog_migrate.language import statements as st
 from catalog_migrate.streams import wiring
@@ -10,6 +12,10 @@ from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import Resolve
+from catalog_migrate.streams.unsafe.gates import missing
+from catalog_migrate.streams.unsafe.planning import plan_unsafe
+from catalog_migrate.streams.unsafe.render import render
+from catalog_migrate.streams.unsafe.requests import request_of
 
 
 def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
@@ -18,6 +24,8 @@ def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
         return "reads the catalog; writes nothing and restarts nothing"
     if isinstance(statement, st.ValidateConnection):
         return "reaches out to the connection and to whatever its queries use; writes nothing"
+    if isinstance(statement, st.Unsafe):
+        return _unsafe(state, statement, resolve)
     effect = plan_statement(state, statement)
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]
@@ -29,6 +37,15 @@ def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
     lines += _removed(state, effect)
     lines += _validation(after, effect, resolve)
     return "\n".join(lines)
+
+
+def _unsafe(state: State, statement: st.Unsafe, resolve: Resolve) -> str:
+    plan = plan_unsafe(
+        state, request_of(state, statement), statement.reason, resolve=resolve, now=time.time(),
+        at="",
+    )
+    closed = missing(state, plan.cluster, reason=statement.reason, confirmed=True)
+    return "\n".join([render(plan), *(f"missing: {each}" for each in closed)])
 
 
 def _definition(after: State, effect: Effect) -> list[str]:

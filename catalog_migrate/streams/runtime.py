@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import (
@@ -33,6 +34,7 @@ from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
 from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import fence_out
+from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.upstream import identify, require_same
 
 TICK = 0.25
@@ -56,13 +58,25 @@ def cluster_key(cluster_id: str) -> str:
 @dataclass(slots=True)
 class RuntimeOptions:
     """``drain``, ``ttl`` and ``margin`` are seconds; ``wait`` is how long a held lease is waited
-    for, None until it is known whether its holder lives."""
+    for, None until it is known whether its holder lives. ``unsafe`` opens the gate of unsafe
+    operations on this cluster."""
 
     drain: float = 30.0
     ttl: float = 30.0
     margin: float = 10.0
     wait: float | None = None
     threads: int = 4
+    unsafe: bool = False
+
+
+class Carrier(Protocol):
+    """Takes operations of one kind to their end."""
+
+    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
+        """Those of this cluster that are open, oldest first."""
+
+    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
+        """Take one to its end; ``inherited``: an earlier runtime had begun it."""
 
 
 class Runtime:
@@ -154,13 +168,23 @@ class Runtime:
                 log_path(state, cluster.item_id, warehouse), f"{socket.gethostname()}/{os.getpid()}"
             )
             self._follow_names(state)
-            operations = Operations(supervisor, self._follow, self._alive)
-            for key, _ in operations.pending(state):
-                self._say(f"operation {key} of an earlier runtime is taken up")
-                operations.carry_out(self._follow(), key, inherited=True)
+            supervisor.commit(
+                lambda changes, _: changes.put(
+                    "cluster", cluster.item_id, ClusterRecord(unsafe=self.options.unsafe)
+                ),
+                "gate",
+            )
+            carriers: tuple[Carrier, ...] = (
+                Operations(supervisor, self._follow, self._alive),
+                UnsafeOperations(supervisor, self._follow, self._alive),
+            )
+            for carrier in carriers:
+                for key, _ in carrier.pending(state):
+                    self._say(f"operation {key} of an earlier runtime is taken up")
+                    carrier.carry_out(self._follow(), key, inherited=True)
             self.ready.set()
             while not self._stop.is_set():
-                self._round(supervisor, operations, status)
+                self._round(supervisor, carriers, status)
                 self._stop.wait(TICK)
             if self._lost is not None:
                 raise self._lost  # the heartbeat found out and ended the loop
@@ -170,15 +194,18 @@ class Runtime:
         finally:
             self._leave(supervisor, lease, status)
 
-    def _round(self, supervisor: Supervisor, operations: Operations, status: ClusterLog) -> None:
+    def _round(
+        self, supervisor: Supervisor, carriers: tuple[Carrier, ...], status: ClusterLog
+    ) -> None:
         self._alive()
         before = self._state
         state = self._follow()
         if before is None or before.serial != state.serial:
             self._follow_names(state)
-        for key, _ in operations.pending(state):
-            operations.carry_out(state, key)
-            state = self._follow()
+        for carrier in carriers:
+            for key, _ in carrier.pending(state):
+                carrier.carry_out(state, key)
+                state = self._follow()
         acted = supervisor.round(state)
         now = self.clock.monotonic()
         if now - self._polled >= POLL_UPSTREAM:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import Secret
@@ -85,13 +85,28 @@ def spec_of(
         kind="source" if definition.kind == "source" else "sink",
         external=external,
         columns=columns,
-        connection=resolved_connection(state, item.links["connection"], resolve=resolve),
+        connection={
+            **resolved_connection(state, item.links["connection"], resolve=resolve),
+            **_overrides(state, item, resolve),
+        },
         shard=f"{warehouse}/{shard}",
         checkpoint=f"{warehouse}/{stream.checkpoint}",
         dead_letters=f"{warehouse}/{dead.shard}" if dead is not None else None,
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
     )
+
+
+def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:
+    """What an item puts over the options of its connection (unsafe operations only)."""
+    found: dict[str, str | Secret] = {}
+    for name, value in wiring.external_of(item).overrides.items():
+        if isinstance(value, SecretRef):
+            secret = wiring.by_id(state, item.links[wiring.OVERRIDE + name])
+            found[name] = resolve(secret.external.reference or "")
+        else:
+            found[name] = value
+    return found
 
 
 def _retired_columns(path: str) -> tuple[Column, ...]:

@@ -20,6 +20,9 @@ from catalog_migrate.model.objects import ObjectDefinition
 DEFAULT_SCHEMA = "default"
 """Schema of a name that is written without one."""
 
+OVERRIDE = "override:"
+"""Roles of links to the secrets of overrides are this and the option's name."""
+
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
 
@@ -127,6 +130,12 @@ class Effective:
     chain: tuple[str, ...]
 
 
+def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
+    """Everything that a source or sink sets: options, settings, and what it overrides."""
+    external = definition.external or External()
+    return {**external.overrides, **external.options, **external.settings}
+
+
 def effective(state: State, connection_id: str) -> Effective:
     """Resolve a connection's inheritance: what it does not set comes from its base."""
     chain: list[str] = []
@@ -192,7 +201,7 @@ def below(state: State, item_id: str) -> tuple[str, ...]:
     users: dict[str, set[str]] = {}
     for user_id, item in state.items.items():
         for role, used in item.links.items():
-            if role == "connection" or role.startswith(SECRET):
+            if role == "connection" or role.startswith((SECRET, OVERRIDE)):
                 users.setdefault(used, set()).add(user_id)
     reached: set[str] = set()
     pending = [item_id]
@@ -228,6 +237,10 @@ def fingerprint(state: State, item_id: str) -> str:
         sorted(external.include.items()), external.key, external.order_by,
         sorted((name, _unresolved(value)) for name, value in external.options.items()),
     ]
+    if external.overrides:
+        parts.append(sorted(
+            (name, _revised(state, item, name, value)) for name, value in external.overrides.items()
+        ))
     # the shard that a sink reads is followed by its positions, not by a new definition
     parts += [item.links.get("reads"), item.links.get("dead_letters")]
     connection = item.links.get("connection")
@@ -239,6 +252,14 @@ def fingerprint(state: State, item_id: str) -> str:
             revision = external_of(state.items[secret]).revision if secret is not None else 0
             parts.append((name, secret or _unresolved(value), revision))
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
+
+
+def _revised(state: State, item: ItemRecord, name: str, value: OptionValue) -> str:
+    """An override, a secret's by id and revision."""
+    secret = item.links.get(OVERRIDE + name)
+    if secret is None:
+        return _unresolved(value)
+    return f"secret {secret} {external_of(state.items[secret]).revision}"
 
 
 def _unresolved(value: OptionValue) -> str:

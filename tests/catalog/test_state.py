@@ -14,6 +14,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     AllocatorRecord,
+    ClusterRecord,
     ConfigRecord,
     HoldRecord,
     IntentRecord,
@@ -81,6 +82,7 @@ RECORDS: dict[str, Record] = {
     ),
     "operation": OperationRecord(kind="alter", state="running", detail={"step": "stop"}),
     "hold": HoldRecord(item_id="i7", holder="operator", reason="disk is full", since="2026-01-01"),
+    "cluster": ClusterRecord(unsafe=True),
     "stream": StreamRecord(
         checkpoint="_checkpoints/i7/1", upstream="MkU3OEVBNTcwNTJENDM2Qk",
         topics={"orders": "xYz-1"}, generation=2,

@@ -1,0 +1,235 @@
+"""The side of whoever asks: plan, gates, confirmation, then by the runtime, or alone without one.
+
+An operation's row is there before anything is done, and the same for both: whoever holds the lease
+of the cluster takes it to its end.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    EngineFailure,
+    LeaseHeld,
+    StalePlan,
+    UnsafeBlocked,
+    UnsafeRefused,
+    ValidationFailed,
+)
+from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
+from catalog_migrate.streams.queries import QuerySpec, RunningQuery
+from catalog_migrate.streams.specs import Resolve
+from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.operation import OPEN, UnsafeOperations, new_row, submit
+from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
+from catalog_migrate.streams.unsafe.requests import Request
+
+Confirm = Callable[[UnsafePlan], bool]
+"""Whether the plan shown is really meant; asked last."""
+
+_POLL = 0.05
+LEASE_TTL = 30.0
+
+
+class OfflineQueries:
+    """A query engine without Spark: it knows what tables have, and can start nothing."""
+
+    def start(self, spec: QuerySpec) -> RunningQuery:
+        """Never: whoever acts alone starts nothing."""
+        raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
+
+    def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:  # noqa: ARG002
+        """A batch that only some of its tables have must be run, which needs Spark."""
+        raise EngineFailure(
+            f"a batch of {spec.kind} {spec.name} was under way and must be run once more, which "
+            "needs Spark",
+            remedy="start the cluster (catalog-migrate run), let it run, and say it again",
+        )
+
+    def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
+        """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
+        if spec.kind != "source":
+            return {}
+        found = {"shard": delta_batch(spec.shard, query_id)}
+        if spec.dead_letters is not None:
+            found["dead_letters"] = delta_batch(spec.dead_letters, query_id)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an operation; ``key`` is None when there was nothing to do."""
+
+    plan: UnsafePlan | None
+    key: str | None
+    row: OperationRecord | None
+    alone: bool = False
+
+
+@dataclass(slots=True)
+class UnsafeClient:
+    """Asks for unsafe operations on one catalog; see :class:`~…execute.Executor` for the fields."""
+
+    log: CatalogLog
+    clock: Clock
+    resolve: Resolve
+    make_shards: Callable[[State, str], None]
+    limit: float
+    on_progress: Callable[[str], None]
+    new_key: Callable[[Clock], str]
+
+    def plan(self, request: Request, reason: str) -> UnsafePlan:
+        """The dry run."""
+        return plan_unsafe(
+            read_state(self.log), request, reason, resolve=self.resolve, now=self.clock.wall(),
+            at=self._now(),
+        )
+
+    def run(
+        self, request: Request, reason: str | None, *, confirm: Confirm, key: str | None = None,
+        said: bool = True,
+    ) -> Outcome:
+        """Carry a request out, or find that nothing is to be done.
+
+        Under a ``key`` that the catalog has already, the operation of that key is waited for.
+        Raises :class:`UnsafeRefused`, :class:`UnsafeBlocked`, :class:`ValidationFailed`,
+        :class:`StalePlan`, :class:`CommitConflict`.
+        """
+        state = read_state(self.log)
+        cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
+        if key is not None and key in state.operations:
+            return self._wait(key, None)
+        what = "the unsafe operation"
+        require(missing(state, cluster, reason=reason, confirmed=True, said=said), what)
+        plan = self.plan(request, reason or "")
+        if not plan.changes:
+            return Outcome(plan, None, None)
+        require(
+            missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said), what
+        )
+        row = new_row(
+            state, request, reason=(reason or "").strip(), who=_who(), host=socket.gethostname(),
+            at=self._now(), limit=self.limit,
+        )
+        key = key or self.new_key(self.clock)
+        submit(lambda decide: commit(self.log, decide, kind="operation"), row, key)
+        return self._wait(key, plan)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def _wait(self, key: str, plan: UnsafePlan | None) -> Outcome:
+        """Wait for the runtime to end the operation; without one, end it from here."""
+        said, beat, heard = "", "", self.clock.monotonic()
+        while True:
+            state = read_state(self.log)
+            row = state.operations[key]
+            if row.state not in OPEN:
+                return _ended(Outcome(plan, key, row))
+            if row.state != said:
+                said = row.state
+                self.on_progress(f"operation {key}: {said}")
+            lease_key = f"cluster/{row.cluster}"
+            now = self.clock.monotonic()
+            current = f"{state.leases.get(lease_key)} {self.log.heartbeat(lease_key)}"
+            if current != beat:
+                beat, heard = current, now
+            if not _lives(state, lease_key) or now - heard > LEASE_TTL:
+                ended = self._alone(key, row)
+                if ended is not None:
+                    return _ended(Outcome(plan, key, ended, alone=True))
+            self.clock.sleep(_POLL)
+
+    def _alone(self, key: str, row: OperationRecord) -> OperationRecord | None:
+        """Take the operation to its end under the cluster's lease; None when a runtime has it."""
+        lease_key = f"cluster/{row.cluster}"
+        try:
+            lease = acquire(
+                self.log, holder=f"unsafe operation {key}", clock=self.clock, key=lease_key,
+                wait=0,
+            )
+        except LeaseHeld:
+            return None
+        try:
+            state = read_state(self.log)
+            supervisor = Supervisor(
+                log=self.log, lease=lease, engine=OfflineQueries(), clock=self.clock,
+                cluster=row.cluster, warehouse=state.config["warehouse"].value,
+                ensure_shards=self.make_shards, resolve=self.resolve,
+            )
+            operations = UnsafeOperations(
+                supervisor, lambda: read_state(self.log), lease.require_fresh
+            )
+            for other, _ in operations.pending(state):
+                standing = read_state(self.log)
+                begun_by_other = standing.operations[other].state != "requested"
+                operations.carry_out(standing, other, inherited=begun_by_other)
+            return read_state(self.log).operations[key]
+        finally:
+            lease.release()
+
+    def _now(self) -> str:
+        moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
+        return moment.isoformat(timespec="seconds")
+
+
+def _lives(state: State, lease_key: str) -> bool:
+    lease = state.leases.get(lease_key)
+    return lease is not None and bool(lease.holder) and not proven_dead(lease)
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"
+
+
+def _ended(outcome: Outcome) -> Outcome:
+    """The outcome of an operation that was carried out; what refused it is raised again."""
+    row = outcome.row
+    assert row is not None
+    if row.state == "done":
+        return outcome
+    detail = row.detail
+    message = f"operation {outcome.key}: {detail.get('reason', row.state)}"
+    findings = [text for name, text in sorted(detail.items()) if name.startswith("finding")]
+    raise _REFUSALS.get(detail.get("outcome", ""), _blocked)(
+        message, findings, detail.get("remedy")
+    )
+
+
+_Refusal = Callable[[str, list[str], "str | None"], CatalogMigrateError]
+
+
+def _blocked(message: str, findings: list[str], remedy: str | None) -> CatalogMigrateError:
+    return UnsafeBlocked(message, problems=findings, remedy=remedy)
+
+
+_REFUSALS: Mapping[str, _Refusal] = {
+    ValidationFailed.code: lambda message, findings, remedy: ValidationFailed(
+        message, verdicts=findings, remedy=remedy
+    ),
+    StalePlan.code: lambda message, findings, remedy: StalePlan(
+        message, changes=findings, remedy=remedy
+    ),
+    CommitConflict.code: lambda message, _, remedy: CommitConflict(message, remedy=remedy),
+    UnsafeRefused.code: lambda message, findings, remedy: UnsafeRefused(
+        message, missing=findings, remedy=remedy
+    ),
+}

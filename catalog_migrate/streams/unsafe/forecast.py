@@ -1,0 +1,324 @@
+"""From a choice of positions to numbers, and to what they double, skip and lose (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from catalog_migrate.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.unsafe.targets import Place, Target, land, moment_of
+
+Policy = Literal["error", "clamp", "allow"]
+
+POLICIES: tuple[Policy, ...] = ("error", "clamp", "allow")
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One partition: next records to read before and after, what the broker holds, what it costs.
+
+    ``current`` is None for a partition (or a topic) that was not read yet, ``target`` for one that
+    is no longer read; ``low`` and ``high`` are None when it is not there. ``expired`` counts
+    records on the way that the broker no longer has.
+    """
+
+    topic: str
+    partition: int
+    current: int | None = None
+    target: int | None = None
+    low: int | None = None
+    high: int | None = None
+    doubled: int = 0
+    skipped: int = 0
+    expired: int = 0
+    note: str = ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the position is another one."""
+        return self.current != self.target
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Sums over partitions (and sources); ``exact`` false means "at most"."""
+
+    doubled: int = 0
+    skipped: int = 0
+    expired: int = 0
+    exact: bool = True
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], *, exact: bool) -> Totals:
+        """The sums of rows."""
+        listed = tuple(rows)
+        return cls(
+            sum(row.doubled for row in listed), sum(row.skipped for row in listed),
+            sum(row.expired for row in listed), exact,
+        )
+
+
+    @classmethod
+    def over(cls, parts: Iterable[Totals]) -> Totals:
+        """The sums of totals; exact when all are."""
+        listed = tuple(parts)
+        return cls(
+            sum(each.doubled for each in listed), sum(each.skipped for each in listed),
+            sum(each.expired for each in listed), all(each.exact for each in listed),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
+
+    ``exact`` is false when offsets are not known to be records one by one (compaction,
+    transactions). ``at`` gives the first record at or after a moment (ms), None for none.
+    """
+
+    cluster: str
+    topic_ids: Mapping[str, str]
+    bounds: Mapping[Partition, tuple[int, int]]
+    at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a source stands: ``positions`` None without a line; ids as they were written down."""
+
+    positions: Mapping[Partition, int] | None
+    cluster: str = ""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    def foreign(self, held: Held) -> dict[str, str]:
+        """Topics that are not those that the positions are of, and why, in words."""
+        if not self.topic_ids:
+            return {}
+        if self.cluster and self.cluster != held.cluster:
+            why = f"the cluster was {self.cluster} and is {held.cluster}"
+            return dict.fromkeys(held.topic_ids, why)
+        found: dict[str, str] = {}
+        for topic, now in sorted(held.topic_ids.items()):
+            known = self.topic_ids.get(topic)
+            if known is None:
+                found[topic] = "was not read before"
+            elif known != now:
+                found[topic] = f"was created again: its id was {known} and is {now}"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The choice: ``reset`` None leaves discovered partitions alone, () resets all of them.
+
+    ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``.
+    ``only``: partitions that no target names are no longer read (an exact line to go back to).
+    """
+
+    start: Target
+    reset: tuple[Partition, ...] | None = None
+    everywhere: Target | None = None
+    targets: Mapping[Partition, Target | None] = field(default_factory=dict)
+    policy: Policy = "error"
+    only: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether any position is chosen at all."""
+        return self.reset is not None or self.everywhere is not None or bool(self.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """``positions`` is the complete new line; problems are sentences, empty when all is well."""
+
+    positions: Mapping[Partition, int]
+    rows: tuple[Row, ...]
+    totals: Totals
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def moves(self) -> bool:
+        """Whether any position is another one."""
+        return any(row.moves for row in self.rows)
+
+
+def partition_of(split: str) -> Partition:
+    """``topic:0`` as a partition; :class:`InvalidPosition`."""
+    topic, _, number = split.rpartition(":")
+    if not topic or not (number.isascii() and number.isdecimal()):
+        raise InvalidPosition(
+            f"{split!r} is no partition", remedy="write topic and number, as 'orders:0'"
+        )
+    return topic, int(number)
+
+
+def split_of(partition: Partition) -> str:
+    """``topic:0``."""
+    return f"{partition[0]}:{partition[1]}"
+
+
+def forecast(wish: Wish, standing: Standing, held: Held, *, now: float) -> Forecast:
+    """What the wish comes to; ``now`` is in seconds and counts for durations only."""
+    foreign = standing.foreign(held)
+    known = {
+        partition: offset for partition, offset in (standing.positions or {}).items()
+        if partition[0] not in foreign and partition[0] in held.topic_ids
+    }
+    chosen, problems = _chosen(wish, standing, held, known)
+    later = _later(chosen, held, now)
+    rows: list[Row] = []
+    positions: dict[Partition, int] = {}
+    notes: list[str] = []
+    for partition in sorted(held.bounds):
+        low, high = held.bounds[partition]
+        current = known.get(partition)
+        if partition not in chosen:
+            if current is not None and not wish.only:
+                positions[partition] = current
+                rows.append(_row(partition, current, current, (low, high)))
+            continue
+        place = Place(current, low, high, later.get(partition, {}))
+        landed, note = _landed(chosen[partition], place, wish.policy, now, partition, problems)
+        if note:
+            notes.append(f"{split_of(partition)}: {note}")
+        if landed is not None:
+            positions[partition] = landed
+            rows.append(_row(partition, current, landed, (low, high), note))
+    rows += [
+        Row(partition[0], partition[1], current=offset, note="no longer read")
+        for partition, offset in sorted((standing.positions or {}).items())
+        if partition not in positions and partition not in chosen
+    ]
+    ordered = tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))
+    return Forecast(
+        positions, ordered, Totals.of(ordered, exact=held.exact), tuple(problems), tuple(notes),
+        foreign,
+    )
+
+
+def _chosen(
+    wish: Wish, standing: Standing, held: Held, known: Mapping[Partition, int]
+) -> tuple[dict[Partition, Target], list[str]]:
+    """The target of each partition that gets one, and what is wrong with the choice."""
+    chosen: dict[Partition, Target] = {}
+    problems: list[str] = []
+    for partition in (*(wish.reset or ()), *wish.targets):
+        if partition not in held.bounds:
+            problems.append(
+                f"partition {split_of(partition)} does not exist: "
+                f"{_present(held, partition[0])}"
+            )
+    if wish.reset is not None:
+        chosen.update(dict.fromkeys(wish.reset or held.bounds, wish.start))
+    if wish.everywhere is not None:
+        chosen.update(dict.fromkeys(held.bounds, wish.everywhere))
+    chosen.update(
+        (partition, wish.start if target is None else target)
+        for partition, target in wish.targets.items()
+    )
+    if wish.only or wish.reset == ():
+        return chosen, problems
+    gone = [
+        each for each in sorted(standing.positions or {})
+        if each[0] in held.topic_ids and each not in held.bounds
+    ]
+    if gone:
+        problems.append(
+            f"{', '.join(map(split_of, gone))} {'is' if len(gone) == 1 else 'are'} no longer "
+            "there: add RESET SPLITS, which forgets what was discovered"
+        )
+    new = [each for each in sorted(held.bounds) if each not in chosen and each not in known]
+    if new and (standing.topic_ids and any(each[0] in standing.foreign(held) for each in new)):
+        problems.append(
+            f"{', '.join(map(split_of, new))} of a topic that was not read before "
+            f"{'has' if len(new) == 1 else 'have'} no target: add RESET SPLITS, or name "
+            f"{'it' if len(new) == 1 else 'them'} in INJECT OFFSETS"
+        )
+    elif standing.positions is None:
+        chosen.update(dict.fromkeys(new, wish.start))
+    else:
+        chosen.update(dict.fromkeys(new, Target("earliest", 0, "earliest")))
+    return chosen, problems
+
+
+def _present(held: Held, topic: str) -> str:
+    numbers = sorted(number for name, number in held.bounds if name == topic)
+    if not numbers:
+        return f"the topics read are {', '.join(sorted(held.topic_ids)) or 'none'}"
+    return f"topic {topic} has {numbers[0]} to {numbers[-1]}"
+
+
+def _later(
+    chosen: Mapping[Partition, Target], held: Held, now: float
+) -> dict[Partition, dict[int, int | None]]:
+    """The answers to all questions about times, one question for each moment."""
+    asked: dict[int, list[Partition]] = {}
+    for partition, target in chosen.items():
+        moment = moment_of(target, now)
+        if moment is not None and partition in held.bounds:
+            asked.setdefault(moment, []).append(partition)
+    answers: dict[Partition, dict[int, int | None]] = {}
+    for moment, partitions in asked.items():
+        for partition, offset in held.at(moment, partitions).items():
+            answers.setdefault(partition, {})[moment] = offset
+    return answers
+
+
+def _landed(
+    target: Target, place: Place, policy: Policy, now: float, partition: Partition,
+    problems: list[str],
+) -> tuple[int | None, str]:
+    """The number by policy and a note; a problem is added instead where the policy says so."""
+    landing = land(target, place, now)
+    name = split_of(partition)
+    if landing.offset is None:
+        problems.append(f"{name}: {landing.beyond}")
+        return None, ""
+    if landing.beyond:
+        if policy == "error":
+            problems.append(
+                f"{name}: {landing.beyond}; its end is {place.high}: write latest, or say "
+                "POLICY = 'clamp'"
+            )
+            return None, ""
+        return landing.offset, f"{landing.beyond}: put at the end, {landing.offset}"
+    return _within(landing.offset, place, policy, name, problems)
+
+
+def _within(
+    offset: int, place: Place, policy: Policy, name: str, problems: list[str]
+) -> tuple[int | None, str]:
+    nearest = min(max(offset, place.low), place.high)
+    if offset == nearest:
+        return offset, ""
+    side = "below the oldest record kept" if offset < place.low else "beyond the end"
+    edge = place.low if offset < place.low else place.high
+    if policy == "clamp":
+        return nearest, f"{offset} is {side}, {edge}: clamped to {nearest}"
+    if policy == "allow" and offset >= 0:
+        return offset, f"{offset} is {side}, {edge}: the query may refuse it"
+    problems.append(f"{name}: {offset} is {side}, {edge}")
+    return None, ""
+
+
+def _row(
+    partition: Partition, current: int | None, target: int, bounds: tuple[int, int], note: str = ""
+) -> Row:
+    """Count what lies between: only what the broker still has is doubled or skipped."""
+    low, high = bounds
+    origin = 0 if current is None else current
+
+    def there(first: int, last: int) -> int:
+        return max(0, min(last, high) - max(first, low))
+
+    doubled = there(target, origin) if current is not None else 0
+    return Row(
+        partition[0], partition[1], current, target, low, high, doubled,
+        there(origin, target), max(0, low - min(origin, target)), note,
+    )

@@ -1,0 +1,418 @@
+"""Carrying an unsafe operation out, exactly once, under the lease of its cluster.
+
+``requested``: properties and targets are tried while the queries run; what is refused here stops
+nothing. ``stopping``: the queries are held by the operation, stopped and settled, everything is
+resolved again to numbers, and the checkpoints are snapshotted. Then one commit holds definitions,
+generations and the exact lines. ``committed``: from here it only rolls forward: whoever starts the
+query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start. An operation that
+is found before its commit is over, and nothing was changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord, UnsafeAct
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    CommitConflict,
+    LeaseLost,
+    StalePlan,
+    UnsafeBlocked,
+    ValidationFailed,
+)
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.edit import Edit
+from catalog_migrate.streams.checkpoint.settle import Refuse, decide, perform
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.following import apply_committed
+from catalog_migrate.streams.operations import redefine
+from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.status import held_by
+from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
+from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.planning import (
+    Looked,
+    jobs_below,
+    look,
+    require_bound,
+    require_same_topics,
+    validated,
+)
+from catalog_migrate.streams.unsafe.positions import committed_line
+from catalog_migrate.streams.unsafe.requests import Part, Request
+
+UNSAFE = "unsafe"
+"""Kind of an operation row."""
+
+OPEN = frozenset({"requested", "stopping", "committed"})
+"""States that are not the last."""
+
+FINISH_LIMIT = 60.0
+"""Seconds that an uncommitted batch may take when it must be run before positions change."""
+
+
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stood before, of one item.
+
+    ``lines`` are those of the last two entries, oldest first; ``line`` is the position after the
+    newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
+    of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
+    shard after the stop.
+    """
+
+    item_id: str
+    definition: ObjectDefinition
+    links: dict[str, str]
+    line: str
+    lines: tuple[str, ...]
+    batch: int | None
+    generation: int
+    target: str = ""
+    upstream: str = ""
+    topics: dict[str, str] = {}
+    version: int | None = None
+
+
+def request_in(row: OperationRecord) -> Request:
+    """What an operation is to do."""
+    assert row.unsafe is not None
+    return msgspec.json.decode(row.unsafe.request, type=Request)
+
+
+def images_in(row: OperationRecord) -> tuple[Image, ...]:
+    """What stood before an operation; empty until it was committed."""
+    if row.unsafe is None or not row.unsafe.images:
+        return ()
+    return msgspec.json.decode(row.unsafe.images, type=tuple[Image, ...])
+
+
+def new_row(
+    state: State, request: Request, *, reason: str, who: str, host: str, at: str, limit: float
+) -> OperationRecord:
+    """The first row of an operation."""
+    items = tuple(part.item_id for part in request.parts)
+    names = tuple(wiring.display(state, item_id) for item_id in items)
+    jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
+    return OperationRecord(
+        kind=UNSAFE, state="requested",
+        cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
+        dependents=items, limit=limit, validate=not request.skip_validate,
+        detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
+        unsafe=UnsafeAct(
+            who=who, host=host, at=at, reason=reason,
+            request=msgspec.json.encode(request).decode(), sources=names, jobs=tuple(jobs),
+            keys=tuple(sorted({key for part in request.parts for key in part.keys})),
+            reset=any(part.reset is not None for part in request.parts), undoes=request.undoes,
+        ),
+    )
+
+
+def submit(
+    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
+    key: str,
+) -> State:
+    """Write an operation's first row, once: under a key that is known nothing is written.
+
+    Raises :class:`CommitConflict` when another operation is at work on one of its items, or they
+    are not what it was planned on; :class:`UnsafeRefused` for a closed gate.
+    """
+
+    def decide_(state: State) -> Changes | None:
+        if key in state.operations:
+            return None
+        mine = {*row.dependents}
+        for other_key, other in state.operations.items():
+            at_work = other.state in OPEN or other.state in ("validating", "trial")
+            if at_work and mine & {other.target, *other.dependents}:
+                raise CommitConflict(
+                    f"operation {other_key} is at work on the same query ({other.state})",
+                    remedy="wait for it (SHOW OPERATIONS), then plan again", operation=other_key,
+                )
+        request = request_in(row)
+        require_bound(state, request)
+        assert row.unsafe is not None
+        require(
+            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+            row.detail["summary"],
+        )
+        changes = Changes()
+        changes.put("operation", key, row)
+        return changes
+
+    return log_commit(decide_)
+
+
+@dataclass(slots=True)
+class UnsafeOperations:
+    """Carries out the unsafe operations of one cluster with its supervisor's queries."""
+
+    supervisor: Supervisor
+    follow: Callable[[], State]
+    alive: Callable[[], None]
+    open_checkpoint: type[Checkpoint] = field(default=Checkpoint)
+
+    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
+        """Open operations of this cluster, oldest first."""
+        found = [
+            (key, row) for key, row in state.operations.items()
+            if row.kind == UNSAFE and row.state in OPEN and row.cluster == self.supervisor.cluster
+        ]
+        return sorted(found, key=lambda each: each[0])
+
+    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
+        """Take one operation to its end. ``inherited``: somebody else had begun it."""
+        row = state.operations[key]
+        self.supervisor.pinned.update(row.dependents)
+        begun = self.supervisor.clock.monotonic()
+        try:
+            if row.state != "committed":
+                if inherited:
+                    raise UnsafeBlocked("whoever carried it out ended before its commit")
+                self._prepare(state, key, row)
+            self._roll_forward(key, begun)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            self._refuse(key, error, begun)
+        finally:
+            self.supervisor.pinned.difference_update(row.dependents)
+
+    # -- up to the commit ------------------------------------------------------------------------
+
+    def _prepare(self, state: State, key: str, row: OperationRecord) -> None:
+        request = request_in(row)
+        assert row.unsafe is not None
+        require(
+            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+            row.detail["summary"],
+        )
+        require_bound(state, request)
+        self._validate(state, request)
+        self._look(state, request)  # what is refused now stops nothing
+        state = self._hold(key, row)
+        self.supervisor.stop(row.dependents, state)
+        for part in request.parts:
+            self._settle(state, part)
+        looked = self._look(state, request)
+        require_same_topics(state, request, looked)
+        totals = Totals.over(each.survey.forecast.totals for each in looked)
+        _require_tolerated(request, totals)
+        snapshots = {}
+        for each in looked:
+            if each.checkpoint.query_id is not None:
+                taken = Snapshots(each.checkpoint).take(f"operation {key}", active=())
+                snapshots[each.part.item_id] = taken.number
+        self._commit(key, request, looked, totals, snapshots)
+
+    def _validate(self, state: State, request: Request) -> None:
+        bad = [
+            str(verdict)
+            for verdict in validated(
+                state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve
+            )
+            if not verdict.ok
+        ]
+        if bad:
+            raise ValidationFailed(
+                "the new properties were refused by validation, nothing was changed",
+                verdicts=bad, remedy="mend what is named, or --skip-validate",
+            )
+
+    def _look(self, state: State, request: Request) -> tuple[Looked, ...]:
+        return look(
+            state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve,
+            now=self.supervisor.clock.wall(), open_checkpoint=self.open_checkpoint,
+        )
+
+    def _hold(self, key: str, row: OperationRecord) -> State:
+        def put(changes: Changes, current: State) -> None:
+            for item_id in row.dependents:
+                changes.put(
+                    "hold", f"{item_id}/operation:{key}/1",
+                    HoldRecord(
+                        item_id=item_id, holder=f"operation:{key}",
+                        reason=f"unsafe operation {key} is under way",
+                    ),
+                )
+            standing = current.operations[key]
+            changes.put("operation", key, msgspec.structs.replace(standing, state="stopping"))
+
+        return self.supervisor.commit(put, "hold")
+
+    def _settle(self, state: State, part: Part) -> None:
+        """Settle the batch that was under way, on the definition and the upstream of before.
+
+        A source keeps no state: what its tables have is committed by hand, what none has is taken
+        away; only a batch that one of them lacks must be run, which needs Spark and the upstream.
+        """
+        supervisor = self.supervisor
+        spec = spec_of(state, part.item_id, supervisor.warehouse, resolve=supervisor.resolve)
+        checkpoint = self.open_checkpoint(spec.checkpoint)
+        if checkpoint.state().kind != "uncommitted":
+            return
+        sinks = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+        unknown = () if sinks else ("the destination",)
+        decision = decide(checkpoint, sinks=sinks, unknown=unknown, source_alive=False)
+        if isinstance(decision, Refuse) and checkpoint.state().kind == "uncommitted":
+            supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
+            return
+        perform(checkpoint, decision, active=())
+
+    def _commit(
+        self, key: str, request: Request, looked: Sequence[Looked], totals: Totals,
+        snapshots: dict[str, int],
+    ) -> None:
+        """The one commit: definitions, generations, the exact lines, and the row."""
+        self.alive()
+        edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in looked}
+        images = tuple(
+            _image(each, edits[each.part.item_id]) for each in looked
+        )
+        rows = [row for each in looked for row in each.survey.forecast.rows]
+
+        def put(changes: Changes, current: State) -> None:
+            require_bound(current, request)
+            for each in looked:
+                part = each.part
+                if part.redefines:
+                    redefine(changes, current, part.item_id, part.after, part.links_after)
+                edit = edits[part.item_id]
+                if edit is not None:
+                    changes.put("stream", part.item_id, _moved(current, each, edit))
+            row = current.operations[key]
+            assert row.unsafe is not None
+            act = msgspec.structs.replace(
+                row.unsafe, injected=sum(each.moves for each in rows), doubled=totals.doubled,
+                skipped=totals.skipped, expired=totals.expired, exact=totals.exact,
+                images=msgspec.json.encode(images).decode(),
+            )
+            changes.put(
+                "operation", key,
+                msgspec.structs.replace(row, state="committed", snapshots=snapshots, unsafe=act),
+            )
+
+        self.supervisor.commit(put, UNSAFE)
+
+    # -- after it ----------------------------------------------------------------------------------
+
+    def _roll_forward(self, key: str, begun: float) -> None:
+        state = self.follow()
+        row = state.operations[key]
+        request = request_in(row)
+        for part in request.parts:
+            stream = state.streams.get(part.item_id)
+            if stream is not None and part.item_id in state.items:
+                checkpoint = self.open_checkpoint(
+                    f"{self.supervisor.warehouse}/{stream.checkpoint}"
+                )
+                apply_committed(checkpoint, part.item_id, stream)
+        # a sink that runs forms its row keys with the ids that it was started with
+        if request.accept_new_topic:
+            below = [
+                user for part in request.parts for user in wiring.users_of(state, part.item_id)
+                if user in self.supervisor.managed
+            ]
+            self.supervisor.stop(below, state)
+        moved = {image.item_id for image in images_in(row) if image.target}
+
+        def put(changes: Changes, current: State) -> None:
+            self._lift(changes, current, key)
+            for hold_key, hold in current.holds.items():
+                if hold.holder == UPSTREAM and hold.item_id in moved:
+                    changes.delete("hold", hold_key)
+            changes.put("operation", key, self._ended(current.operations[key], "done", begun))
+
+        state = self.supervisor.commit(put, "done")
+        ready = [each for each in row.dependents
+                 if each in self.supervisor.managed and not held_by(state, each)]
+        self.supervisor.start(state, ready)
+
+    def _refuse(self, key: str, error: CatalogMigrateError, begun: float) -> None:
+        """Nothing was changed: the holds go, and the row says why."""
+
+        def put(changes: Changes, current: State) -> None:
+            self._lift(changes, current, key)
+            row = current.operations[key]
+            detail = {**row.detail, "reason": error.message, "outcome": _outcome(error)}
+            if error.remedy:
+                detail["remedy"] = error.remedy
+            listed = [each for name in ("problems", "verdicts", "changes", "missing")
+                      for each in error.data.get(name, ())]
+            for number, text in enumerate(listed):
+                detail[f"finding {number:03d}"] = str(text)
+            row = msgspec.structs.replace(row, detail=detail)
+            final = "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
+            changes.put("operation", key, self._ended(row, final, begun))
+
+        self.supervisor.commit(put, "refused")
+
+    def _ended(self, row: OperationRecord, final: str, begun: float) -> OperationRecord:
+        assert row.unsafe is not None
+        seconds = round(self.supervisor.clock.monotonic() - begun, 3)
+        return msgspec.structs.replace(
+            row, state=final, unsafe=msgspec.structs.replace(row.unsafe, seconds=seconds)
+        )
+
+    def _lift(self, changes: Changes, current: State, key: str) -> None:
+        for hold_key, hold in current.holds.items():
+            if hold.holder == f"operation:{key}":
+                changes.delete("hold", hold_key)
+
+
+def _outcome(error: CatalogMigrateError) -> str:
+    """The code of an error, by which whoever waits raises it again."""
+    return error.code
+
+
+def _image(each: Looked, edit: Edit | None) -> Image:
+    checkpoint, part = each.checkpoint, each.part
+    latest = checkpoint.latest_offsets
+    batches = () if latest is None else tuple(b for b in (latest - 1, latest) if b >= 0)
+    return Image(
+        item_id=part.item_id, definition=part.before, links=part.links_before,
+        line=committed_line(checkpoint),
+        lines=tuple(checkpoint.entry(batch).sources[0] for batch in batches),
+        batch=latest,
+        generation=each.stream.generation + (edit is not None),
+        target=each.survey.line if edit is not None else "",
+        upstream=each.stream.upstream, topics=dict(each.stream.topics),
+    )
+
+
+def _moved(current: State, each: Looked, edit: Edit) -> StreamRecord:
+    """The record of positions with the edit; ids are those of the upstream that they are of."""
+    standing = current.streams.get(each.part.item_id) or first_stream(each.part.item_id)
+    return msgspec.structs.replace(
+        standing, generation=standing.generation + 1,
+        edit=msgspec.json.encode(edit).decode(),
+        upstream=each.survey.cluster or standing.upstream,
+        topics=dict(each.survey.topics) or standing.topics,
+    )
+
+
+def _require_tolerated(request: Request, totals: Totals) -> None:
+    """:class:`StalePlan` when it would double or skip more than was approved."""
+    if request.approved is None or request.tolerance is None:
+        return
+    over = [
+        f"{name}: {now} records, approved were {was} (tolerance {request.tolerance})"
+        for name, was, now in (
+            ("doubled", request.approved.doubled, totals.doubled),
+            ("skipped", request.approved.skipped, totals.skipped),
+        )
+        if now > was + request.tolerance
+    ]
+    if over:
+        raise StalePlan(
+            "counted again after the stop, it is more than was approved; nothing was changed",
+            changes=over, remedy="plan again, or allow more: --tolerance",
+        )

@@ -1,0 +1,307 @@
+"""The dry run of an unsafe operation: what it would double, skip and lose, and whom it concerns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import (
+    CommitConflict,
+    EditedPlan,
+    StalePlan,
+    UnsafeBlocked,
+    UnsupportedFormat,
+)
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.operations import redefine
+from catalog_migrate.streams.probes import Verdict, validate
+from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
+from catalog_migrate.streams.unsafe.forecast import Row, Totals
+from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
+from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+
+FORMAT = 1
+
+
+class Job(msgspec.Struct, frozen=True):
+    """Something below an item; ``takes`` is ``append``, ``keyed`` or ``stateful``."""
+
+    kind: str
+    name: str
+    takes: str
+
+
+class ItemPlan(msgspec.Struct, frozen=True):
+    """One item of a plan; ``topics`` are the ids that were found, ``foreign`` says which are new
+    and why, ``findings`` is what validation of its new properties refused, ``definition`` the
+    statement that would create it afterwards ("" where it stays)."""
+
+    item_id: str
+    kind: str
+    name: str
+    keys: tuple[str, ...]
+    rows: tuple[Row, ...]
+    totals: Totals
+    topics: dict[str, str]
+    foreign: dict[str, str]
+    notes: tuple[str, ...]
+    jobs: tuple[Job, ...]
+    findings: tuple[str, ...] = ()
+    definition: str = ""
+
+
+class UnsafePlan(msgspec.Struct, frozen=True):
+    """A dry run as a file holds it: bound to lineage, generations, definitions and topic ids."""
+
+    lineage: str
+    at: str
+    reason: str
+    cluster: str
+    request: Request
+    items: tuple[ItemPlan, ...]
+    totals: Totals
+    format: int = FORMAT
+
+    @property
+    def changes(self) -> bool:
+        """Whether it would change anything at all."""
+        return any(part.redefines for part in self.request.parts) or any(
+            item.foreign or any(row.moves for row in item.rows) or (part.chooses and not item.rows)
+            for item, part in zip(self.items, self.request.parts, strict=True)
+        )
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    plan: UnsafePlan
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A part with what was found for it."""
+
+    part: Part
+    stream: StreamRecord
+    checkpoint: Checkpoint
+    survey: Survey
+
+
+def altered(state: State, parts: tuple[Part, ...]) -> State:
+    """The state with the definitions of afterwards, which is not committed."""
+    changes = Changes()
+    for part in parts:
+        redefine(changes, state, part.item_id, part.after, part.links_after)
+    return state.changed(state.version, changes.effective(state))
+
+
+def look(
+    state: State, request: Request, warehouse: str, *, resolve: Resolve, now: float,
+    open_checkpoint: type[Checkpoint] = Checkpoint,
+) -> tuple[Looked, ...]:
+    """Survey every part; ids of topics are required to be accepted when they are others."""
+    after = altered(state, request.parts)
+    found = []
+    for part in request.parts:
+        name = _name(state, part)
+        stream = state.streams.get(part.item_id) or first_stream(part.item_id)
+        spec = spec_of(after, part.item_id, warehouse, resolve=resolve)
+        checkpoint = open_checkpoint(spec.checkpoint)
+        each = survey(Question(part, spec, stream, checkpoint, request.policy, now))
+        if each.forecast.foreign and not request.accept_new_topic:
+            raise UnsafeBlocked(
+                f"{name} would read topics that are not those it was reading",
+                problems=[f"topic {topic} {why}" for topic, why in each.forecast.foreign.items()],
+                remedy="when that is meant: --accept-new-topic, or WITH (ACCEPT NEW TOPIC = true)",
+            )
+        require_no_problem(name, each.forecast)
+        found.append(Looked(part, stream, checkpoint, each))
+    return tuple(found)
+
+
+def validated(
+    state: State, request: Request, warehouse: str, *, resolve: Resolve
+) -> tuple[Verdict, ...]:
+    """Probe the properties of afterwards; ids of topics are judged by :func:`look`."""
+    if request.skip_validate:
+        return ()
+    changed = tuple(part for part in request.parts if part.redefines)
+    after = altered(state, request.parts)
+    blank = Changes()
+    for part in changed:
+        stream = after.streams.get(part.item_id)
+        if stream is not None:
+            blank.put(
+                "stream", part.item_id, msgspec.structs.replace(stream, upstream="", topics={})
+            )
+    after = after.changed(after.version, blank.effective(after))
+    return tuple(
+        verdict for part in changed
+        for verdict in validate(after, part.item_id, (part.item_id,), warehouse, resolve=resolve)
+    )
+
+
+def plan_unsafe(
+    state: State, request: Request, reason: str, *, resolve: Resolve, now: float, at: str
+) -> UnsafePlan:
+    """The dry run; reads catalog, checkpoints and upstream, writes nothing."""
+    require_bound(state, request)
+    warehouse = state.config["warehouse"].value
+    verdicts = validated(state, request, warehouse, resolve=resolve)
+    after = altered(state, request.parts)
+    items = []
+    for looked in look(state, request, warehouse, resolve=resolve, now=now):
+        part, found = looked.part, looked.survey.forecast
+        item = state.items[part.item_id].definition
+        items.append(
+            ItemPlan(
+                part.item_id, item.kind, str(item.item_name), part.keys, found.rows, found.totals,
+                dict(looked.survey.topics), dict(found.foreign), found.notes,
+                jobs_below(state, part.item_id),
+                tuple(str(each) for each in verdicts
+                      if each.item_id == part.item_id and not each.ok),
+                create_statement(after, wiring.by_id(after, part.item_id))
+                if part.redefines else "",
+            )
+        )
+    cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
+    return UnsafePlan(
+        state.lineage, at, reason, cluster, request, tuple(items),
+        Totals.over(item.totals for item in items),
+    )
+
+
+def require_bound(state: State, request: Request) -> None:
+    """:class:`CommitConflict` unless the items are as the request found them."""
+    for part in request.parts:
+        item = state.items.get(part.item_id)
+        if item is None:
+            raise CommitConflict(
+                f"{part.before.item_name} was dropped meanwhile", remedy="nothing is left to do"
+            )
+        stream = state.streams.get(part.item_id)
+        generation = stream.generation if stream is not None else 0
+        if bound_hash(item.definition) != part.bound:
+            raise CommitConflict(
+                f"{item.definition.item_name} was changed by somebody else meanwhile",
+                remedy="look at it (SHOW CREATE), then plan again",
+            )
+        if generation != part.generation:
+            raise CommitConflict(
+                f"the positions of {item.definition.item_name} were changed by somebody else "
+                f"meanwhile (edit {generation}, planned on {part.generation})",
+                remedy="look at them (source positions), then plan again",
+            )
+
+
+# -- whom it concerns ----------------------------------------------------------------------------
+
+
+def jobs_below(state: State, item_id: str) -> tuple[Job, ...]:
+    """Everything that reads an item, directly or not, in the order of ids, with how it takes
+    a record that comes again."""
+    reached: dict[str, None] = {}
+    pending = [item_id]
+    while pending:
+        for user in wiring.users_of(state, pending.pop()):
+            if user not in reached and state.items[user].definition.kind not in _NOT_BELOW:
+                reached[user] = None
+                pending.append(user)
+    jobs = []
+    for user in sorted(reached, key=lambda each: int(each[1:])):
+        definition = state.items[user].definition
+        keyed = bool(wiring.external_of(state.items[user]).key)
+        takes = "keyed" if keyed else "stateful" if definition.is_derived else "append"
+        kind = "materialized view" if definition.is_derived else definition.kind
+        jobs.append(Job(kind, str(definition.item_name), takes))
+    return tuple(jobs)
+
+
+_NOT_BELOW = frozenset({"cluster", "connection", "secret"})
+
+
+def _name(state: State, part: Part) -> str:
+    definition = state.items[part.item_id].definition
+    return f"{definition.kind} {definition.item_name}"
+
+
+# -- plans as files ------------------------------------------------------------------------------
+
+
+def encode_plan(plan: UnsafePlan) -> bytes:
+    """The file of a plan: itself and its hash."""
+    return msgspec.json.format(msgspec.json.encode(_Sealed(plan, _hash(plan))), indent=1) + b"\n"
+
+
+def decode_plan(data: bytes, where: str) -> UnsafePlan:
+    """Read a plan's file; :class:`EditedPlan`, :class:`UnsupportedFormat`."""
+    try:
+        sealed = msgspec.json.decode(data, type=_Sealed)
+    except msgspec.MsgspecError as error:
+        raise EditedPlan(
+            f"{where} is no plan of an unsafe operation: {error}", remedy="make one with --out"
+        ) from error
+    if sealed.plan.format > FORMAT:
+        raise UnsupportedFormat(
+            f"{where} is of format {sealed.plan.format}, known is {FORMAT}",
+            remedy="use the newer version of this tool that wrote it",
+        )
+    if sealed.hash != _hash(sealed.plan):
+        raise EditedPlan(
+            f"{where} was edited after it was made", remedy="plan again, and approve that"
+        )
+    return sealed.plan
+
+
+def read_plan(path: str) -> UnsafePlan:
+    """The plan in a file."""
+    return decode_plan(Path(path).read_bytes(), path)
+
+
+def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
+    """The request that applies a plan: its numbers, and by how much they may be exceeded.
+
+    Raises :class:`StalePlan` when the plan is of another catalog, other definitions or positions.
+    """
+    if plan.lineage != state.lineage:
+        raise StalePlan(
+            "the plan was made for another catalog", changes=(), remedy="plan on this one"
+        )
+    try:
+        require_bound(state, plan.request)
+    except CommitConflict as error:
+        raise StalePlan(
+            "the catalog moved on since the plan was made", changes=(error.message,),
+            remedy="plan again",
+        ) from error
+    return msgspec.structs.replace(
+        plan.request, approved=plan.totals, tolerance=tolerance,
+        topics={item.item_id: item.topics for item in plan.items},
+    )
+
+
+def require_same_topics(state: State, request: Request, looked: tuple[Looked, ...]) -> None:
+    """:class:`StalePlan` when a topic is not the one that the plan was made for."""
+    changes = [
+        f"{_name(state, each.part)}: topic {topic} had the id {known} and has {now}"
+        for each in looked
+        for topic, known in request.topics.get(each.part.item_id, {}).items()
+        if (now := each.survey.topics.get(topic)) != known
+    ]
+    if changes:
+        raise StalePlan(
+            "topics were created again since the plan was made", changes=changes,
+            remedy="plan again",
+        )
+
+
+def _hash(plan: UnsafePlan) -> str:
+    import xxhash
+
+    return "1:" + xxhash.xxh3_128_hexdigest(msgspec.json.encode(plan, order="deterministic"))

@@ -1,0 +1,176 @@
+"""Where a query stands and where a request puts it: one survey for each kind of position."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.errors import EngineFailure, UnsafeBlocked
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions
+from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
+from catalog_migrate.streams.checkpoint.lines import START
+from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.unsafe.broker import held_by_kafka
+from catalog_migrate.streams.unsafe.forecast import (
+    Forecast,
+    Policy,
+    Row,
+    Standing,
+    Totals,
+    forecast,
+)
+from catalog_migrate.streams.unsafe.requests import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
+
+    ``initial``: what a checkpoint without any batch is given instead of a line.
+    """
+
+    forecast: Forecast
+    line: str = ""
+    initial: bytes = b""
+    cluster: str = ""
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+    def edit(self, checkpoint: Checkpoint) -> Edit | None:
+        """The edit of a settled checkpoint; None when positions stay as they are."""
+        if not self.line:
+            return None
+        if checkpoint.settled_batch() is None and self.initial:
+            return begin(checkpoint, 0, self.initial)
+        return move(checkpoint, 0, self.line)
+
+
+NOTHING = Forecast({}, (), Totals())
+
+
+def committed_line(checkpoint: Checkpoint) -> str:
+    """The line after the newest committed batch; START without one."""
+    batch = checkpoint.latest_commits
+    return START if batch is None else checkpoint.entry(batch).sources[0]
+
+
+def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
+    """The next records to read, also of a source that has its first positions but no batch."""
+    codec = KafkaCodec()
+    positions = codec.read(committed_line(checkpoint))
+    if positions is not None:
+        return positions
+    file = checkpoint.source_directory(0) / "0"
+    if checkpoint.latest_commits is None and file.exists():
+        return codec.read_initial(file.read_bytes(), str(file))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
+    committed record of before. ``now`` is in seconds and counts for durations."""
+
+    part: Part
+    spec: QuerySpec
+    stream: StreamRecord
+    checkpoint: Checkpoint
+    policy: Policy
+    now: float
+
+
+def survey(asked: Question) -> Survey:
+    """Look at the upstream and at the checkpoint.
+
+    Raises :class:`ConnectionFailed`, :class:`UnsafeBlocked`, :class:`EngineFailure`, and what
+    reading a checkpoint raises.
+    """
+    kind, connector = asked.spec.kind, asked.spec.external.connector or ""
+    return _SURVEYS.get((kind, connector), _sink)(asked)
+
+
+def _kafka(asked: Question) -> Survey:
+    stream = asked.stream
+    with held_by_kafka(asked.spec) as held:
+        standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
+        wish = asked.part.wish(asked.policy)
+        if not wish.chooses and not standing.foreign(held):
+            return Survey(NOTHING, "", b"", held.cluster, held.topic_ids)
+        found = forecast(wish, standing, held, now=asked.now)
+    codec = KafkaCodec()
+    moves = found.moves or bool(found.foreign) or standing.positions is None
+    return Survey(
+        found,
+        codec.write(found.positions) if moves and not found.problems else "",
+        codec.write_initial(found.positions) if not found.problems else b"",
+        held.cluster, held.topic_ids,
+    )
+
+
+def _files(asked: Question) -> Survey:
+    if asked.part.reset is None:
+        return Survey(NOTHING)
+    note = f"all files of {asked.spec.name} are listed and read again, however many rows they hold"
+    return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START)
+
+
+def _sink(asked: Question) -> Survey:
+    part, spec = asked.part, asked.spec
+    if part.version is None:
+        return Survey(NOTHING)
+    codec, bounds = DeltaCodec(), delta_bounds(spec.shard)
+    standing = codec.read(committed_line(asked.checkpoint))
+    wanted = min(max(part.version, bounds.earliest), bounds.latest + 1)
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    if wanted != part.version and asked.policy == "clamp":
+        notes = (f"version {part.version} is not there: clamped to {wanted}",)
+    elif wanted != part.version:
+        problems = (
+            f"{spec.kind} {spec.name}: version {part.version} is not one of {bounds.earliest} to "
+            f"{bounds.latest + 1}, which its table has",
+        )
+    current = None if standing is None else standing.version
+    exact = standing is None or standing.consumed is not None
+    row = Row(
+        spec.name.name, 0, current, wanted, bounds.earliest, bounds.latest + 1,
+        rows_added(spec.shard, wanted, current) if current is not None else 0,
+        rows_added(spec.shard, current or 0, wanted), 0, "versions of the table; counts are rows",
+    )
+    found = Forecast({}, (row,), Totals.of((row,), exact=exact), problems, notes)
+    line = codec.write(DeltaPosition(bounds.table_id, wanted))
+    return Survey(found, line if row.moves and not problems else "")
+
+
+_SURVEYS: Mapping[tuple[str, str], Callable[[Question], Survey]] = {
+    ("source", "KAFKA"): _kafka, ("source", "FILES"): _files,
+}
+
+
+def rows_added(path: str, first: int, upto: int) -> int:
+    """Rows that the commits from version ``first`` to before ``upto`` appended to a table."""
+    total = 0
+    for version in range(first, upto):
+        file = Path(path, "_delta_log", f"{version:020d}.json")
+        try:
+            for line in file.read_text("utf-8").splitlines():
+                added = json.loads(line).get("add") if line.strip() else None
+                if added and added.get("dataChange"):
+                    total += int(json.loads(added.get("stats") or "{}").get("numRecords", 0))
+        except (OSError, ValueError) as error:
+            raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
+    return total
+
+
+def require_no_problem(name: str, found: Forecast) -> None:
+    """:class:`UnsafeBlocked` with everything that is wrong with a choice."""
+    if found.problems:
+        raise UnsafeBlocked(
+            f"{name} cannot be put there, nothing was changed", problems=found.problems,
+            remedy="mend what is named; EXPLAIN shows what there is, partition by partition",
+        )

@@ -1,0 +1,76 @@
+"""A plan of an unsafe operation as text, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from catalog_migrate.streams.unsafe.forecast import Row, Totals
+from catalog_migrate.streams.unsafe.planning import ItemPlan, UnsafePlan
+
+_HEAD = ("partition", "current", "target", "low", "high", "doubled", "skipped", "expired", "")
+
+NEXT = "positions are the next record to read"
+
+_TAKES = {
+    "append": "sees doubled rows again",
+    "keyed": "its key absorbs doubled rows",
+    "stateful": "its result may count doubled rows twice",
+}
+
+
+def render(plan: UnsafePlan, *, limit: int = 50) -> str:
+    """The plan: for each item its properties, partitions and whom it concerns, then the totals.
+
+    ``limit`` is how many partitions of an item are listed.
+    """
+    lines: list[str] = []
+    for item in plan.items:
+        lines += [f"{item.kind} {item.name}"]
+        if item.keys:
+            lines.append(f"  properties that change: {', '.join(item.keys)}")
+            lines += [f"    {line}" for line in item.definition.splitlines()]
+        lines += [f"  new: topic {topic} {why}" for topic, why in item.foreign.items()]
+        lines += _partitions(item, limit)
+        lines += [f"  note: {note}" for note in item.notes]
+        lines += [f"  REFUSED by validation: {finding}" for finding in item.findings]
+        lines += [f"  below: {job.kind} {job.name}: {job.takes}, {_TAKES[job.takes]}"
+                  for job in item.jobs]
+    if not plan.changes:
+        return "\n".join([*lines, "nothing changes, nothing restarts"])
+    return "\n".join([*lines, sentence(plan.totals)])
+
+
+def sentence(totals: Totals) -> str:
+    """The totals in words: ``at most 3 records doubled, …``."""
+    most = "" if totals.exact else "at most "
+    return (
+        f"{most}{totals.doubled} records doubled, {most}{totals.skipped} skipped; "
+        f"{totals.expired} already expired"
+    )
+
+
+def _partitions(item: ItemPlan, limit: int) -> list[str]:
+    if not item.rows:
+        return []
+    cells = [_HEAD, *(_cells(row) for row in item.rows[:limit])]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    lines = [f"  {NEXT}", *(f"  {_aligned(row, widths)}".rstrip() for row in cells)]
+    if len(item.rows) > limit:
+        lines.append(f"  … and {len(item.rows) - limit} partitions more (--format json has all)")
+    return lines
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    numbers = (row.current, row.target, row.low, row.high)
+    return (
+        f"{row.topic}:{row.partition}", *("-" if each is None else str(each) for each in numbers),
+        str(row.doubled), str(row.skipped), str(row.expired), row.note,
+    )
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *numbers, note = row
+    middle = "  ".join(
+        each.rjust(width) for each, width in zip(numbers, widths[1:-1], strict=True)
+    )
+    return f"{first.ljust(widths[0])}  {middle}  {note}"

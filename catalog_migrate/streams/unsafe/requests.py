@@ -1,0 +1,352 @@
+"""An unsafe statement as a value: what is asked of which item, bound to what it was asked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.options import (
+    apply_actions,
+    canonical_name,
+    diff,
+    partition,
+    section_of,
+)
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.vocabulary import BASE_CONNECTION
+from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.declare import checked_query
+from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.unsafe.forecast import (
+    POLICIES,
+    Policy,
+    Totals,
+    Wish,
+    partition_of,
+)
+from catalog_migrate.streams.unsafe.targets import parse_target, start_target
+
+_MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
+"""Options after which the positions of before mean nothing."""
+
+_SETTINGS = ("ACCEPT NEW TOPIC", "POLICY", "SKIP VALIDATE", "TOLERANCE")
+
+
+class Part(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is asked of one source or sink.
+
+    ``generation`` and ``bound`` (a hash of the definition) are what it was asked on. ``reset``
+    None: no RESET SPLITS, (): of all. ``targets`` and ``everywhere`` are as written, a target of
+    None is START. ``only``: no other partition is read afterwards. ``version`` is of the table
+    that a sink reads.
+    """
+
+    item_id: str
+    generation: int
+    bound: str
+    before: ObjectDefinition
+    after: ObjectDefinition
+    links_before: dict[str, str]
+    links_after: dict[str, str]
+    reset: tuple[str, ...] | None = None
+    targets: dict[str, str | None] = {}
+    everywhere: str | None = None
+    only: bool = False
+    version: int | None = None
+
+    @property
+    def redefines(self) -> bool:
+        """Whether the definition changes."""
+        return self.before != self.after or self.links_before != self.links_after
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it asks for positions."""
+        return (
+            self.reset is not None or self.everywhere is not None or bool(self.targets)
+            or self.version is not None
+        )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the properties that change."""
+        old, new = wiring.all_options(self.before), wiring.all_options(self.after)
+        return diff(old, new)
+
+    def wish(self, policy: Policy) -> Wish:
+        """The choice of positions of a Kafka source, targets read."""
+        external = self.after.external or External()
+        return Wish(
+            start=start_target(str(external.options.get("START", "earliest"))),
+            reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
+            everywhere=None if self.everywhere is None else parse_target(self.everywhere),
+            targets={
+                partition_of(split): None if text is None else parse_target(text)
+                for split, text in self.targets.items()
+            },
+            policy=policy,
+            only=self.only,
+        )
+
+
+class Request(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operation on one or several items, all or nothing.
+
+    ``tolerance`` is by how many records doubled or skipped may exceed ``approved``; None: by any
+    number. ``topics`` are the ids that an approved plan was made for, by item. ``undoes`` is the
+    operation that it takes back.
+    """
+
+    parts: tuple[Part, ...]
+    policy: Policy = "error"
+    accept_new_topic: bool = False
+    skip_validate: bool = False
+    tolerance: int | None = None
+    approved: Totals | None = None
+    undoes: str = ""
+    topics: dict[str, dict[str, str]] = {}
+
+
+def request_of(state: State, statement: st.Unsafe) -> Request:
+    """The request that a statement makes; typed errors for what cannot be asked at all."""
+    return joint((statement,), state)
+
+
+def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
+    """One request of several statements with the same settings: all of them or none."""
+    settings = statements[0].settings
+    parts = tuple(_part(state, each) for each in statements)
+    names = [part.item_id for part in parts]
+    if len(set(names)) != len(names):
+        raise UnsafeBlocked("one item stands twice in the operation", remedy="name it once")
+    clusters = {state.items[name].links.get("cluster") for name in names}
+    if len(clusters) > 1:
+        raise UnsafeBlocked(
+            "the items run in several clusters; an operation is carried out by one",
+            remedy="make one operation for each cluster",
+        )
+    values = _settings(settings)
+    return Request(
+        parts,
+        policy=values.get("POLICY", "error"),
+        accept_new_topic=values.get("ACCEPT NEW TOPIC", False),
+        skip_validate=values.get("SKIP VALIDATE", False),
+        tolerance=values.get("TOLERANCE"),
+    )
+
+
+def bound_hash(definition: ObjectDefinition) -> str:
+    """What a request is bound to: the definition beside its name and comment."""
+    return definition_hash(definition)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+def _policy(text: str) -> Policy:
+    for policy in POLICIES:
+        if text.strip().lower() == policy:
+            return policy
+    raise ValueError(", ".join(POLICIES))
+
+
+def _boolean(text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in ("true", "false"):
+        raise ValueError("true, false")
+    return folded == "true"
+
+
+def _count(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a number of records from 0")
+    return int(text)
+
+
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "ACCEPT NEW TOPIC": _boolean, "POLICY": _policy, "SKIP VALIDATE": _boolean,
+    "TOLERANCE": _count,
+}
+
+
+def _settings(written: Mapping[str, str]) -> dict[str, Any]:
+    found = {}
+    for name, text in written.items():
+        if name not in _READ:
+            raise UnsafeBlocked(
+                f"there is no setting {name} of an unsafe operation",
+                remedy=f"the settings: {', '.join(_SETTINGS)}",
+            )
+        try:
+            found[name] = _READ[name](text)
+        except ValueError as error:
+            raise UnsafeBlocked(
+                f"{name} is {text!r}", remedy=f"write one of: {error}"
+            ) from error
+    return found
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def _part(state: State, statement: st.Unsafe) -> Part:
+    found = wiring.find(state, statement.kind, statement.name)
+    external, links = _redefined(state, found, statement)
+    stream = state.streams.get(found.item_id)
+    reset, targets, everywhere, version = _positions(found, statement.actions)
+    definition = found.item.definition
+    part = Part(
+        item_id=found.item_id,
+        generation=stream.generation if stream is not None else 0,
+        bound=bound_hash(definition),
+        before=definition,
+        after=msgspec.structs.replace(definition, external=external),
+        links_before=dict(found.item.links),
+        links_after=links,
+        reset=reset, targets=targets, everywhere=everywhere, version=version,
+    )
+    _require_fitting(found, part)
+    if external.connector == "KAFKA" and statement.kind == "source":
+        part.wish("error")  # reads every target: a mistake in one is an error at once
+    return part
+
+
+def _positions(
+    found: wiring.Found, actions: Iterable[st.UnsafeAction]
+) -> tuple[tuple[str, ...] | None, dict[str, str | None], str | None, int | None]:
+    """What the actions say of positions, merged: (reset, targets, everywhere, version)."""
+    resets = [action for action in actions if isinstance(action, st.ResetSplits)]
+    offsets = [action for action in actions if isinstance(action, st.InjectOffsets)]
+    versions = [action.version for action in actions if isinstance(action, st.InjectVersion)]
+    everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
+    targets: dict[str, str | None] = {}
+    for action in offsets:
+        for split, target in action.targets.items():
+            if split in targets:
+                raise InvalidPosition(
+                    f"{found.text}: {split} is given twice", remedy="leave one of them out"
+                )
+            targets[split] = target
+    if len(everywhere) > 1 or len(versions) > 1:
+        raise InvalidPosition(
+            f"{found.text}: two targets for everything", remedy="leave one of them out"
+        )
+    reset: tuple[str, ...] | None = None
+    if resets:
+        named = [action.splits for action in resets]
+        reset = () if () in named else tuple(dict.fromkeys(each for one in named for each in one))
+    return reset, targets, everywhere[0] if everywhere else None, versions[0] if versions else None
+
+
+def _redefined(
+    state: State, found: wiring.Found, statement: st.Unsafe
+) -> tuple[External, dict[str, str]]:
+    """The external part and the links after SET, DROP and RESET of any property."""
+    own, over = _sorted(found, statement)
+    external = found.external
+    connector = external.connector or ""
+    both = apply_actions(
+        {**external.options, **external.settings}, own, connector=connector,
+        section=statement.kind, where=found.text,
+    )
+    options, given = partition(connector, statement.kind, both)
+    wanted = msgspec.structs.replace(
+        external, options=options,
+        settings={name: str(value) for name, value in given.items()},
+        overrides=apply_actions(
+            external.overrides, over, connector=connector, section="connection", where=found.text
+        ),
+    )
+    checked, links = checked_query(state, statement.kind, statement.name, wanted)
+    kept = {
+        role: used for role, used in found.item.links.items()
+        if not role.startswith(wiring.OVERRIDE)
+    }
+    secrets = {
+        wiring.OVERRIDE + name: _secret(state, found, name, value)
+        for name, value in wanted.overrides.items() if isinstance(value, SecretRef)
+    }
+    return checked, {**kept, **links, **secrets}
+
+
+def _secret(state: State, found: wiring.Found, name: str, value: SecretRef) -> str:
+    """The item of an override's secret: an old one keeps its link, whatever it is called now."""
+    known = found.item.links.get(wiring.OVERRIDE + name)
+    if known is not None and found.external.overrides.get(name) == value:
+        return known
+    return wiring.find(state, "secret", value.secret).item_id
+
+
+_Actions = list[st.SetOptions | st.DropOptions | st.ResetOptions]
+
+
+def _sorted(found: wiring.Found, statement: st.Unsafe) -> tuple[_Actions, _Actions]:
+    """The actions on the item's own properties, and those on what its connection owns."""
+    connector = found.external.connector or ""
+    own_section = section_of(connector, statement.kind, where=found.text)
+    over_section = section_of(connector, "connection", where=found.text)
+
+    def is_over(name: str) -> bool:
+        if name.strip().upper() in ("CONNECTOR", "TYPE"):
+            raise UnsafeBlocked(
+                f"the type of {found.text} cannot be changed: it is {connector}",
+                remedy=f"create another {statement.kind}",
+            )
+        if name.strip().upper() == BASE_CONNECTION:
+            raise UnsafeBlocked(
+                f"{found.text}: the connection is not a property",
+                remedy=f"ALTER {statement.kind.upper()} … SET CONNECTION c",
+            )
+        return canonical_name(own_section, name) is None and (
+            canonical_name(over_section, name) is not None
+        )
+
+    own: _Actions = []
+    over: _Actions = []
+    for action in statement.actions:
+        if isinstance(action, st.SetOptions):
+            groups: tuple[dict[str, OptionValue], dict[str, OptionValue]] = ({}, {})
+            for name, value in action.options.items():
+                groups[is_over(name)][name] = value
+            own += [st.SetOptions(groups[0])] if groups[0] else []
+            over += [st.SetOptions(groups[1])] if groups[1] else []
+        elif isinstance(action, (st.DropOptions, st.ResetOptions)):
+            for place, wanted in ((own, False), (over, True)):
+                names = tuple(name for name in action.names if is_over(name) is wanted)
+                if names:
+                    place.append(type(action)(names))
+    return own, over
+
+
+def _require_fitting(found: wiring.Found, part: Part) -> None:
+    """Refuse positions that the item does not have, and a move without positions."""
+    kind, connector = found.mapping.kind, found.external.connector
+    offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
+    if kind == "sink" and offsets:
+        raise UnsafeBlocked(
+            f"{found.text} has no offsets: its position is a version of the table that it reads",
+            remedy="write INJECT VERSION n; what it sends to is changed by ALTER SINK",
+        )
+    if kind == "source" and part.version is not None:
+        raise UnsafeBlocked(
+            f"{found.text} has no version", remedy="write INJECT OFFSETS ('topic:0' = 123)"
+        )
+    if connector == "FILES" and (part.everywhere is not None or part.targets):
+        raise UnsafeBlocked(
+            f"{found.text} reads files and has no positions to inject: it remembers each file "
+            "by its path",
+            remedy="to read a file again, put it there under another name; to read all again, "
+            "RESET SPLITS; to pass a file over, take it away before it is read",
+        )
+    moved = [name for name in part.keys if name in _MOVES]
+    if kind == "source" and moved and not part.chooses:
+        raise UnsafeBlocked(
+            f"{', '.join(moved)} of {found.text} changes, and its positions mean nothing there",
+            remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest'))",
+        )
