@@ -115,7 +115,7 @@ def idle(spark: SparkSession, directory: Path) -> Measure:
     catalog.execute("CREATE CLUSTER main")
     bare = _watched(spark, IDLE)
     runtime = catalog.runtime(spark, "main").start()
-    runtime.ready.wait(60)
+    runtime.ready.wait(600)
     time.sleep(2)
     ours = _watched(spark, IDLE)
     runtime.close()
@@ -205,7 +205,7 @@ class Streams:
     @contextmanager
     def _runtime(self) -> Iterator[None]:
         runtime = self.catalog.runtime(self.spark, "main").start()
-        runtime.ready.wait(60)
+        runtime.ready.wait(600)
         supervisor = runtime.supervisor
         assert supervisor is not None
         while sum(each.query is not None and each.query.progress() is not None

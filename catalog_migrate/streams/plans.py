@@ -7,7 +7,7 @@ from typing import Any
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.language import statements as st
-from catalog_migrate.streams import alter, declare
+from catalog_migrate.streams import alter, declare, naming
 from catalog_migrate.streams.effects import Effect
 
 _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
@@ -16,9 +16,9 @@ _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
     st.CreateSource: declare.create_source,
     st.CreateSink: declare.create_sink,
     st.CreateCluster: declare.create_cluster,
-    st.Rename: declare.rename,
-    st.Drop: declare.drop,
-    st.Comment: declare.comment,
+    st.Rename: naming.rename,
+    st.Drop: naming.drop,
+    st.Comment: naming.comment,
     st.AlterSecret: alter.alter_secret,
     st.AlterConnection: alter.alter_connection,
     st.AlterItem: alter.alter_query,
