@@ -46,6 +46,9 @@ POLL_UPSTREAM = 5.0
 REPORT = 5.0
 """Seconds between two rows of a query whose progress is all that changed."""
 
+NAMES = 10.0
+"""Seconds until names that could not be brought in line are tried again."""
+
 Reconcile = Callable[[State], None]
 """Brings the names in the session's catalog in line with a state."""
 
@@ -99,6 +102,8 @@ class Runtime:
         self._stop = threading.Event()
         self._lost: CatalogMigrateError | None = None
         self._state: State | None = None
+        self._named = -1
+        self._names_again = 0.0
         self._polled = 0.0
         self._reported = 0.0
         self._thread: threading.Thread | None = None
@@ -200,7 +205,7 @@ class Runtime:
         self._alive()
         before = self._state
         state = self._follow()
-        if before is None or before.serial != state.serial:
+        if self._named != state.serial and self.clock.monotonic() >= self._names_again:
             self._follow_names(state)
         for carrier in carriers:
             for key, _ in carrier.pending(state):
@@ -255,10 +260,14 @@ class Runtime:
         return self._state
 
     def _follow_names(self, state: State) -> None:
+        """Bring names in line with a new serial; what fails (a migration under way) comes again."""
         try:
             self._reconcile(state)
         except CatalogMigrateError as error:
+            self._names_again = self.clock.monotonic() + NAMES
             self._say(f"names could not be brought in line: {error}")
+        else:
+            self._named = state.serial
 
     def _report(self, supervisor: Supervisor, state: State, status: ClusterLog) -> None:
         try:
