@@ -147,3 +147,46 @@ LEFT JOIN catalog_migrate.clusters AS cluster
 LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
   ON held.item_id = item.key
 WHERE get_json_object(item.value, '$.definition.kind') = 'sink';
+
+CREATE VIEW catalog_migrate.unsafe_operations (
+  operation STRING,
+  `at` STRING COMMENT 'when it was asked for',
+  who STRING, host STRING, reason STRING,
+  sources ARRAY<STRING> COMMENT 'names of that time',
+  jobs ARRAY<STRING> COMMENT 'everything below them',
+  `keys` ARRAY<STRING> COMMENT 'properties that changed, never a value',
+  reset BOOLEAN COMMENT 'whether discovered partitions were forgotten',
+  injected BIGINT COMMENT 'partitions that were put elsewhere',
+  doubled BIGINT COMMENT 'records, predicted', skipped BIGINT COMMENT 'records, predicted',
+  expired BIGINT COMMENT 'records that were gone already',
+  exact BOOLEAN COMMENT 'false: at most that many',
+  actual_doubled BIGINT COMMENT 'NULL until the old position is passed', actual_skipped BIGINT,
+  state STRING COMMENT 'requested, stopping, committed, done, refused or stale',
+  refusal STRING, seconds DOUBLE,
+  undoes STRING COMMENT 'the operation that it takes back',
+  acknowledged STRING COMMENT 'who has seen it'
+) COMMENT 'the history of unsafe operations; its rows are never taken away'
+AS SELECT
+  key AS operation,
+  get_json_object(value, '$.unsafe.at') AS `at`,
+  get_json_object(value, '$.unsafe.who') AS who,
+  get_json_object(value, '$.unsafe.host') AS host,
+  get_json_object(value, '$.unsafe.reason') AS reason,
+  from_json(get_json_object(value, '$.unsafe.sources'), 'ARRAY<STRING>') AS sources,
+  from_json(get_json_object(value, '$.unsafe.jobs'), 'ARRAY<STRING>') AS jobs,
+  from_json(get_json_object(value, '$.unsafe.keys'), 'ARRAY<STRING>') AS `keys`,
+  coalesce(get_json_object(value, '$.unsafe.reset'), 'false') = 'true' AS reset,
+  CAST(coalesce(get_json_object(value, '$.unsafe.injected'), '0') AS BIGINT) AS injected,
+  CAST(coalesce(get_json_object(value, '$.unsafe.doubled'), '0') AS BIGINT) AS doubled,
+  CAST(coalesce(get_json_object(value, '$.unsafe.skipped'), '0') AS BIGINT) AS skipped,
+  CAST(coalesce(get_json_object(value, '$.unsafe.expired'), '0') AS BIGINT) AS expired,
+  coalesce(get_json_object(value, '$.unsafe.exact'), 'false') = 'true' AS exact,
+  CAST(get_json_object(value, '$.unsafe.actual_doubled') AS BIGINT) AS actual_doubled,
+  CAST(get_json_object(value, '$.unsafe.actual_skipped') AS BIGINT) AS actual_skipped,
+  get_json_object(value, '$.state') AS state,
+  get_json_object(value, '$.detail.reason') AS refusal,
+  CAST(get_json_object(value, '$.unsafe.seconds') AS DOUBLE) AS seconds,
+  get_json_object(value, '$.unsafe.undoes') AS undoes,
+  get_json_object(value, '$.unsafe.acknowledged') AS acknowledged
+FROM catalog_migrate.records
+WHERE kind = 'operation' AND get_json_object(value, '$.kind') = 'unsafe';

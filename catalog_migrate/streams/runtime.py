@@ -24,6 +24,8 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
+    CheckpointCorrupt,
+    EngineFailure,
     LeaseLost,
     UpstreamChanged,
 )
@@ -34,6 +36,7 @@ from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
 from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import fence_out
+from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.upstream import identify, require_same
 
@@ -216,6 +219,7 @@ class Runtime:
         if now - self._polled >= POLL_UPSTREAM:
             self._polled = now
             self._poll_upstream(supervisor, state)
+            self._count(supervisor, state)
         if acted or before is not state or now - self._reported >= REPORT:
             self._reported = now
             self._report(supervisor, state, status)
@@ -274,6 +278,13 @@ class Runtime:
             status.write(supervisor.statuses(state))
         except CatalogWriteRefused as error:
             self._say(str(error))
+
+    def _count(self, supervisor: Supervisor, state: State) -> None:
+        """What unsafe operations really doubled and skipped; in vain now is again later."""
+        try:
+            count_pending(state, supervisor)
+        except (EngineFailure, CheckpointCorrupt) as error:
+            self._say(f"an unsafe operation cannot be counted yet: {error}")
 
     def _poll_upstream(self, supervisor: Supervisor, state: State) -> None:
         """A topic that was recreated under a running query is silent otherwise."""

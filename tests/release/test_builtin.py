@@ -13,7 +13,7 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
         for name in (
             "clusters", "columns", "connections", "dependencies", "holds", "mappings", "objects",
             "operations", "records", "releases", "shards", "sinks", "sources", "statuses",
-            "tombstones",
+            "tombstones", "unsafe_operations",
         )
     ]
     records = release.by_identity["relation", "catalog_migrate", "records"]

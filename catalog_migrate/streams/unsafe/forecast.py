@@ -116,6 +116,7 @@ class Wish:
 
     ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``.
     ``only``: partitions that no target names are no longer read (an exact line to go back to).
+    ``origin``: up to where topics were read once that are not read now.
     """
 
     start: Target
@@ -124,6 +125,7 @@ class Wish:
     targets: Mapping[Partition, Target | None] = field(default_factory=dict)
     policy: Policy = "error"
     only: bool = False
+    origin: Mapping[Partition, int] = field(default_factory=dict)
 
     @property
     def chooses(self) -> bool:
@@ -170,6 +172,7 @@ def forecast(wish: Wish, standing: Standing, held: Held, *, now: float) -> Forec
         partition: offset for partition, offset in (standing.positions or {}).items()
         if partition[0] not in foreign and partition[0] in held.topic_ids
     }
+    known.update((each, at) for each, at in wish.origin.items() if each[0] in foreign)
     chosen, problems = _chosen(wish, standing, held, known)
     later = _later(chosen, held, now)
     rows: list[Row] = []

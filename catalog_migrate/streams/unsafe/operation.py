@@ -47,7 +47,6 @@ from catalog_migrate.streams.unsafe.planning import (
     require_same_topics,
     validated,
 )
-from catalog_migrate.streams.unsafe.positions import committed_line
 from catalog_migrate.streams.unsafe.requests import Part, Request
 
 UNSAFE = "unsafe"
@@ -379,7 +378,7 @@ def _image(each: Looked, edit: Edit | None) -> Image:
     batches = () if latest is None else tuple(b for b in (latest - 1, latest) if b >= 0)
     return Image(
         item_id=part.item_id, definition=part.before, links=part.links_before,
-        line=committed_line(checkpoint),
+        line=each.survey.standing,
         lines=tuple(checkpoint.entry(batch).sources[0] for batch in batches),
         batch=latest,
         generation=each.stream.generation + (edit is not None),

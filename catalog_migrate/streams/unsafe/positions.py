@@ -32,7 +32,8 @@ from catalog_migrate.streams.unsafe.requests import Part
 class Survey:
     """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
 
-    ``initial``: what a checkpoint without any batch is given instead of a line.
+    ``initial``: what a checkpoint without any batch is given instead of a line; ``standing`` the
+    line of before.
     """
 
     forecast: Forecast
@@ -40,6 +41,7 @@ class Survey:
     initial: bytes = b""
     cluster: str = ""
     topics: Mapping[str, str] = field(default_factory=dict)
+    standing: str = START
 
     def edit(self, checkpoint: Checkpoint) -> Edit | None:
         """The edit of a settled checkpoint; None when positions stay as they are."""
@@ -100,7 +102,10 @@ def _kafka(asked: Question) -> Survey:
         standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
         wish = asked.part.wish(asked.policy)
         if not wish.chooses and not standing.foreign(held):
-            return Survey(NOTHING, "", b"", held.cluster, held.topic_ids)
+            return Survey(
+                NOTHING, cluster=held.cluster, topics=held.topic_ids,
+                standing=KafkaCodec().write(standing.positions),
+            )
         found = forecast(wish, standing, held, now=asked.now)
     codec = KafkaCodec()
     moves = found.moves or bool(found.foreign) or standing.positions is None
@@ -108,7 +113,7 @@ def _kafka(asked: Question) -> Survey:
         found,
         codec.write(found.positions) if moves and not found.problems else "",
         codec.write_initial(found.positions) if not found.problems else b"",
-        held.cluster, held.topic_ids,
+        held.cluster, held.topic_ids, codec.write(standing.positions),
     )
 
 
@@ -116,7 +121,8 @@ def _files(asked: Question) -> Survey:
     if asked.part.reset is None:
         return Survey(NOTHING)
     note = f"all files of {asked.spec.name} are listed and read again, however many rows they hold"
-    return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START)
+    line = committed_line(asked.checkpoint)
+    return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START, standing=line)
 
 
 def _sink(asked: Question) -> Survey:
@@ -144,7 +150,9 @@ def _sink(asked: Question) -> Survey:
     )
     found = Forecast({}, (row,), Totals.of((row,), exact=exact), problems, notes)
     line = codec.write(DeltaPosition(bounds.table_id, wanted))
-    return Survey(found, line if row.moves and not problems else "")
+    return Survey(
+        found, line if row.moves and not problems else "", standing=codec.write(standing)
+    )
 
 
 _SURVEYS: Mapping[tuple[str, str], Callable[[Question], Survey]] = {

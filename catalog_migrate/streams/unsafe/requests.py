@@ -21,6 +21,8 @@ from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.unsafe.forecast import (
@@ -44,7 +46,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     ``generation`` and ``bound`` (a hash of the definition) are what it was asked on. ``reset``
     None: no RESET SPLITS, (): of all. ``targets`` and ``everywhere`` are as written, a target of
     None is START. ``only``: no other partition is read afterwards. ``version`` is of the table
-    that a sink reads.
+    that a sink reads. ``origin`` is a line up to which topics were read that are not read now.
     """
 
     item_id: str
@@ -59,6 +61,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     everywhere: str | None = None
     only: bool = False
     version: int | None = None
+    origin: str = ""
 
     @property
     def redefines(self) -> bool:
@@ -92,6 +95,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
             },
             policy=policy,
             only=self.only,
+            origin=KafkaCodec().read(self.origin or START) or {},
         )
 
 

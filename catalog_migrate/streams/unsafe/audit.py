@@ -1,0 +1,160 @@
+"""What came of unsafe operations: rows that stay for good, counted, and seen by somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.operation import UNSAFE, Image, images_in
+from catalog_migrate.streams.unsafe.positions import kafka_positions
+from catalog_migrate.streams.unsafe.undo import operation_row
+
+_AT_ONCE = 100
+"""Partitions asked about in one query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of one partition from ``first`` to before ``last``."""
+
+    partition: Partition
+    first: int
+    last: int
+
+
+def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
+    """Unsafe operations that changed something and that nobody has acknowledged, oldest first."""
+    return tuple(
+        (key, row) for key, row in sorted(state.operations.items())
+        if row.kind == UNSAFE and row.state == "done"
+        and row.unsafe is not None and not row.unsafe.acknowledged
+    )
+
+
+def acknowledge(state: State, key: str, *, who: str, at: str) -> Changes | None:
+    """Note who has seen an operation; None when somebody has already."""
+    row = operation_row(state, key)
+    assert row.unsafe is not None
+    if row.unsafe.acknowledged:
+        return None
+    changes = Changes()
+    act = msgspec.structs.replace(row.unsafe, acknowledged=f"{who} {at}".strip())
+    changes.put("operation", key, msgspec.structs.replace(row, unsafe=act))
+    return changes
+
+
+def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
+    """Operations that are done and whose actual numbers are not known yet."""
+    return [
+        (key, row) for key, row in sorted(state.operations.items())
+        if row.kind == UNSAFE and row.state == "done" and row.unsafe is not None
+        and row.unsafe.actual_doubled is None and row.unsafe.injected
+    ]
+
+
+def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
+    """What an operation put back (else: passed over), where it is the same partition."""
+    codec = KafkaCodec()
+    before, after = codec.read(image.line) or {}, codec.read(image.target or "-") or {}
+    found = []
+    for partition in sorted(before.keys() & after.keys()):
+        old, new = before[partition], after[partition]
+        if (new < old) is back and new != old:
+            found.append(Stretch(partition, min(old, new), max(old, new)))
+    return tuple(found)
+
+
+def actual(
+    state: State, row: OperationRecord, warehouse: str,
+    count: Callable[[str, Iterable[Stretch]], Mapping[Partition, tuple[int, int]]] | None = None,
+) -> tuple[int, int] | None:
+    """(doubled, skipped) records as the shards have them; None until the sources are past it.
+
+    A topic that is another one by now is left out: its offsets say nothing about the old one's.
+    """
+    counted = count or rows_of
+    doubled = skipped = 0
+    for image in images_in(row):
+        item, stream = state.items.get(image.item_id), state.streams.get(image.item_id)
+        if item is None or stream is None or item.shard is None or not image.target:
+            continue
+        if item.definition.kind != "source" or stream.generation != image.generation:
+            continue
+        same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
+        back = [each for each in stretches(image, back=True) if each.partition[0] in same]
+        over = [each for each in stretches(image, back=False) if each.partition[0] in same]
+        now = kafka_positions(Checkpoint(f"{warehouse}/{stream.checkpoint}")) or {}
+        if any(now.get(each.partition, -1) < each.last for each in back):
+            return None
+        path = f"{warehouse}/{item.shard}"
+        rows = counted(path, [*back, *over])
+        doubled += sum(_more(rows, each) for each in back)
+        skipped += sum(each.last - each.first - rows.get(each.partition, (0, 0))[1]
+                       for each in over)
+    return doubled, skipped
+
+
+def _more(rows: Mapping[Partition, tuple[int, int]], each: Stretch) -> int:
+    total, distinct = rows.get(each.partition, (0, 0))
+    return total - distinct
+
+
+def rows_of(path: str, wanted: Iterable[Stretch]) -> Mapping[Partition, tuple[int, int]]:
+    """Rows and different offsets of each stretch in a shard, read by delta-rs."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    listed = list(wanted)
+    found: dict[Partition, tuple[int, int]] = {}
+    try:
+        for start in range(0, len(listed), _AT_ONCE):
+            where = " OR ".join(
+                f"(_topic = '{each.partition[0]}' AND _partition = {each.partition[1]} "
+                f"AND _offset >= {each.first} AND _offset < {each.last})"
+                for each in listed[start:start + _AT_ONCE]
+            )
+            table = QueryBuilder().register("t", DeltaTable(path)).execute(
+                "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
+                f"FROM t WHERE {where} GROUP BY _topic, _partition"
+            ).read_all()
+            columns = [table.column(name).to_pylist() for name in table.column_names]
+            for topic, number, total, distinct in zip(*columns, strict=True):
+                found[topic, number] = (total, distinct)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
+    return found
+
+
+def count_pending(state: State, supervisor: Supervisor) -> None:
+    """Count what can be counted by now, and write it into the rows."""
+    found = {}
+    for key, row in uncounted(state):
+        if row.cluster == supervisor.cluster:
+            numbers = actual(state, row, supervisor.warehouse)
+            if numbers is not None:
+                found[key] = numbers
+    if not found:
+        return
+
+    def put(changes: Changes, current: State) -> None:
+        for key, numbers in found.items():
+            if key in current.operations:
+                changes.put("operation", key, with_actual(current.operations[key], numbers))
+
+    supervisor.commit(put, "count")
+
+
+def with_actual(row: OperationRecord, found: tuple[int, int]) -> OperationRecord:
+    """The row with its actual numbers."""
+    assert row.unsafe is not None
+    act = msgspec.structs.replace(row.unsafe, actual_doubled=found[0], actual_skipped=found[1])
+    return msgspec.structs.replace(row, unsafe=act)

@@ -1,0 +1,90 @@
+"""Taking an unsafe operation back: an operation of its own, from the images of before.
+
+No directory is restored: the present last two entries are edited, so that batch ids go on.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CommitConflict, UnsafeBlocked
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.unsafe.forecast import split_of
+from catalog_migrate.streams.unsafe.operation import UNSAFE, Image, images_in, request_in
+from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+
+
+def operation_row(state: State, key: str) -> OperationRecord:
+    """The row of an unsafe operation; :class:`UnsafeBlocked` with the newest keys."""
+    row = state.operations.get(key)
+    if row is None or row.kind != UNSAFE:
+        known = sorted(each for each, row in state.operations.items() if row.kind == UNSAFE)
+        raise UnsafeBlocked(
+            f"there is no unsafe operation {key}",
+            remedy=f"the newest: {', '.join(known[-3:]) or 'none'}",
+        )
+    return row
+
+
+def undo_request(state: State, key: str) -> Request:
+    """The request that puts back what an operation changed.
+
+    Raises :class:`UnsafeBlocked` when it changed nothing, :class:`CommitConflict` when somebody
+    has changed definition or positions since.
+    """
+    row = operation_row(state, key)
+    images = images_in(row)
+    if row.state != "done" or not images:
+        raise UnsafeBlocked(
+            f"operation {key} is {row.state}: there is nothing to take back",
+            remedy="only an operation that is done can be undone",
+        )
+    done = {part.item_id: part for part in request_in(row).parts}
+    parts = tuple(_part(state, key, done[image.item_id], image) for image in images)
+    return Request(
+        parts, policy="error", accept_new_topic=True, undoes=key,
+        topics={image.item_id: image.topics for image in images if image.target and image.topics},
+    )
+
+
+def _part(state: State, key: str, done: Part, image: Image) -> Part:
+    item = state.items.get(image.item_id)
+    if item is None:
+        raise CommitConflict(
+            f"{done.before.item_name} was dropped meanwhile", remedy="nothing is left to undo"
+        )
+    stream = state.streams.get(image.item_id)
+    generation = stream.generation if stream is not None else 0
+    if item.definition.external != done.after.external or generation != image.generation:
+        raise CommitConflict(
+            f"{item.definition.item_name} was changed again since operation {key}",
+            remedy="undo the later operation first, or inject the positions that are wanted",
+        )
+    before = msgspec.structs.replace(item.definition, external=image.definition.external)
+    part = Part(
+        item_id=image.item_id, generation=generation, bound=bound_hash(item.definition),
+        before=item.definition, after=before, links_before=dict(item.links),
+        links_after=dict(image.links),
+    )
+    if not image.target:
+        return part
+    connector = wiring.external_of(item).connector
+    if item.definition.kind == "sink":
+        position = DeltaCodec().read(image.line)
+        return msgspec.structs.replace(part, version=0 if position is None else position.version)
+    if connector != "KAFKA":
+        raise UnsafeBlocked(
+            f"{item.definition.item_name} reads files: what was listed anew is not forgotten",
+            remedy="nothing is to be done: files that were read twice are in the table twice",
+        )
+    positions = KafkaCodec().read(image.line)
+    if positions is None:
+        return msgspec.structs.replace(part, reset=())
+    return msgspec.structs.replace(
+        part, only=True, origin=image.line,
+        targets={split_of(partition): str(offset) for partition, offset in positions.items()},
+    )

@@ -1,0 +1,339 @@
+"""Moves, conflicts, undo and crashes of unsafe operations, on a real broker without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import (
+    CommitConflict,
+    InvalidOptions,
+    StalePlan,
+    UnsafeBlocked,
+    ValidationFailed,
+)
+from catalog_migrate.language.parser import parse_one
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.unsafe.audit import acknowledge, unacknowledged
+from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.unsafe.planning import approved, decode_plan, encode_plan
+from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.unsafe.undo import undo_request
+
+if TYPE_CHECKING:
+    from .conftest import Stage
+
+pytestmark = pytest.mark.services
+At = Callable[..., str]
+
+
+def request(stage: Stage, actions: str) -> Any:
+    statement = parse_one(f"ALTER SOURCE s UNSAFE {actions} REASON 'test'")
+    return request_of(stage.state, statement)  # type: ignore[arg-type]
+
+
+def undo(stage: Stage, key: str) -> None:
+    asked = undo_request(stage.state, key)
+    stage.executor().unsafe.run(asked, "taken back", confirm=lambda _: True)
+
+
+class TestMoves:
+    def test_renamed_topic(self, stage: Stage, at: At) -> None:
+        """SET TOPIC needs positions, then consent to the new topic; the definition is rewritten."""
+        old = at([10, 5], {0: 8, 1: 4})
+        new = stage.topic("n", [3, 0, 2])
+        with pytest.raises(UnsafeBlocked, match="RESET SPLITS"):
+            stage.unsafe(f"SET (TOPIC = '{new}')")
+        with pytest.raises(UnsafeBlocked, match=f"topic {new} was not read before"):
+            stage.unsafe(f"SET (TOPIC = '{new}'), RESET SPLITS")
+        result = stage.unsafe(
+            f"SET (TOPIC = '{new}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+        )
+        assert stage.positions() == {0: 0, 1: 0, 2: 0}
+        assert f"TOPIC = '{new}'" in stage.run("SHOW CREATE SOURCE s")[0].summary
+        stream = stage.state.streams[stage.id]
+        assert stream.topics == {new: stage.kafka.topic_id(new)}
+        assert stream.generation == 1
+        rows = stage.plans[-1].items[0].rows
+        assert [(row.topic, row.current, row.target, row.note) for row in rows] == [
+            (new, None, 0, ""), (new, None, 0, ""), (new, None, 0, ""),
+            (old, 8, None, "no longer read"), (old, 4, None, "no longer read"),
+        ]
+        assert stage.operation.unsafe.keys == ("TOPIC",)  # type: ignore[union-attr]
+        assert result.operation is not None
+
+    def test_there_and_back(self, stage: Stage, at: At) -> None:
+        """Undo of a move puts definition, topic ids and the exact positions back."""
+        old = at([10, 5], {0: 8, 1: 4})
+        new = stage.topic("n", [3])
+        before = stage.state
+        key = stage.unsafe(
+            f"SET (TOPIC = '{new}'), INJECT OFFSETS (TO latest) WITH (ACCEPT NEW TOPIC = true)"
+        ).operation
+        assert key is not None
+        assert stage.positions() == {0: 3}
+        undo(stage, key)
+        assert stage.positions() == {0: 8, 1: 4}
+        after, item = stage.state, stage.id
+        assert after.items[item].definition == before.items[item].definition
+        assert after.streams[item].topics == {old: stage.kafka.topic_id(old)}
+        assert after.streams[item].generation == 2
+        act = stage.operation.unsafe
+        assert act is not None
+        assert (act.undoes, act.doubled, act.skipped) == (key, 0, 0)
+
+    def test_recreated_with_more_records(self, stage: Stage, at: At) -> None:
+        """A topic gone and back with more records is named as another; nothing of it is skipped."""
+        topic = at([10, 5], {0: 8, 1: 4})
+        stage.kafka.delete_topic(topic)
+        stage.kafka.create_topic(topic, 3)
+        for partition in range(3):
+            stage.produce(topic, partition, 20)
+        with pytest.raises(UnsafeBlocked, match=f"topic {topic} was created again: its id was"):
+            stage.unsafe("RESET SPLITS")
+        stage.unsafe("RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
+        assert stage.positions() == {0: 0, 1: 0, 2: 0}
+        assert stage.plans[-1].totals == Totals()
+
+    def test_recreated_without_reset(self, stage: Stage, at: At) -> None:
+        """Partitions of a new topic that have no target are not left at the old topic's numbers."""
+        topic = at([10, 5], {0: 8, 1: 4})
+        stage.kafka.delete_topic(topic)
+        stage.kafka.create_topic(topic, 2)
+        with pytest.raises(UnsafeBlocked, match=f"{topic}:1 of a topic that was not read before"):
+            stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 0) WITH (ACCEPT NEW TOPIC = true)")
+        assert stage.positions() == {0: 8, 1: 4}
+
+    def test_topic_that_is_not_there(self, stage: Stage, at: At) -> None:
+        """A topic that nobody created is refused by validation before anything is stopped."""
+        at([10], {0: 8})
+        with pytest.raises((UnsafeBlocked, ValidationFailed), match="not there"):
+            stage.unsafe("SET (TOPIC = 'nowhere'), RESET SPLITS WITH (SKIP VALIDATE = true)")
+        assert not stage.state.operations
+
+
+class TestProperties:
+    def test_override(self, stage: Stage, at: At) -> None:
+        """What the connection owns is set over it for this source alone, until it is dropped."""
+        at([10], {0: 8})
+        stage.unsafe("SET (kafka.client.id = 'mine')")
+        external = wiring.external_of(stage.state.items[stage.id])
+        assert external.overrides == {"kafka.client.id": "mine"}
+        assert external.connection == "c"
+        assert stage.positions_untouched()
+        connection = wiring.find(stage.state, "connection", "c")
+        assert "kafka.client.id" not in connection.external.options
+        stage.unsafe("DROP (kafka.client.id)")
+        assert wiring.external_of(stage.state.items[stage.id]).overrides == {}
+
+    @pytest.mark.parametrize(
+        ("actions", "error"),
+        [
+            ("SET (CONNECTOR = 'FILES')", UnsafeBlocked), ("SET (NOPE = '1')", InvalidOptions),
+            ("SET (BROKER = 'x.example.com:9092')", UnsafeBlocked),
+            ("INJECT VERSION 3", UnsafeBlocked),
+            ("RESET SPLITS WITH (POLICY = 'maybe')", UnsafeBlocked),
+            ("RESET SPLITS WITH (SPEED = 'fast')", UnsafeBlocked),
+        ],
+    )
+    def test_refused(
+        self, stage: Stage, at: At, actions: str, error: type[Exception]
+    ) -> None:
+        """The connector's type, unknown names, a broker without positions: refused by name."""
+        at([10], {0: 8})
+        with pytest.raises(error):
+            stage.unsafe(actions)
+        assert not stage.state.operations
+        assert stage.positions_untouched()
+
+
+class TestTwo:
+    def test_the_same_id_acts_once(self, stage: Stage, at: At) -> None:
+        """An operation sent twice under one id is done once."""
+        topic = at([10], {0: 8})
+        asked = request(stage, f"INJECT OFFSETS ('{topic}:0' = 'shift -2')")
+        client = stage.executor().unsafe
+        for _ in range(2):
+            outcome = client.run(asked, "test", confirm=lambda _: True, key="mine")
+            assert outcome.row is not None
+            assert outcome.row.state == "done"
+        assert stage.positions() == {0: 6}
+        assert stage.state.streams[stage.id].generation == 1
+
+    def test_two_operators(self, stage: Stage, at: At) -> None:
+        """Two that planned on the same positions: one wins, the other gets 40001."""
+        topic = at([10], {0: 8})
+        first = request(stage, f"INJECT OFFSETS ('{topic}:0' = 6)")
+        second = request(stage, f"INJECT OFFSETS ('{topic}:0' = 4)")
+        client = stage.executor().unsafe
+        client.run(first, "test", confirm=lambda _: True)
+        with pytest.raises(CommitConflict) as caught:
+            client.run(second, "test", confirm=lambda _: True)
+        assert caught.value.sqlstate == "40001"
+        assert stage.positions() == {0: 6}
+
+    def test_plan_as_file(self, stage: Stage, at: At) -> None:
+        """A plan applies while positions, definition and topic are as planned, within tolerance."""
+        topic = at([10], {0: 6})
+        client = stage.executor().unsafe
+        plan = client.plan(request(stage, "INJECT OFFSETS (TO latest)"), "test")
+        plan = decode_plan(encode_plan(plan), "plan.json")
+        stage.produce(topic, 0, 5)
+        with pytest.raises(StalePlan, match="more than was approved") as caught:
+            client.run(approved(stage.state, plan, 4), "test", confirm=lambda _: True)
+        assert caught.value.exit_code == 4
+        assert caught.value.changes == ("skipped: 9 records, approved were 4 (tolerance 4)",)
+        assert stage.positions() == {0: 6}
+        assert not stage.state.holds
+        client.run(approved(stage.state, plan, 5), "test", confirm=lambda _: True)
+        assert stage.positions() == {0: 15}
+        with pytest.raises(StalePlan, match="moved on"):
+            approved(stage.state, plan, 5)
+
+
+class TestUndo:
+    def test_exact(self, stage: Stage, at: At) -> None:
+        """Undo edits the last two entries back; batch ids go on, and it can be undone itself."""
+        at([10, 5], {0: 8, 1: 4})
+        key = stage.unsafe("INJECT OFFSETS (TO earliest)").operation
+        assert key is not None
+        undo(stage, key)
+        assert stage.positions() == {0: 8, 1: 4}
+        assert stage.checkpoint.latest_offsets == 2
+        with pytest.raises(CommitConflict, match="changed again since"):
+            undo_request(stage.state, key)
+        newest = max(stage.state.operations)
+        undo(stage, newest)
+        assert stage.positions() == {0: 0, 1: 0}
+
+    def test_batches_since(self, stage: Stage, at: At) -> None:
+        """After batches the present entries are edited, and what comes again is counted."""
+        topic = at([10], {0: 8})
+        key = stage.unsafe("INJECT OFFSETS (TO earliest)").operation
+        assert key is not None
+        stage.write_offsets(3, KafkaCodec().write({(topic, 0): 9}))
+        stage.write_commit(3)
+        undo(stage, key)
+        assert stage.positions() == {0: 8}
+        assert stage.checkpoint.latest_offsets == 3
+        assert stage.operation.unsafe.doubled == 1  # type: ignore[union-attr]
+
+    def test_acknowledged(self, stage: Stage, at: At) -> None:
+        """An operation is listed until somebody says that it was seen; the row stays."""
+        at([10], {0: 8})
+        key = stage.unsafe("INJECT OFFSETS (TO earliest)").operation
+        assert key is not None
+        assert [each for each, _ in unacknowledged(stage.state)] == [key]
+        changes = acknowledge(stage.state, key, who="ann", at="2026-01-01")
+        assert changes is not None
+        stage.put("operation", key, changes_of(stage, key))
+        assert unacknowledged(stage.state) == ()
+        assert acknowledge(stage.state, key, who="bob", at="2026-01-02") is None
+
+
+def changes_of(stage: Stage, key: str) -> Any:
+    """The row as acknowledged."""
+    import msgspec
+
+    row = stage.state.operations[key]
+    assert row.unsafe is not None
+    return msgspec.structs.replace(
+        row, unsafe=msgspec.structs.replace(row.unsafe, acknowledged="ann 2026-01-01")
+    )
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class TestCrashes:
+    def test_at_every_commit(self, stage: Stage, at: At, kafka: Any) -> None:
+        """Whoever dies before or after any commit leaves all or nothing; the next one ends it."""
+        topic = at([40], {0: 8})
+        outcomes = set()
+        for point in range(1, 40):
+            key = f"crash-{point:03d}"
+            target = 10 + point
+            asked = request(stage, f"INJECT OFFSETS ('{topic}:0' = {min(target, 40)})")
+            calls = 0
+
+            def hook(call: str) -> None:
+                nonlocal calls
+                if call.startswith("append"):
+                    calls += 1
+                    if calls == point:  # noqa: B023 - called within the round
+                        raise Died
+
+            client = stage.executor(log=stage.log.attach(hook)).unsafe
+            before = stage.positions()
+            try:
+                client.run(asked, "test", confirm=lambda _: True, key=key)
+            except Died:
+                free_the_lease(stage)
+            else:
+                assert stage.positions() == {0: target}
+                break
+            row = stage.state.operations.get(key)
+            if row is None:
+                assert stage.positions() == before
+                outcomes.add("nothing")
+                continue
+            try:
+                stage.executor().unsafe.run(asked, "test", confirm=lambda _: True, key=key)
+            except UnsafeBlocked:
+                assert stage.positions() == before
+                outcomes.add("refused")
+            else:
+                assert stage.positions() == {0: target}
+                outcomes.add("done")
+            assert not stage.state.holds
+            assert read_state(stage.log).operations[key].state in ("done", "refused")
+        assert outcomes == {"nothing", "refused", "done"}
+        assert Snapshots(stage.checkpoint).list()
+
+    def test_at_every_file(self, stage: Stage, at: At, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Whoever dies between two files after the commit leaves an edit that is repeated."""
+        from catalog_migrate.streams.checkpoint.files import Files
+
+        topic = at([40], {0: 8})
+        real = Files.replace
+        for point in range(1, 20):
+            asked = request(stage, f"INJECT OFFSETS ('{topic}:0' = {10 + point})")
+            calls = 0
+
+            def replace(self: Files, path: Path, data: bytes) -> None:
+                nonlocal calls
+                if path.is_relative_to(stage.checkpoint.path):
+                    calls += 1
+                    if calls == point:  # noqa: B023 - called within the round
+                        raise Died
+                real(self, path, data)
+
+            key = f"crash-{point:03d}"
+            with monkeypatch.context() as patch:
+                patch.setattr(Files, "replace", replace)
+                try:
+                    stage.executor().unsafe.run(asked, "t", confirm=lambda _: True, key=key)
+                except Died:
+                    free_the_lease(stage)
+                else:
+                    break
+            assert stage.state.operations[key].state == "committed"
+            stage.executor().unsafe.run(asked, "t", confirm=lambda _: True, key=key)
+            assert stage.positions() == {0: 10 + point}
+            assert stage.checkpoint.mark.generation == point  # type: ignore[union-attr]
+        assert point == 4
+
+
+def free_the_lease(stage: Stage) -> None:
+    """As if the process that held the cluster's lease was proven dead."""
+    import msgspec
+
+    for key, lease in stage.state.leases.items():
+        stage.put("lease", key, msgspec.structs.replace(lease, holder="", host=""))
