@@ -190,19 +190,34 @@ def prepare(
     _build(work, shards, prepared, populate)
     _seal(work, migration, shards, doomed, prepared)
     _verify_empty(work, state, migration, prepared)
-    _keep_append_only(work, state, prepared)
+    _hand_over_to_streams(work, state, prepared)
     return prepared
 
 
-def _keep_append_only(work: Work, state: State, prepared: Prepared) -> None:
-    """A copy that a sink will follow into only grows, as its old shard does, from its first day."""
+def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
+    """Give copies what queries rely on in their old shards.
+
+    A table that takes dead letters knows which batches it has, and one that a sink reads only
+    grows, from the copy's first day.
+    """
     if not state.streams:
         return
+    from catalog_migrate.streams.following import carry_transactions
     from catalog_migrate.streams.wiring import must_only_grow
 
     read = must_only_grow(state, state.streams)
     for shard in prepared.shards.values():
-        if shard.source is None or shard.target.item_id not in read:
+        if shard.source is None:
+            continue
+        item_id, old, new = (
+            shard.target.item_id, work.absolute(shard.source), work.absolute(shard.path)
+        )
+        work.retrying(
+            lambda item_id=item_id, old=old, new=new: carry_transactions(  # type: ignore[misc]
+                state, item_id, work.warehouse, old, new
+            )
+        )
+        if item_id not in read:
             continue
         spec = shard_spec(shard.target.definition, work.absolute(shard.path))
         kept = replace(spec, properties={**spec.properties, "delta.appendOnly": "true"})

@@ -17,7 +17,11 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import LostTrail
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.delta_tables import delta_target, has_rows_between
+from catalog_migrate.streams.checkpoint.delta_tables import (
+    carry_batch,
+    delta_target,
+    has_rows_between,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -162,3 +166,19 @@ def still_read(state: State) -> frozenset[str]:
             following = successor(state, path)
             path = following[0] if following is not None else None
     return frozenset(kept)
+
+
+def carry_transactions(state: State, table: str, warehouse: str, old: str, new: str) -> int:
+    """Let the copy of a table that takes dead letters know which batches it has; how many queries.
+
+    ``old`` (sealed) and ``new`` are absolute directories, ``table`` is the item.
+    """
+    carried = 0
+    for item_id, stream in state.streams.items():
+        item = state.items.get(item_id)
+        if item is None or item.links.get("dead_letters") != table:
+            continue
+        query_id = Checkpoint(f"{warehouse}/{stream.checkpoint}").query_id
+        if query_id is not None and carry_batch(old, new, query_id) is not None:
+            carried += 1
+    return carried

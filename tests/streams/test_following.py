@@ -373,3 +373,38 @@ def test_a_dropped_sink_leaves_the_table_as_it_is(place: Place) -> None:
     assert any("delta.appendOnly" in text for text in notices("DROP SINK k"))
     place.do(SINK.format("another", ""))
     assert notices("DROP SINK k") == ()
+
+
+def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
+    """A table that takes dead letters is copied: a batch that it has is not taken again."""
+    from deltalake import CommitProperties, DeltaTable, Transaction
+
+    place.do("CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092')")
+    place.do("CREATE SOURCE s (id INT) FROM KAFKA CONNECTION c (TOPIC 'x') FORMAT JSON "
+             "ON ERROR INTO bad")
+    source, bad = (wiring.find(place.state, kind, name).item_id
+                   for kind, name in (("source", "s"), ("table", "bad")))
+    old, new = place.path("default/bad/1"), place.path("default/bad/2")
+    place.append("default/bad/1", 1)
+    place.append("default/bad/2", 1)
+    record = StreamRecord(checkpoint="_checkpoints/bad/1", upstream="u")
+    place.put(lambda changes, _: changes.put("stream", source, record))
+
+    def carry() -> int:
+        return following.carry_transactions(place.state, bad, place.warehouse, old, new)
+
+    assert carry() == 0  # never started
+    checkpoint = Path(place.warehouse, "_checkpoints/bad/1")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+    assert carry() == 0  # never wrote there
+    table = DeltaTable(old)
+    table.create_write_transaction(
+        [], "append", table.schema(),
+        commit_properties=CommitProperties(app_transactions=[Transaction(QUERY, 7)]),
+    )
+    for _ in range(2):
+        assert carry() == 1
+        assert DeltaTable(new).transaction_version(QUERY) == 7
+    assert DeltaTable(new).version() == 1
+    assert following.carry_transactions(place.state, place.table, place.warehouse, old, new) == 0

@@ -140,6 +140,33 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
     )
 
 
+def carry_batch(old: str, new: str, query_id: str) -> int | None:
+    """Enter the newest batch that a query has in a sealed table into the one that follows it.
+
+    So that a batch which had arrived before the seal is skipped when it is run again there. One
+    empty commit, repeatable; returns the batch, None for none.
+    """
+    from deltalake import CommitProperties, Transaction
+
+    batch = delta_batch(old, query_id)
+    table = _required(new)
+    if batch is None:
+        return None
+    with _failing(f"carry transactions to {new}"):
+        found = table.transaction_version(query_id)
+        if found is None or found < batch:
+            table.create_write_transaction(
+                [],
+                "append",
+                table.schema(),
+                partition_by=list(table.metadata().partition_columns) or None,
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(query_id, batch)]
+                ),
+            )
+    return batch
+
+
 def _batch(table: DeltaTable, query_id: str) -> int | None:
     with _failing(f"read the transactions of {table.table_uri}"):
         found = table.transaction_version(query_id)

@@ -315,3 +315,42 @@ def agree(pipeline: Pipeline, spark: SparkSession, states: dict[str, str]) -> No
         spark.table(f"catalog_migrate.{view}").collect()
 
 
+
+
+def test_dead_letters_into_a_table_that_is_copied(
+    pipeline: Pipeline, software: Software, kafka: Any
+) -> None:
+    """A built-in table takes dead letters while a release copies it: each record is in it once."""
+    bad = (
+        "CREATE TABLE {s}.bad (_topic STRING, _partition INT, _offset BIGINT, _timestamp "
+        "TIMESTAMP, key BINARY, value BINARY, error STRING)"
+    )
+    software.start("1", bad + ";")
+    topic = pipeline.topic("t", 1)
+    pipeline.source("s", "c", topic, f"ON ERROR INTO {pipeline.q('bad')}")
+    pipeline.start()
+    pipeline.await_running(1)
+    stop = threading.Event()
+    sent = itertools.count()
+
+    def produce() -> None:
+        while not stop.wait(0.1):
+            number = next(sent)
+            kafka.produce(topic, [("k", f'{{"id": {number}}}'), ("k", "bad")])
+
+    feed = threading.Thread(target=produce, daemon=True)
+    feed.start()
+    try:
+        old = pipeline.catalog.show(pipeline.q("bad"))["location"]
+        time.sleep(3)
+        report = software.start("2", bad + " PARTITIONED BY (_topic);")
+        assert report.outcome == "migrated"
+        assert pipeline.catalog.show(pipeline.q("bad"))["location"] != old
+        time.sleep(3)
+    finally:
+        stop.set()
+        feed.join()
+    count = next(sent)
+    pipeline.until(lambda: pipeline.ids("s") == once(count), "all good records", LONG)
+    offsets = software.spark.table(pipeline.q("bad")).select("_offset").collect()
+    assert Counter(row[0] for row in offsets) == Counter(range(1, 2 * count, 2))
