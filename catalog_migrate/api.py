@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
+    from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
 
 Mode = Literal["read-only", "write"]
 
@@ -48,7 +49,8 @@ class Status:
 
     ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
-    is the migration lease's row, None when nobody ever took it.
+    is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
+    that nobody has acknowledged: operation, sources, reason.
     """
 
     release: str | None
@@ -62,6 +64,7 @@ class Status:
     unfilled: tuple[str, ...]
     warehouse: str
     history: tuple[tuple[str, int, bool], ...]
+    unsafe: tuple[tuple[str, str, str], ...] = ()
 
 
 class Catalog:
@@ -174,12 +177,15 @@ class Catalog:
         on_result: Callable[[Result], None] | None = None,
         on_progress: Callable[[str], None] | None = None,
         limit: float | None = None,
+        confirm: Confirm | None = None,
     ) -> list[Result]:
         """Execute statements of docs/statements.md, each its own commit; needs no Spark.
 
         An ALTER under running queries is carried out by their cluster's runtime, this call waits
         for it. ``limit`` is how many seconds restarted queries have to become healthy before they
-        are set back. The whole text is parsed first; the first error ends it. Raises
+        are set back. ``confirm`` is shown the plan of an unsafe operation and says whether it is
+        meant; without it none is begun. The whole text is parsed first; the first error ends it.
+        Raises
         StatementSyntax, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
         CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed.
         """
@@ -195,7 +201,33 @@ class Catalog:
             executor.on_progress = on_progress
         if limit is not None:
             executor.limit = limit
+        if confirm is not None:
+            executor.confirm = confirm
         return executor.run(sql, on_result)
+
+    def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:
+        """Asks for unsafe operations: dry runs, requests, undo (docs/statements.md)."""
+        from catalog_migrate.streams.execute import Executor
+        from catalog_migrate.streams.shards import ShardMaker
+
+        executor = Executor.on(self.log, ShardMaker.local().ensure)
+        if on_progress is not None:
+            executor.on_progress = on_progress
+        return executor.unsafe
+
+    def acknowledge(self, operation: str, *, who: str, at: str) -> bool:
+        """Note that somebody has seen an unsafe operation; False when somebody had."""
+        self._writing("acknowledge")
+        from catalog_migrate.catalog.transaction import commit
+        from catalog_migrate.streams.unsafe.audit import acknowledge
+
+        before = self.state()
+        fresh = acknowledge(before, operation, who=who, at=at) is not None
+        commit(
+            self.log, lambda state: acknowledge(state, operation, who=who, at=at),
+            kind="acknowledge",
+        )
+        return fresh
 
     def runtime(
         self,
@@ -271,6 +303,7 @@ class Catalog:
                 (row.name, row.serial, row.in_force)
                 for row in state.releases if row.owner == "release"
             ),
+            unsafe=_unsafe(state),
         )
 
     def show(self, name: str) -> dict[str, Any]:
@@ -381,6 +414,18 @@ class Catalog:
             remedy="did you mean " + " or ".join(near) + "?" if near
             else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
         )
+
+
+def _unsafe(state: State) -> tuple[tuple[str, str, str], ...]:
+    """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
+    if not any(row.unsafe is not None for row in state.operations.values()):
+        return ()
+    from catalog_migrate.streams.unsafe.audit import unacknowledged
+
+    return tuple(
+        (key, ", ".join(row.unsafe.sources), row.unsafe.reason)
+        for key, row in unacknowledged(state) if row.unsafe is not None
+    )
 
 
 def shard_size(state: State, item_id: str) -> tuple[int, int] | None:

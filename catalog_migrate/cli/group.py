@@ -20,6 +20,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "check": ("check", "Check a release without a catalog, or against one."),
     "drift": ("drift", "Compare Spark's catalog with what is committed; --repair mends it."),
     "sql": ("sql", "Run statements: connections, sources, sinks, or one SELECT."),
+    "source": ("source", "Look at a source: positions prints where it stands."),
+    "unsafe": ("unsafe", "Last resort: change any property of a source, and its positions."),
     "run": ("run", "Run the queries of a cluster: its sources and sinks, until SIGTERM."),
     "release": ("release", "Work on a release: compile writes its manifest."),
     "config": ("config", "Look at the configuration: show says where each value came from."),

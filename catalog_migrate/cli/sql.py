@@ -29,10 +29,11 @@ _WRITING = ("insert", "merge", "update", "delete")
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
               help="Rows to print at most.")
 @format_option("text", "json")
+@click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
 @click.pass_context
 def command(
     ctx: click.Context, text: str | None, file: TextIO | None, catalog: str | None, limit: int,
-    format_: str,
+    format_: str, yes: bool,
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
     or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
@@ -50,7 +51,7 @@ def command(
     statement = text if text is not None else file.read() if file is not None else ""
     settings = settings_of(ctx, catalog=catalog)
     if is_ours(statement):
-        _execute(settings, statement, format_)
+        _execute(settings, statement, format_, yes=yes)
         return
     only = reading(statement)
     opened = open_catalog(settings, write=True)
@@ -69,10 +70,11 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
         emit(as_columns([columns, *([_cell(value) for value in row] for row in rows)]))
 
 
-def _execute(settings: Settings, statement: str, format_: str) -> None:
+def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> None:
     """Statements of our own language: each result as soon as it is there."""
     from catalog_migrate.api import Catalog
     from catalog_migrate.cli.options import need
+    from catalog_migrate.cli.unsafe import ask
 
     opened = Catalog.open(need(settings, "catalog.uri", "--catalog URI"), mode="write")
 
@@ -88,7 +90,8 @@ def _execute(settings: Settings, statement: str, format_: str) -> None:
             emit(result.summary + "\n")
 
     opened.execute(
-        statement, on_result=show, on_progress=note, limit=settings.number("streams.limit")
+        statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
+        confirm=lambda plan: ask(plan, yes=yes),
     )
 
 

@@ -56,6 +56,10 @@ def document(status: Status) -> dict[str, object]:
             {"release": name, "serial": serial, "in_force": in_force}
             for name, serial, in_force in status.history
         ],
+        "unsafe": [
+            {"operation": key, "sources": sources, "reason": reason}
+            for key, sources, reason in status.unsafe
+        ],
     }
 
 
@@ -82,6 +86,9 @@ def text(status: Status) -> str:
         lines += [f"  {name}: {value}" for name, value in status.failure.items()]
     if status.unfilled:
         lines.append(f"unfilled   {', '.join(status.unfilled)}")
+    for key, sources, reason in status.unsafe:
+        lines.append(f"unsafe     operation {key} on {sources}: {reason}")
+        lines.append(f"             seen? catalog-migrate unsafe acknowledge {key}")
     if status.pending:
         lines.append("next       catalog-migrate bootstrap, or start the application")
     return "\n".join(lines) + "\n"

@@ -124,7 +124,7 @@ class UnsafeClient:
             missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said), what
         )
         row = new_row(
-            state, request, reason=(reason or "").strip(), who=_who(), host=socket.gethostname(),
+            state, request, reason=(reason or "").strip(), who=who(), host=socket.gethostname(),
             at=self._now(), limit=self.limit,
         )
         key = key or self.new_key(self.clock)
@@ -193,7 +193,8 @@ def _lives(state: State, lease_key: str) -> bool:
     return lease is not None and bool(lease.holder) and not proven_dead(lease)
 
 
-def _who() -> str:
+def who() -> str:
+    """The account that this process runs under."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

@@ -1,0 +1,55 @@
+"""``source``: looks at a source."""
+
+from __future__ import annotations
+
+import click
+
+from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.cli.sources import open_catalog
+
+
+@click.group("source")
+def command() -> None:
+    """Look at a source, or at a sink.
+
+    \b
+    Example:
+      catalog-migrate source positions shop.orders --format json > offsets.json
+    """
+
+
+@command.command("positions")
+@click.argument("name", metavar="SOURCE")
+@click.option("--sink", is_flag=True, help="It is a sink: print the version of its table.")
+@catalog_option
+@format_option("text", "json")
+@click.pass_context
+def positions(
+    ctx: click.Context, name: str, sink: bool, catalog: str | None, format_: str
+) -> None:
+    """Print where SOURCE stands: per partition the next record to read.
+
+    What `--format json` prints is accepted by `unsafe inject-offsets --file`.
+
+    \b
+    Example:
+      catalog-migrate source positions shop.orders --format json > offsets.json
+    """
+    import msgspec
+
+    from catalog_migrate.streams.unsafe.exported import export
+
+    state = open_catalog(settings_of(ctx, catalog=catalog)).state()
+    found = export(state, "sink" if sink else "source", name)
+    if format_ == "json":
+        emit(as_json(msgspec.to_builtins(found)))
+        return
+    if found.version is not None:
+        emit(f"{found.source} reads version {found.version} next\n")
+        return
+    rows = [
+        (f"{topic}:{number}", str(offset))
+        for topic, partitions in found.positions.items() for number, offset in partitions.items()
+    ]
+    emit(as_columns([("partition", "next"), *rows]))

@@ -1,0 +1,354 @@
+"""``unsafe``: the last resort when the upstream changed under a source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from catalog_migrate.cli.options import catalog_option, format_option, settings_of, yes_option
+from catalog_migrate.cli.output import as_json, emit, note, save
+from catalog_migrate.cli.sources import open_catalog
+from catalog_migrate.errors import UsageError
+
+if TYPE_CHECKING:
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.language.statements import Unsafe, UnsafeAction
+    from catalog_migrate.streams.unsafe.client import Outcome
+    from catalog_migrate.streams.unsafe.planning import UnsafePlan
+    from catalog_migrate.streams.unsafe.requests import Request
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_TO = "earliest | latest | committed | 'timestamp 2026-01-31T00:00:00Z' | 'duration PT2H' | " \
+      "'shift -100'"
+
+_ACTING = (
+    catalog_option,
+    click.option("--reason", metavar="TEXT", help="Why; required, and kept for good."),
+    click.option("--plan", "only_plan", is_flag=True, help="Dry run: print it, do nothing."),
+    click.option("--out", metavar="FILE", type=click.Path(dir_okay=False),
+                 help="Dry run into FILE, for `unsafe apply FILE`."),
+    click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
+                 show_default=True, help="What to do with targets outside of what is there."),
+    click.option("--accept-new-topic", is_flag=True,
+                 help="The topic is not the one that was read so far, and that is meant."),
+    click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
+    click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
+    yes_option,
+    format_option("text", "json"),
+    click.pass_context,
+)
+_POSITIONS = (
+    click.option("--partition", "partitions", multiple=True, metavar="TOPIC:N=TARGET",
+                 help="Where one partition goes on: the next record to read, or a target of "
+                 "--to, or null for START."),
+    click.option("--to", "everywhere", metavar="TARGET", help=f"All partitions: {_TO}."),
+    click.option("--file", "file", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
+                 help="Positions as `source positions --format json` prints them."),
+)
+
+
+def _with(*decorators: Callable[..., Any]) -> Callable[[Function], Function]:
+    def apply_all(function: Function) -> Function:
+        for decorate in reversed(decorators):
+            function = decorate(function)
+        return function
+
+    return apply_all
+
+
+@click.group("unsafe")
+def command() -> None:
+    """Change any property of a source, and where it goes on; records may be doubled or lost.
+
+    Positions are the next record to read. The runtime must have been started with
+    streams.enable_unsafe_ops = true.
+
+    \b
+    Example:
+      catalog-migrate unsafe inject-offsets shop.orders --to 'shift -100' --plan --reason poisoned
+    """
+
+
+@command.command("alter")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any property.")
+@click.option("--set-secret", "secrets", multiple=True, metavar="KEY=SECRET",
+              help="A property whose value is a secret, by the secret's name.")
+@click.option("--drop", "drops", multiple=True, metavar="KEY", help="Take a property away.")
+@click.option("--reset-splits", "reset", is_flag=True, help="Forget partitions and positions.")
+@_with(*_POSITIONS, *_ACTING)
+def alter(
+    ctx: click.Context, sources: tuple[str, ...], sets: tuple[str, ...], secrets: tuple[str, ...],
+    drops: tuple[str, ...], reset: bool, partitions: tuple[str, ...], everywhere: str | None,
+    file: str | None, **acting: Any,
+) -> int:
+    """Change properties of sources, those of their connection too; with positions it is a move.
+
+    \b
+    Example:
+      catalog-migrate unsafe alter shop.orders --set TOPIC=orders_v2 --reset-splits
+        --accept-new-topic --reason 'topic was renamed'
+    """
+    from catalog_migrate.language.statements import DropOptions, ResetSplits, SetOptions
+    from catalog_migrate.model.external import OptionValue, SecretRef
+
+    options: dict[str, OptionValue] = dict(_pair(each, "--set") for each in sets)
+    options.update(
+        (key, SecretRef(name)) for key, name in (_pair(each, "--set-secret") for each in secrets)
+    )
+    actions: list[UnsafeAction] = []
+    if options:
+        actions.append(SetOptions(options))
+    if drops:
+        actions.append(DropOptions(drops))
+    if reset:
+        actions.append(ResetSplits())
+    return _act(ctx, sources, actions, partitions, everywhere, file, acting)
+
+
+@command.command("reset-splits")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option("--partition", "splits", multiple=True, metavar="TOPIC:N",
+              help="Only this one; may be given several times.")
+@_with(*_ACTING)
+def reset_splits(
+    ctx: click.Context, sources: tuple[str, ...], splits: tuple[str, ...], **acting: Any
+) -> int:
+    """Forget partitions and positions, discover again, begin at START.
+
+    \b
+    Example:
+      catalog-migrate unsafe reset-splits shop.orders --accept-new-topic --reason 'recreated'
+    """
+    from catalog_migrate.language.statements import ResetSplits
+
+    return _act(ctx, sources, [ResetSplits(splits)], (), None, None, acting)
+
+
+@command.command("inject-offsets")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@_with(*_POSITIONS, *_ACTING)
+def inject_offsets(
+    ctx: click.Context, sources: tuple[str, ...], partitions: tuple[str, ...],
+    everywhere: str | None, file: str | None, **acting: Any,
+) -> int:
+    """Let partitions go on at positions of your choice; those not named stay.
+
+    \b
+    Example:
+      catalog-migrate unsafe inject-offsets shop.orders --partition orders:0=123
+        --reason 'record 122 cannot be read'
+    """
+    if not partitions and everywhere is None and file is None:
+        raise UsageError("no position is given", remedy="--partition, --to or --file")
+    return _act(ctx, sources, [], partitions, everywhere, file, acting)
+
+
+@command.command("undo")
+@click.argument("operation", metavar="OPERATION")
+@_with(*_ACTING)
+def undo(ctx: click.Context, operation: str, **acting: Any) -> int:
+    """Put back what OPERATION changed: definition and positions, by another operation.
+
+    Rows that were doubled meanwhile stay; the plan says what comes again.
+
+    \b
+    Example:
+      catalog-migrate unsafe undo 20260131T120000000000-1a2b3c --reason 'wrong topic'
+    """
+    from catalog_migrate.streams.unsafe.undo import undo_request
+
+    opened = _opened(ctx, acting["catalog"], write=not acting["only_plan"])
+    return _run(opened, undo_request(opened.state(), operation), acting)
+
+
+@command.command("apply")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+@click.option("--tolerance", default=0, show_default=True, type=click.IntRange(min=0),
+              metavar="N", help="Records that may be doubled or skipped beyond the plan's.")
+@catalog_option
+@click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once.")
+@yes_option
+@format_option("text", "json")
+@click.pass_context
+def apply_file(
+    ctx: click.Context, file: str, tolerance: int, catalog: str | None, key: str | None,
+    yes: bool, format_: str,
+) -> int:
+    """Do what the dry run in FILE says; exit 4 when it would be more than that by now.
+
+    \b
+    Example:
+      catalog-migrate unsafe reset-splits shop.orders --out plan.json --reason recreated
+      catalog-migrate unsafe apply plan.json --tolerance 100 --yes
+    """
+    from catalog_migrate.streams.unsafe.planning import approved, read_plan
+
+    opened = _opened(ctx, catalog, write=True)
+    plan = read_plan(file)
+    request = approved(opened.state(), plan, tolerance)
+    outcome = opened.unsafe(on_progress=note).run(
+        request, plan.reason, confirm=lambda shown: ask(shown, yes=yes), key=key
+    )
+    return _report(outcome, format_)
+
+
+@command.command("plan")
+@click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
+def show_plan(file: str) -> int:
+    """Print a dry run that was saved with --out.
+
+    \b
+    Example:
+      catalog-migrate unsafe plan plan.json
+    """
+    from catalog_migrate.streams.unsafe.planning import read_plan
+    from catalog_migrate.streams.unsafe.render import render
+
+    emit(render(read_plan(file)) + "\n")
+    return 0
+
+
+@command.command("acknowledge")
+@click.argument("operation", metavar="OPERATION")
+@catalog_option
+@click.pass_context
+def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
+    """Note that OPERATION was seen, so that `status` shows it no more; its row stays for good.
+
+    \b
+    Example:
+      catalog-migrate unsafe acknowledge 20260131T120000000000-1a2b3c
+    """
+    from datetime import datetime, timezone
+
+    from catalog_migrate.streams.unsafe.client import who
+
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    opened = _opened(ctx, catalog, write=True)
+    fresh = opened.acknowledge(operation, who=who(), at=now)
+    emit(f"operation {operation} {'acknowledged' if fresh else 'was acknowledged before'}\n")
+    return 0
+
+
+# -- shared ----------------------------------------------------------------------------------------
+
+
+def ask(plan: UnsafePlan, *, yes: bool) -> bool:
+    """Show the plan, and let the name of a source be typed on a terminal; else only ``yes``."""
+    from catalog_migrate.streams.unsafe.render import render
+
+    note(render(plan))
+    if yes or not sys.stdin.isatty():
+        return yes
+    name = plan.items[0].name
+    return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
+
+
+def _opened(ctx: click.Context, catalog: str | None, *, write: bool) -> Catalog:
+    return open_catalog(settings_of(ctx, catalog=catalog), write=write)
+
+
+def _act(
+    ctx: click.Context, sources: Sequence[str], actions: list[UnsafeAction],
+    partitions: Sequence[str], everywhere: str | None, file: str | None, acting: dict[str, Any],
+) -> int:
+    from catalog_migrate.language.statements import Unsafe
+    from catalog_migrate.streams.unsafe.requests import joint
+
+    dry = acting["only_plan"] or acting["out"] is not None
+    opened = _opened(ctx, acting["catalog"], write=not dry)
+    state = opened.state()
+    settings = {"POLICY": acting["policy"]}
+    for name, flag in (("ACCEPT NEW TOPIC", "accept_new_topic"),
+                       ("SKIP VALIDATE", "skip_validate")):
+        if acting[flag]:
+            settings[name] = "true"
+    statements: list[Unsafe] = [
+        Unsafe(
+            "source", source,
+            (*actions, *_injections(state, source, partitions, everywhere, file, acting)),
+            acting["reason"] or "", settings,
+        )
+        for source in sources
+    ]
+    return _run(opened, joint(statements, state), acting)
+
+
+def _injections(
+    state: State, source: str, partitions: Sequence[str], everywhere: str | None,
+    file: str | None, acting: dict[str, Any],
+) -> list[UnsafeAction]:
+    from catalog_migrate.language.statements import InjectOffsets
+    from catalog_migrate.streams import wiring
+    from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
+
+    if file is not None and everywhere is not None:
+        raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
+    targets: dict[str, str | None] = {}
+    if file is not None:
+        stream = state.streams.get(wiring.find(state, "source", source).item_id)
+        targets.update(
+            targets_of(
+                read_exported(Path(file).read_bytes(), file), file,
+                stream.topics if stream is not None else {},
+                other_topics=acting["accept_new_topic"],
+            )
+        )
+    for text in partitions:
+        split, target = _pair(text, "--partition")
+        targets[split] = None if target.lower() == "null" else target
+    found: list[UnsafeAction] = []
+    if everywhere is not None:
+        found.append(InjectOffsets(everywhere=everywhere))
+    if targets:
+        found.append(InjectOffsets(targets))
+    return found
+
+
+def _run(opened: Catalog, request: Request, acting: dict[str, Any]) -> int:
+    client = opened.unsafe(on_progress=note)
+    if acting["only_plan"] or acting["out"] is not None:
+        return _dry(client.plan(request, acting["reason"] or ""), acting)
+    outcome = client.run(
+        request, acting["reason"], confirm=lambda plan: ask(plan, yes=acting["yes"]),
+        key=acting["key"],
+    )
+    return _report(outcome, acting["format_"])
+
+
+def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
+    from catalog_migrate.streams.unsafe.planning import encode_plan
+    from catalog_migrate.streams.unsafe.render import render
+
+    if acting["out"] is not None:
+        save(acting["out"], encode_plan(plan).decode())
+    emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")
+    return 0
+
+
+def _report(outcome: Outcome, format_: str) -> int:
+    from catalog_migrate.streams.execute import unsafe_result
+
+    result = unsafe_result(outcome)
+    for line in result.notices:
+        note(line)
+    emit(
+        as_json({"summary": result.summary, "operation": result.operation,
+                 "notices": list(result.notices)})
+        if format_ == "json" else result.summary + "\n"
+    )
+    return 0
+
+
+def _pair(text: str, flag: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name.strip():
+        raise UsageError(f"{flag} {text}: KEY=VALUE is expected", remedy=f"write {flag} name=value")
+    return name.strip(), value

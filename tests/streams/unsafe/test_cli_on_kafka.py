@@ -1,0 +1,141 @@
+"""The verbs `unsafe` and `source` on a durable catalog and a real broker, without a runtime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.cli.main import main
+
+from .conftest import Stage
+
+if TYPE_CHECKING:
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+pytestmark = pytest.mark.services
+Run = Callable[..., int]
+
+
+@pytest.fixture
+def stage(tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """The same stage on a catalog in a directory."""
+    log = open_log(str(tmp_path / "catalog"))
+    create_catalog(log, warehouse=str(tmp_path / "warehouse"))
+    monkeypatch.setenv("STAGE_PW", kafka.users["app"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__URI", str(tmp_path / "catalog"))
+    return Stage(log, tmp_path / "warehouse", kafka)  # type: ignore[arg-type]
+
+
+def test_export_and_inject(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is exported is accepted back; a changed number is a dry run, then a position."""
+    topic = stage.topic("t", [10, 5])
+    stage.source(topic)
+    stage.started(topic, {0: 8, 1: 4})
+    stage.open_gate()
+    assert main(["source", "positions", "s", "--format", "json"]) == 0
+    exported = json.loads(capsys.readouterr().out)
+    assert exported["positions"] == {topic: {"0": 8, "1": 4}}
+    file = tmp_path / "offsets.json"
+    inject = ["unsafe", "inject-offsets", "s", "--file", str(file), "--reason", "test"]
+
+    file.write_text(json.dumps(exported))
+    assert main([*inject, "--yes"]) == 0
+    assert "nothing changes" in capsys.readouterr().out
+
+    exported["positions"][topic]["0"] = 5
+    file.write_text(json.dumps(exported))
+    assert main([*inject, "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert "positions are the next record to read" in out
+    assert "3 records doubled, 0 skipped; 0 already expired" in out
+    assert stage.positions() == {0: 8, 1: 4}
+    assert main(inject) == 3  # nobody said yes
+    assert "missing: the confirmation" in capsys.readouterr().err
+    assert main([*inject, "--yes"]) == 0
+    assert stage.positions() == {0: 5, 1: 4}
+    assert "operation" in capsys.readouterr().out
+
+    assert main(["status", "--format", "json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)["unsafe"]
+    assert (listed["sources"], listed["reason"]) == ("default.s", "test")
+    assert main(["unsafe", "undo", listed["operation"], "--reason", "back", "--yes"]) == 0
+    assert stage.positions() == {0: 8, 1: 4}
+    assert main(["unsafe", "acknowledge", listed["operation"]]) == 0
+
+
+def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan in a file is applied; by hand changed ones and stale ones are not (exit 4)."""
+    topic = stage.topic("t", [10])
+    stage.source(topic)
+    stage.started(topic, {0: 6})
+    stage.open_gate()
+    plan = tmp_path / "plan.json"
+    dry = ["unsafe", "reset-splits", "s", "--out", str(plan), "--reason", "test"]
+    assert main(dry) == 0
+    assert main(["unsafe", "plan", str(plan)]) == 0
+    assert "6 records doubled" in capsys.readouterr().out
+    edited = tmp_path / "edited.json"
+    edited.write_text(plan.read_text().replace('"doubled": 6', '"doubled": 9'))
+    assert main(["unsafe", "apply", str(edited), "--yes"]) == 1
+    assert main(["unsafe", "apply", str(plan), "--yes"]) == 0
+    assert stage.positions() == {0: 0}
+    assert main(["unsafe", "apply", str(plan), "--yes"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ('{"positions": {"TOPIC": {"0": "five"}}}', "is no number"),
+        ('{"positions": {"TOPIC": {"0": -1}}}', "out of range"),
+        ('{"positions": {"TOPIC": {"9": 1}}}', "partition TOPIC:9 does not exist"),
+        ('{"positions": {"wrong": {"0": 1}}}', "partition wrong:0 does not exist"),
+        ('{"offsets": {}}', "unknown field `offsets`"),
+        ('{"positions": {}}', "names no partition"),
+        ("no json", "is no file of positions"),
+        ('{"positions": {"TOPIC": {"0": 1}}, "topics": {"TOPIC": "x"}}', "another topic TOPIC"),
+    ],
+)
+def test_bad_files(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str, message: str
+) -> None:
+    """A file that is wrong is refused with its place; nothing changes."""
+    topic = stage.topic("t", [10])
+    stage.source(topic)
+    stage.started(topic, {0: 6})
+    stage.open_gate()
+    file = tmp_path / "offsets.json"
+    file.write_text(document.replace("TOPIC", topic))
+    arguments = ["unsafe", "inject-offsets", "s", "--file", str(file), "--reason", "r", "--yes"]
+    assert main(arguments) in (1, 3)
+    assert message.replace("TOPIC", topic) in capsys.readouterr().err
+    assert not stage.state.operations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["reset-splits", "nope", "--reason", "r"], 1, "there is no source called nope"),
+        (["reset-splits", "s"], 3, "missing: a reason"),
+        (["inject-offsets", "s", "--reason", "r"], 64, "no position is given"),
+        (["inject-offsets", "s", "--reason", "r", "--to", "-3"], 1, "is negative"),
+        (["undo", "nope", "--reason", "r"], 3, "there is no unsafe operation nope"),
+        (["alter", "s", "--set", "TOPIC", "--reason", "r"], 64, "KEY=VALUE is expected"),
+        (["alter", "s", "--set", "TOPIC=x", "--reason", "r"], 3, "add: , RESET SPLITS"),
+    ],
+)
+def test_bad_calls(
+    stage: Stage, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    """What is missing or unknown is named, with the exit code of its kind."""
+    topic = stage.topic("t", [10])
+    stage.source(topic)
+    assert main(["unsafe", *arguments]) == code
+    assert message in capsys.readouterr().err

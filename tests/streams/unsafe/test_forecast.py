@@ -1,0 +1,113 @@
+"""What a choice of positions doubles, skips and loses, on any numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog_migrate.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.unsafe.forecast import (
+    Forecast,
+    Held,
+    Standing,
+    Totals,
+    Wish,
+    forecast,
+    partition_of,
+)
+from catalog_migrate.streams.unsafe.targets import Target, parse_target
+
+START = parse_target("earliest")
+
+
+def held(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Held:
+    def at(_moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
+        return dict.fromkeys(places)
+
+    return Held("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
+
+
+def standing(positions: dict[int, int] | None) -> Standing:
+    line = None if positions is None else {("t", n): at for n, at in positions.items()}
+    return Standing(line, "c", {"t": "id"})
+
+
+def put(
+    positions: dict[int, int] | None, bounds: dict[int, tuple[int, int]], *,
+    topic_id: str = "id", **wish: object,
+) -> Forecast:
+    return forecast(
+        Wish(START, **wish), standing(positions), held(bounds, topic_id), now=0.0  # type: ignore[arg-type]
+    )
+
+
+def number(offset: int) -> Target:
+    return parse_target(str(offset))
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_records_are_counted_one_by_one(old: int, new: int, low: int, size: int) -> None:
+    """Doubled and skipped are exactly the records that are there and come twice or never."""
+    high = low + size
+    found = put({0: old}, {0: (low, high)}, targets={("t", 0): number(new)}, policy="allow")
+    there = set(range(low, high))
+    assert found.totals == Totals(
+        len(there & set(range(new, old))), len(there & set(range(old, new))),
+        max(0, low - min(old, new)),
+    )
+
+
+def test_only_what_is_named() -> None:
+    """Partitions that are not named stay, also when they are beyond what is there."""
+    found = put({0: 5, 1: 9}, {0: (0, 10), 1: (0, 8)}, targets={("t", 0): number(6)})
+    assert found.positions == {("t", 0): 6, ("t", 1): 9}
+    assert not found.problems
+
+
+def test_the_complete_line() -> None:
+    """A reset names every partition that is there and none that is not."""
+    found = put({0: 5, 7: 9}, {0: (2, 10), 1: (0, 8)}, reset=())
+    assert found.positions == {("t", 0): 2, ("t", 1): 0}
+    assert [(row.partition, row.target) for row in found.rows] == [(0, 2), (1, 0), (7, None)]
+
+
+def test_a_target_over_a_reset() -> None:
+    """What INJECT names goes over RESET, and what it gives to all over that of START."""
+    found = put(
+        {0: 5}, {0: (0, 10), 1: (0, 8)}, reset=(), everywhere=parse_target("latest"),
+        targets={("t", 1): None},
+    )
+    assert found.positions == {("t", 0): 10, ("t", 1): 0}
+
+
+def test_a_partition_that_is_new() -> None:
+    """A partition that was added meanwhile is written into the line, from its oldest record."""
+    found = put({0: 5}, {0: (0, 10), 1: (3, 8)}, targets={("t", 0): number(6)})
+    assert found.positions == {("t", 0): 6, ("t", 1): 3}
+
+
+def test_a_partition_that_is_gone() -> None:
+    """Without a reset a vanished partition is a problem that names the remedy."""
+    found = put({0: 5, 1: 2}, {0: (0, 10)}, targets={("t", 0): number(6)})
+    assert found.problems == (
+        "t:1 is no longer there: add RESET SPLITS, which forgets what was discovered",
+    )
+
+
+def test_another_topic() -> None:
+    """Positions of a topic that was created again mean nothing: nothing counts as doubled."""
+    found = put({0: 50}, {0: (0, 100)}, topic_id="other", reset=())
+    assert found.positions == {("t", 0): 0}
+    assert found.totals == Totals()
+    assert found.foreign == {"t": "was created again: its id was id and is other"}
+
+
+@pytest.mark.parametrize("text", ["t", ":0", "t:x", "t:-1", "t:٣"])
+def test_what_is_no_partition(text: str) -> None:
+    """A partition is a topic and a number."""
+    with pytest.raises(InvalidPosition):
+        partition_of(text)
