@@ -127,6 +127,7 @@ def acquire(
     clock: Clock,
     on_wait: OnWait | None = None,
     key: str = MIGRATION,
+    fence: Callable[[Lease], None] | None = None,
 ) -> Lease:
     """Take the lease, waiting while another process holds it.
 
@@ -134,6 +135,9 @@ def acquire(
     waited for, 0 not at all; None waits until it is known whether the holder lives: it is taken
     over when nothing was heard of it for a whole TTL, and the call fails at its next heartbeat.
     A process that is proven dead is not waited for. ``on_wait`` is called at every look.
+    ``fence`` keeps an earlier holder out that may still wake up. It is called unless the lease is
+    ``settled``, and before the first heartbeat: dying in it leaves a lease that is not settled for
+    the next one either. It must be repeatable, and fence its commits by the epoch.
 
     Raises :class:`LeaseHeld` with holder, host, process and since when.
     """
@@ -160,7 +164,7 @@ def acquire(
             lease = _take(log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock)
             if lease is not None:
                 lease.settled = _settled(row, beat, dead)
-                _settle(lease, log, clock, 0.0 if lease.settled else margin)
+                _settle(lease, log, clock, 0.0 if lease.settled else margin, fence)
                 return lease
             continue
         waited = now - started
@@ -232,10 +236,16 @@ def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
     return dead and acted
 
 
-def _settle(lease: Lease, log: CatalogLog, clock: Clock, margin: float) -> None:
-    """Wait out acts of an earlier holder, then write the first heartbeat of this epoch."""
+def _settle(
+    lease: Lease, log: CatalogLog, clock: Clock, margin: float,
+    fence: Callable[[Lease], None] | None,
+) -> None:
+    """Wait out acts of an earlier holder, fence it, then write this epoch's first heartbeat."""
     if margin:
         clock.sleep(margin)
+    if fence is not None and not lease.settled:
+        require_epoch(read_state(log), lease.key, lease.epoch)
+        fence(lease)
     require_epoch(read_state(log), lease.key, lease.epoch)
     lease._renew(clock.monotonic())
 

@@ -29,7 +29,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, probe_queries, validate
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.supervisor import Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream
 
 ALTER = "alter"
@@ -181,11 +181,16 @@ class Operations:
             item_id for item_id in row.dependents
             if item_id in state.items and not _held_by_others(state, item_id)
         }
+        # a sink waits for its source's topic ids; one whose source does not run is not waited for
+        late = {item_id for item_id in waiting if not input_known(state, item_id)}
+        lone = {item_id for item_id in late
+                if state.items[item_id].links.get("reads") not in waiting}
+        waiting, late = waiting - lone, late - lone
         probed: dict[str, Verdict] = {}
         with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
             asked = pool.submit(self._probe, state, sorted(waiting))
             first, again = asked, 0.0
-            for wave in wiring.topological(state, tuple(waiting)):
+            for wave in wiring.topological(state, tuple(waiting - late)):
                 supervisor.start(state, wave, known=lambda: first.result()[1])
             while waiting:
                 self.alive()
@@ -193,8 +198,11 @@ class Operations:
                 if asked.done():
                     probed.update(asked.result()[0])
                 now = clock.monotonic()
-                for item_id in sorted(waiting):
-                    each = supervisor.managed[item_id]
+                if late:
+                    state = self.follow()
+                    late = {item_id for item_id in late if not input_known(state, item_id)}
+                for item_id in sorted(waiting - late):
+                    each = supervisor.managed.setdefault(item_id, Managed(item_id))
                     query = each.query
                     if query is None and each.starting is None and each.next_try <= now:
                         supervisor.start(state, [item_id])

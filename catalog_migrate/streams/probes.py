@@ -122,12 +122,11 @@ def _kafka(
     identity, findings = kafka_access(specs[0].connection, wanted, timeout=timeout)
     answers: dict[str, tuple[tuple[Finding, ...], Upstream | None]] = {}
     for spec in specs:
-        upstream = None
-        if identity is not None:
-            ids = identity.topic_ids
+        upstream, topics = None, topics_of_query(spec)
+        # a topic that may not be seen is not gone: whoever starts the query asks for itself
+        if identity is not None and all(topic in identity.topic_ids for topic in topics):
             upstream = Upstream(
-                identity.cluster_id,
-                {topic: ids[topic] for topic in topics_of_query(spec) if topic in ids},
+                identity.cluster_id, {topic: identity.topic_ids[topic] for topic in topics}
             )
         answers[spec.item_id] = findings[spec.item_id], upstream
     return answers

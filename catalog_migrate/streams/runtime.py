@@ -148,18 +148,26 @@ class Runtime:
         took it over.
         """
         state = read_state(self.log)
-        cluster = wiring.find(state, "cluster", self.cluster)
+        cluster = wiring.find(state, "cluster", self.cluster).item_id
+        warehouse = state.config["warehouse"].value
+
+        def supervise(lease: Lease) -> Supervisor:
+            return Supervisor(
+                log=self.log, lease=lease, engine=self.engine, clock=self.clock,
+                cluster=cluster, warehouse=warehouse, ensure_shards=self._ensure_shards,
+                resolve=self._resolve, drain=self.options.drain, threads=self.options.threads,
+            )
+
+        def fence(lease: Lease) -> None:
+            self._say("the earlier runtime is not proven dead: its queries are fenced out")
+            fence_out(supervise(lease), read_state(self.log))
+
         lease = acquire(
             self.log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=self.clock,
-            key=cluster_key(cluster.item_id), wait=self.options.wait, ttl=self.options.ttl,
-            margin=self.options.margin, on_wait=on_wait,
+            key=cluster_key(cluster), wait=self.options.wait, ttl=self.options.ttl,
+            margin=self.options.margin, on_wait=on_wait, fence=fence,
         )
-        warehouse = state.config["warehouse"].value
-        supervisor = Supervisor(
-            log=self.log, lease=lease, engine=self.engine, clock=self.clock,
-            cluster=cluster.item_id, warehouse=warehouse, ensure_shards=self._ensure_shards,
-            resolve=self._resolve, drain=self.options.drain, threads=self.options.threads,
-        )
+        supervisor = supervise(lease)
         self.supervisor = supervisor
         beat = threading.Thread(
             target=self._beat, args=(lease,), name="cluster heartbeat", daemon=True
@@ -168,17 +176,14 @@ class Runtime:
         status: ClusterLog | None = None
         try:
             state = read_state(self.log)
-            if not lease.settled:
-                self._say("the earlier runtime is not proven dead: its queries are fenced out")
-                state = fence_out(supervisor, state)
-            self._ensure_shards(state, cluster.item_id)
+            self._ensure_shards(state, cluster)
             status = ClusterLog(
-                log_path(state, cluster.item_id, warehouse), f"{socket.gethostname()}/{os.getpid()}"
+                log_path(state, cluster, warehouse), f"{socket.gethostname()}/{os.getpid()}"
             )
             self._follow_names(state)
             supervisor.commit(
                 lambda changes, _: changes.put(
-                    "cluster", cluster.item_id, ClusterRecord(unsafe=self.options.unsafe)
+                    "cluster", cluster, ClusterRecord(unsafe=self.options.unsafe)
                 ),
                 "gate",
             )

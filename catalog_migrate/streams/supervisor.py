@@ -130,7 +130,7 @@ class Supervisor:
             if item_id in self.pinned:
                 continue
             each = self.managed.setdefault(item_id, Managed(item_id))
-            if not _input_known(state, item_id):
+            if not input_known(state, item_id):
                 continue
             if each.query is None and each.starting is None and each.next_try <= now:
                 self._begin(state, each)
@@ -162,7 +162,8 @@ class Supervisor:
         if error is None:
             each.query = future.result()
             return
-        if isinstance(error, UpstreamChanged):
+        if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
+            # of a trial it is the new definition that leads elsewhere: it is set back
             self.hold(each.item_id, UPSTREAM, error.message)
         if not isinstance(error, Exception):
             raise error
@@ -385,7 +386,7 @@ class Supervisor:
             )
 
 
-def _input_known(state: State, item_id: str) -> bool:
+def input_known(state: State, item_id: str) -> bool:
     """Whether a query can start: a sink needs its Kafka source's topic ids for its row keys.
 
     They are written down before the source's first batch, so no row is older than they are.

@@ -18,6 +18,8 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence, new_query_id
@@ -26,6 +28,9 @@ from catalog_migrate.streams.specs import CHECKPOINTS, spec_of
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.supervisor import Supervisor
+
+_ATTEMPTS = 5
+"""How often a checkpoint is copied whose owner takes files away meanwhile."""
 
 
 def fence_out(supervisor: Supervisor, state: State) -> State:
@@ -44,7 +49,8 @@ def fence_out(supervisor: Supervisor, state: State) -> State:
             continue
         _copy(old, new)
         fences = _fences(supervisor, state, found.item_id)
-        new_query_id(Checkpoint(new), fences, active=())
+        batches = new_query_id(Checkpoint(new), fences, active=())
+        catch_up(Checkpoint(new), old, batches)
         moved[found.item_id] = msgspec.structs.replace(stream, checkpoint=directory)
     if not moved:
         return state
@@ -58,12 +64,58 @@ def fence_out(supervisor: Supervisor, state: State) -> State:
 
 
 def _copy(old: Path, new: Path) -> None:
-    """Copy a checkpoint whole, its state too; what another attempt left is replaced."""
+    """Copy a checkpoint whole, its state too; what another attempt left is replaced.
+
+    Whoever owns it may be at work in it still, and take files away: then it is copied again.
+    """
     building = new.with_name(f".{new.name}.tmp")
-    shutil.rmtree(building, ignore_errors=True)
     shutil.rmtree(new, ignore_errors=True)
-    shutil.copytree(old, building, ignore=shutil.ignore_patterns("*.tmp"))
+    for left in reversed(range(_ATTEMPTS)):
+        shutil.rmtree(building, ignore_errors=True)
+        try:
+            shutil.copytree(old, building, ignore=shutil.ignore_patterns("*.tmp"))
+            break
+        except (shutil.Error, OSError) as error:
+            if not left:
+                raise EngineFailure(
+                    f"the checkpoint {old} cannot be copied: {error}",
+                    remedy="look at disk space and permissions, then start the runtime again",
+                ) from error
     building.rename(new)
+
+
+def catch_up(checkpoint: Checkpoint, old: Path, batches: Mapping[str, int | None]) -> None:
+    """Complete a copy by what its owner did between the copy and the fence.
+
+    ``batches`` are the newest that the fenced destinations have. No later one can arrive, so up to
+    there the owner's entries are right, and its commits below it. A commit that it wrote afterwards
+    is not: its rows were turned away. Where nothing is fenced (Kafka), its commits are all right.
+    Entries beyond that, of a copy that was made while the owner went on, are dropped: nothing of
+    them has arrived, their ranges are read again.
+    """
+    if batches:
+        arrived = max(_newest(batch) for batch in batches.values())
+    else:
+        arrived = _newest(Checkpoint(old).latest_commits) + 1
+    _fill(checkpoint, old, "commits", _newest(checkpoint.latest_commits), arrived - 1)
+    committed = _newest(checkpoint.latest_commits)
+    _fill(
+        checkpoint, old, "offsets", _newest(checkpoint.latest_offsets), max(arrived, committed)
+    )
+    while (latest := _newest(checkpoint.latest_offsets)) > committed + 1:
+        checkpoint.files.remove(checkpoint.offsets_file(latest))
+
+
+def _fill(checkpoint: Checkpoint, old: Path, log: str, after: int, last: int) -> None:
+    for number in range(after + 1, last + 1):
+        source = old / log / str(number)
+        if source.is_file():
+            checkpoint.files.make_directory(checkpoint.path / log)
+            checkpoint.files.copy_tree(source, checkpoint.path / log / str(number))
+
+
+def _newest(batch: int | None) -> int:
+    return -1 if batch is None else batch
 
 
 def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, Fence]:
@@ -82,12 +134,23 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
 
 def _fence_ledger(spec: QuerySpec, old: str, new: str) -> int | None:
     """Bar the old id in the ledger, and enter its newest batch under the new one."""
+    import psycopg
+
     from catalog_migrate.streams.spark.ledger import Ledger
 
-    ledger = Ledger(spec.connection, str(spec.external.options["TABLE"]))
-    ledger.fence(old, spec.item_id)
-    last = ledger.read(old).last_batch
-    if last is not None:
-        with ledger.connect(new) as connection, connection.transaction():
-            ledger.claim(connection, new, last, spec.item_id)
-    return last
+    try:
+        ledger = Ledger(spec.connection, str(spec.external.options["TABLE"]))
+        ledger.fence(old, spec.item_id)
+        last = ledger.read(old).last_batch
+        if last is not None:
+            with ledger.connect(new) as connection, connection.transaction():
+                ledger.claim(connection, new, last, spec.item_id)
+        return last
+    except psycopg.Error as error:
+        raise EngineFailure(
+            f"cannot fence the earlier runtime out of the database of sink {spec.name}:"
+            f" {Redactor.of(spec.connection).scrub(str(error).strip())}",
+            condition=type(error).__name__,
+            transient=isinstance(error, psycopg.OperationalError),
+            remedy="bring the database back, then start the runtime again",
+        ) from None

@@ -52,6 +52,10 @@ class CommandProcess:
         """Send a signal to the whole group."""
         os.killpg(self.group, number)
 
+    def signal_driver(self, number: signal.Signals) -> None:
+        """Send a signal to the Python process alone; its JVM goes on."""
+        os.kill(self.process.pid, number)
+
     def kill(self) -> None:
         """SIGKILL the whole group; returns when nothing of it is left."""
         try:
@@ -83,15 +87,16 @@ class CommandProcess:
 
     def kafka_client_ids(self) -> set[str]:
         """``kafka.client.id`` of the sources that run in the JVM: SIGQUIT prints its threads."""
-        before = len(self.output)
-        for pid in _members(self.group):
-            if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
-                os.kill(pid, signal.SIGQUIT)
+        (java,) = (pid for pid in _members(self.group)
+                   if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+        printed = Path(f"/proc/{java}/fd/1")  # a file that is deleted already
+        before = len(printed.read_bytes())
+        os.kill(java, signal.SIGQUIT)
         deadline = time.monotonic() + PATIENCE
-        while "JNI global refs" not in self.output[before:]:
+        while b"JNI global refs" not in printed.read_bytes()[before:]:
             assert time.monotonic() < deadline, "the JVM prints no threads"
             time.sleep(0.1)
-        return set(_ADMIN.findall(self.output[before:]))
+        return set(_ADMIN.findall(printed.read_bytes()[before:].decode(errors="replace")))
 
 
 def _members(group: int) -> list[int]:

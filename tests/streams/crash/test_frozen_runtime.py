@@ -30,10 +30,11 @@ TTL, MARGIN = 12.0, 4.0
 def test_a_frozen_runtime_that_wakes_up(
     killable: Killable, kafka: KafkaCluster, spark: SparkSession
 ) -> None:
-    """Frozen with its JVM in the middle of the rows, it wakes up when another one has its cluster.
+    """Frozen in the middle of the rows, it wakes up when another one has its cluster.
 
     The other goes on under new query ids; the woken one's batches reach nobody, and it leaves with
-    exit code 5.
+    exit code 5. By turns the whole process group is frozen, and only the driver: then its JVM goes
+    on with the source while the other one takes over.
     """
     killable.spark = spark
     moments = random.Random(SEED)
@@ -42,7 +43,8 @@ def test_a_frozen_runtime_that_wakes_up(
             frozen = killable.run_cluster(lease_ttl=TTL, lease_margin=MARGIN)
             killable.until(killable.all_run, "three running queries")
             time.sleep(moments.uniform(0.0, 3.0))
-            frozen.signal(signal.SIGSTOP)
+            freeze = (frozen.signal, frozen.signal_driver)[(number + ROUNDS - 1) % 2]
+            freeze(signal.SIGSTOP)
             at_the_freeze = feed.sent
             successor = killable.start(ttl=TTL, margin=MARGIN)
             for place in range(3):
@@ -50,11 +52,11 @@ def test_a_frozen_runtime_that_wakes_up(
                     lambda place=place, least=at_the_freeze: len(killable.arrived()[place]) > least,
                     "rows that came after the freeze",
                 )
-            frozen.signal(signal.SIGCONT)
+            freeze(signal.SIGCONT)
             assert frozen.end() == 5, frozen.output[-3000:]
             assert "Traceback" not in frozen.output, frozen.output[-3000:]
             rows = killable.require_all_once(feed)
             killable.runtime = None
             successor.close()
-            print(f"{number + 1}/{ROUNDS} frozen at {at_the_freeze} rows, {rows} in the end",
-                  flush=True)
+            print(f"{number + 1}/{ROUNDS} {freeze.__name__} at {at_the_freeze} rows, {rows} in the "
+                  "end", flush=True)

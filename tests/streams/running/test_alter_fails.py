@@ -171,3 +171,53 @@ def test_idle_queries_on_a_dead_broker(pipeline: Pipeline, kafka: Any) -> None:
     assert after[pipeline.q("k")] != runs[pipeline.q("k")]
     kafka.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(7)])
     pipeline.until(lambda: pipeline.kafka_ids(out) == once(7), "rows of the idle sink")
+
+
+def test_a_sink_waits_for_its_sources_topics(pipeline: Pipeline, kafka: Any) -> None:
+    """An ALTER does not start a sink whose source was paused before its first start.
+
+    The sink would not know the ids of the topics yet: its row keys would name them, and the same
+    rows would have other keys after its next start.
+    """
+    pipeline.kafka_connection("c")
+    topic, out = pipeline.topic("t"), pipeline.topic("o", 1)
+    pipeline.source("s", "c", topic)
+    pipeline.run(
+        f"CREATE SINK {pipeline.q('k')} IN CLUSTER {pipeline.q('main')} FROM {pipeline.q('s')} "
+        f"INTO KAFKA CONNECTION {pipeline.q('c')} (TOPIC '{out}') FORMAT JSON; "
+        f"PAUSE SOURCE {pipeline.q('s')}"
+    )
+    kafka.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(5)])
+    pipeline.start()
+    pipeline.run(f"ALTER CONNECTION {pipeline.q('c')} SET (kafka.client.id 'x')")
+    assert not any(pipeline.run_ids().values())
+    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    pipeline.until(lambda: pipeline.kafka_ids(out) == once(5), "the rows")
+    keys = {dict(record.headers)["catalog_migrate.row"] for record in kafka.consume_all(out)}
+    topic_id = kafka.topic_id(topic).encode()
+    assert {key.rpartition(b"/")[0].rpartition(b"/")[0] for key in keys} == {topic_id}
+
+
+def test_another_cluster_that_nobody_validated(
+    pipeline: Pipeline, kafka: Any, kafka_other: Any
+) -> None:
+    """A cluster with a topic of the same name: set back by the ids, and no hold is left behind."""
+    pipeline.kafka_connection("c")
+    topic = pipeline.topic("t")
+    pipeline.source("s", "c", topic)
+    kafka_other.create_topic(topic, 2)
+    kafka_other.allow("app", topic, "READ", "DESCRIBE")
+    kafka_other.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(500, 600)])
+    pipeline.start()
+    pipeline.await_running(1)
+    before = options(pipeline, "c")
+    with pytest.raises(AlterSetBack) as caught:
+        pipeline.run(
+            f"ALTER CONNECTION {pipeline.q('c')} SET (BROKER '{kafka_other.bootstrap}') "
+            "WITH (VALIDATE = false)", limit=15.0,
+        )
+    assert "belongs to cluster" in str(caught.value)
+    assert options(pipeline, "c") == before
+    assert not pipeline.catalog.state().holds
+    kafka.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(30)])
+    pipeline.until(lambda: pipeline.ids("s") == once(30), "the rows of its own cluster")

@@ -1,0 +1,89 @@
+"""Taking a checkpoint over from a runtime that is not proven dead, and may go on meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import Lease, acquire
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import LeaseRecord
+from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.streams.takeover import catch_up
+
+if TYPE_CHECKING:
+    from .conftest import Build
+
+KAFKA: dict[str, int | None] = {}
+"""A destination that cannot be fenced."""
+
+
+@pytest.mark.parametrize(
+    ("copied", "owners", "arrived", "result"),
+    [
+        pytest.param((5, 4), (5, 4), {"shard": 5}, (5, 4), id="frozen before its commit"),
+        pytest.param((5, 4), (5, 4), {"shard": 4}, (5, 4), id="frozen before its batch"),
+        pytest.param((5, 4), (7, 6), {"shard": 6}, (6, 5), id="went on until the fence"),
+        pytest.param((5, 4), (9, 9), {"shard": 6}, (6, 5), id="commits of turned away batches"),
+        pytest.param((5, 4), (6, 5), {"shard": 6, "dead letters": 5}, (6, 5), id="one of two"),
+        pytest.param((7, 4), (7, 6), {"shard": 7}, (7, 6), id="commits copied too early"),
+        pytest.param((7, 4), (7, 6), {"shard": 5}, (5, 4), id="its last batch did not arrive"),
+        pytest.param((4, 6), (7, 6), {"shard": 6}, (6, 6), id="entries copied too early"),
+        pytest.param((0, None), (0, None), {"shard": None}, (0, None), id="first batch"),
+        pytest.param((5, 4), (7, 6), KAFKA, (7, 6), id="Kafka went on"),
+        pytest.param((7, 4), (7, 6), KAFKA, (7, 6), id="Kafka, commits copied too early"),
+        pytest.param((4, 6), (7, 6), KAFKA, (7, 6), id="Kafka, entries copied too early"),
+        pytest.param((0, None), (0, None), KAFKA, (0, None), id="Kafka, first batch"),
+    ],
+)
+def test_a_copy_is_completed(
+    build: Build, copied: Any, owners: Any, arrived: dict[str, int | None], result: Any
+) -> None:
+    """Every batch that arrived has its entry, no batch that did not has a commit, and the copy is
+    one that Spark can go on from."""
+    old = build([["{}"]] * (owners[0] + 1), owners[1], name="old")
+    new = build([["{}"]] * (copied[0] + 1), copied[1], name="new")
+    catch_up(new, old.path, arrived)
+    assert (new.latest_offsets, new.latest_commits) == result
+    assert new.state().kind in {"uncommitted", "settled"}
+    for number in range(result[0] + 1):
+        assert new.offsets_file(number).read_bytes() == old.offsets_file(number).read_bytes()
+
+
+def test_a_successor_that_dies_while_it_fences() -> None:
+    """The next one fences too: without a heartbeat of its predecessor nothing is settled."""
+    log = MemoryLog()
+    create_catalog(log, warehouse="/warehouse")
+    changes = Changes()
+    changes.put("lease", "cluster/i1", LeaseRecord(
+        epoch=1, holder="frozen", host="elsewhere", boot_id="b", pid=7, started="9", since="",
+    ))
+    commit(log, lambda _: changes, kind="test")
+
+    class Died(Exception):
+        pass
+
+    def dies(_: Lease) -> None:
+        raise Died
+
+    fenced: list[int] = []
+    clock = SystemClock()
+    times = {"ttl": 0.2, "margin": 0.1}
+    with pytest.raises(Died):
+        acquire(log, holder="b", clock=clock, key="cluster/i1", wait=5, fence=dies, **times)
+    assert log.heartbeat("cluster/i1") is None
+    lease = acquire(
+        log, holder="c", clock=clock, key="cluster/i1", wait=5,
+        fence=lambda lease: fenced.append(lease.epoch), **times,
+    )
+    assert not lease.settled
+    assert fenced == [3]
+    lease.release()
+    acquire(
+        log, holder="d", clock=clock, key="cluster/i1", wait=5,
+        fence=lambda lease: fenced.append(lease.epoch), **times,
+    )
+    assert fenced == [3]
