@@ -73,7 +73,7 @@ class Broker:
         (self.directory / "log4j2.xml").write_text(LOGGING, encoding="utf-8")
         self._archive = ClassArchive(self._java, self._classpath, self.directory)
         self._certificates = make_certificates(self.directory / "tls", self._java) if tls else None
-        self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self.cluster_id = _new_cluster_id()
         self._process: ServerProcess | None = None
         self._admin: AdminClient | None = None
         self._feeds: list[Feed] = []
@@ -325,3 +325,11 @@ def _classpath(jars: Iterable[str]) -> str:
     )
     silent = {jar.filename for jar in broker_jars() if jar.artifact == "slf4j-nop"}
     return ":".join([*said_by, *(jar for jar in jars if Path(jar).name not in silent)])
+
+
+def _new_cluster_id() -> str:
+    """22 characters of a random id; a dash in front would be an option to Kafka's formatter."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
