@@ -37,6 +37,11 @@ _ACTING = (
                  show_default=True, help="What to do with targets outside of what is there."),
     click.option("--accept-new-topic", is_flag=True,
                  help="The topic is not the one that was read so far, and that is meant."),
+    click.option("--translate-by", type=click.Choice(("timestamp",)),
+                 help="Go on in another topic after the time of the last stored record."),
+    click.option("--ties", type=click.Choice(("double", "skip")), default="double",
+                 show_default=True, help="Records of the very same time: again, or never."),
+    click.option("--below", metavar="CONNECTION", help="All sources of a connection as well."),
     click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
     click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
     yes_option,
@@ -76,7 +81,7 @@ def command() -> None:
 
 
 @command.command("alter")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Any property.")
 @click.option("--set-secret", "secrets", multiple=True, metavar="KEY=SECRET",
               help="A property whose value is a secret, by the secret's name.")
@@ -113,7 +118,7 @@ def alter(
 
 
 @command.command("reset-splits")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1)
 @click.option("--partition", "splits", multiple=True, metavar="TOPIC:N",
               help="Only this one; may be given several times.")
 @_with(*_ACTING)
@@ -132,7 +137,7 @@ def reset_splits(
 
 
 @command.command("inject-offsets")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1)
 @_with(*_POSITIONS, *_ACTING)
 def inject_offsets(
     ctx: click.Context, sources: tuple[str, ...], partitions: tuple[str, ...],
@@ -266,6 +271,9 @@ def _act(
     opened = _opened(ctx, acting["catalog"], write=not dry)
     state = opened.state()
     settings = {"POLICY": acting["policy"]}
+    if acting["translate_by"] is not None:
+        settings |= {"TRANSLATE BY": acting["translate_by"], "TIES": acting["ties"]}
+    sources = _with_those_below(state, sources, acting["below"])
     for name, flag in (("ACCEPT NEW TOPIC", "accept_new_topic"),
                        ("SKIP VALIDATE", "skip_validate")):
         if acting[flag]:
@@ -279,6 +287,24 @@ def _act(
         for source in sources
     ]
     return _run(opened, joint(statements, state), acting)
+
+
+def _with_those_below(state: State, sources: Sequence[str], below: str | None) -> list[str]:
+    """The sources named and those of a connection, each once; UsageError for none at all."""
+    from catalog_migrate.streams import wiring
+
+    found = list(sources)
+    if below is not None:
+        named = {wiring.find(state, "source", source).item_id for source in sources}
+        connection = wiring.find(state, "connection", below).item_id
+        found += [
+            str(state.items[item_id].definition.item_name)
+            for item_id in wiring.below(state, connection)
+            if state.items[item_id].definition.kind == "source" and item_id not in named
+        ]
+    if not found:
+        raise UsageError("no source is named", remedy="name one, or --below CONNECTION")
+    return found
 
 
 def _injections(

@@ -12,11 +12,11 @@ from catalog_migrate.catalog.records import ItemRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.printer import render
+from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
-from catalog_migrate.streams.operations import ALTER
 from catalog_migrate.streams.status import QueryStatus, cluster_name, held_by, latest
 
 
@@ -52,7 +52,23 @@ def create_statement(state: State, found: wiring.Found) -> str:
         statement = st.CreateSink(name=name, external=external, comment=definition.comment)
     else:
         statement = st.CreateCluster(name=name)
-    return render(statement)
+    overrides = _overrides(state, found)
+    return "\n".join([render(statement), *([render(overrides)] if overrides else [])])
+
+
+def _overrides(state: State, found: wiring.Found) -> st.Unsafe | None:
+    """The statement that puts options over those of the connection, where an item has any."""
+    external = found.external
+    if not external.overrides:
+        return None
+    options: dict[str, OptionValue] = {
+        name: SecretRef(wiring.display(state, found.item.links[wiring.OVERRIDE + name]))
+        if isinstance(value, SecretRef) else value
+        for name, value in external.overrides.items()
+    }
+    kind: QueryKind = "source" if found.mapping.kind == "source" else "sink"
+    name = str(found.item.definition.item_name)
+    return st.Unsafe(kind, name, (st.SetOptions(options),), "overrides its connection")
 
 
 def present(state: State, item: ItemRecord) -> External:
@@ -191,7 +207,7 @@ def _operations(state: State, _: str) -> Rows:
             ", ".join(wiring.display(state, each) for each in row.dependents),
             row.detail.get("phase"), row.detail.get("since"), row.detail.get("reason"),
         )
-        for key, row in sorted(state.operations.items()) if row.kind == ALTER
+        for key, row in sorted(state.operations.items()) if row.target
     ]
     return Rows(
         ("operation", "target", "state", "queries", "phase", "since", "reason"), tuple(rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from catalog_migrate.catalog.records import StreamRecord
@@ -26,6 +26,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     forecast,
 )
 from catalog_migrate.streams.unsafe.requests import Part
+from catalog_migrate.streams.unsafe.translate import last_times, translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,16 @@ def _kafka(asked: Question) -> Survey:
                 NOTHING, cluster=held.cluster, topics=held.topic_ids,
                 standing=KafkaCodec().write(standing.positions),
             )
+        notes: tuple[str, ...] = ()
+        if asked.part.translate is not None:
+            times = last_times(asked.spec.shard, standing.topic_ids)
+            translation = translate(times, held, asked.part.translate)
+            notes = translation.notes
+            wish = replace(
+                wish, targets={**translation.targets, **wish.targets}, policy="clamp"
+            )
         found = forecast(wish, standing, held, now=asked.now)
+        found = replace(found, notes=(*notes, *found.notes))
     codec = KafkaCodec()
     moves = found.moves or bool(found.foreign) or standing.positions is None
     return Survey(

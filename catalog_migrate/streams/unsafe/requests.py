@@ -33,11 +33,14 @@ from catalog_migrate.streams.unsafe.forecast import (
     partition_of,
 )
 from catalog_migrate.streams.unsafe.targets import parse_target, start_target
+from catalog_migrate.streams.unsafe.translate import TIES, Ties
 
 _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
 """Options after which the positions of before mean nothing."""
 
-_SETTINGS = ("ACCEPT NEW TOPIC", "POLICY", "SKIP VALIDATE", "TOLERANCE")
+_SETTINGS = (
+    "ACCEPT NEW TOPIC", "POLICY", "SKIP VALIDATE", "TIES", "TOLERANCE", "TRANSLATE BY"
+)
 
 
 class Part(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -47,6 +50,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     None: no RESET SPLITS, (): of all. ``targets`` and ``everywhere`` are as written, a target of
     None is START. ``only``: no other partition is read afterwards. ``version`` is of the table
     that a sink reads. ``origin`` is a line up to which topics were read that are not read now.
+    ``translate`` says what becomes of ties when positions go over to another topic by time.
     """
 
     item_id: str
@@ -62,6 +66,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     only: bool = False
     version: int | None = None
     origin: str = ""
+    translate: Ties | None = None
 
     @property
     def redefines(self) -> bool:
@@ -125,7 +130,8 @@ def request_of(state: State, statement: st.Unsafe) -> Request:
 def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
     """One request of several statements with the same settings: all of them or none."""
     settings = statements[0].settings
-    parts = tuple(_part(state, each) for each in statements)
+    by_time = "TRANSLATE BY" in settings
+    parts = tuple(_part(state, each, by_time=by_time) for each in statements)
     names = [part.item_id for part in parts]
     if len(set(names)) != len(names):
         raise UnsafeBlocked("one item stands twice in the operation", remedy="name it once")
@@ -136,6 +142,9 @@ def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
             remedy="make one operation for each cluster",
         )
     values = _settings(settings)
+    if values.get("TRANSLATE BY"):
+        ties = values.get("TIES", "double")
+        parts = tuple(_translated(part, ties) for part in parts)
     return Request(
         parts,
         policy=values.get("POLICY", "error"),
@@ -143,6 +152,17 @@ def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
         skip_validate=values.get("SKIP VALIDATE", False),
         tolerance=values.get("TOLERANCE"),
     )
+
+
+def _translated(part: Part, ties: Ties) -> Part:
+    """A part whose positions go over by time; what cannot be translated begins at START."""
+    kind, external = part.after.kind, part.after.external
+    if kind != "source" or external is None or external.connector != "KAFKA":
+        raise UnsafeBlocked(
+            f"{kind} {part.after.item_name} has no positions to translate",
+            remedy="leave TRANSLATE BY away",
+        )
+    return msgspec.structs.replace(part, translate=ties, reset=())
 
 
 def bound_hash(definition: ObjectDefinition) -> str:
@@ -173,9 +193,22 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _by(text: str) -> bool:
+    if text.strip().lower() != "timestamp":
+        raise ValueError("timestamp")
+    return True
+
+
+def _ties(text: str) -> Ties:
+    for ties in TIES:
+        if text.strip().lower() == ties:
+            return ties
+    raise ValueError(", ".join(TIES))
+
+
 _READ: Mapping[str, Callable[[str], Any]] = {
     "ACCEPT NEW TOPIC": _boolean, "POLICY": _policy, "SKIP VALIDATE": _boolean,
-    "TOLERANCE": _count,
+    "TIES": _ties, "TOLERANCE": _count, "TRANSLATE BY": _by,
 }
 
 
@@ -199,7 +232,7 @@ def _settings(written: Mapping[str, str]) -> dict[str, Any]:
 # -- parts ---------------------------------------------------------------------------------------
 
 
-def _part(state: State, statement: st.Unsafe) -> Part:
+def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     found = wiring.find(state, statement.kind, statement.name)
     external, links = _redefined(state, found, statement)
     stream = state.streams.get(found.item_id)
@@ -215,7 +248,7 @@ def _part(state: State, statement: st.Unsafe) -> Part:
         links_after=links,
         reset=reset, targets=targets, everywhere=everywhere, version=version,
     )
-    _require_fitting(found, part)
+    _require_fitting(found, part, by_time=by_time)
     if external.connector == "KAFKA" and statement.kind == "source":
         part.wish("error")  # reads every target: a mistake in one is an error at once
     return part
@@ -328,7 +361,7 @@ def _sorted(found: wiring.Found, statement: st.Unsafe) -> tuple[_Actions, _Actio
     return own, over
 
 
-def _require_fitting(found: wiring.Found, part: Part) -> None:
+def _require_fitting(found: wiring.Found, part: Part, *, by_time: bool) -> None:
     """Refuse positions that the item does not have, and a move without positions."""
     kind, connector = found.mapping.kind, found.external.connector
     offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)
@@ -349,7 +382,7 @@ def _require_fitting(found: wiring.Found, part: Part) -> None:
             "RESET SPLITS; to pass a file over, take it away before it is read",
         )
     moved = [name for name in part.keys if name in _MOVES]
-    if kind == "source" and moved and not part.chooses:
+    if kind == "source" and moved and not part.chooses and not by_time:
         raise UnsafeBlocked(
             f"{', '.join(moved)} of {found.text} changes, and its positions mean nothing there",
             remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest'))",

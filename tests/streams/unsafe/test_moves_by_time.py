@@ -1,0 +1,108 @@
+"""Positions that go over to another topic by the time of the last stored record."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.errors import UnsafeBlocked
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.unsafe.forecast import Held
+from catalog_migrate.streams.unsafe.targets import Target
+from catalog_migrate.streams.unsafe.translate import last_times, translate
+
+if TYPE_CHECKING:
+    from .conftest import Stage
+
+
+def held(*partitions: int) -> Held:
+    return Held("c", {"n": "id"}, {("n", each): (0, 9) for each in partitions}, lambda _m, _p: {})
+
+
+def store(path: Path, rows: list[tuple[str, int, int, int]]) -> None:
+    """A shard with (topic, partition, offset, milliseconds)."""
+    from arro3.core import Array, DataType, Table
+    from deltalake import write_deltalake
+
+    topics, partitions, offsets, times = (list(each) for each in zip(*rows, strict=True))
+    moment = Array([each * 1000 for each in times], type=DataType.int64())
+    data: Any = Table.from_pydict({
+        "_topic": Array(topics, type=DataType.utf8()),
+        "_partition": Array(partitions, type=DataType.int32()),
+        "_offset": Array(offsets, type=DataType.int64()),
+        "_timestamp": moment.cast(DataType.timestamp("us", tz="UTC")),
+    })
+    write_deltalake(str(path), data, mode="append")
+
+
+def test_the_last_stored_record(tmp_path: Path) -> None:
+    """The time of the record with the highest offset counts, per partition, of these topics."""
+    now = 1_767_225_600_123
+    store(tmp_path, [("o", 0, 4, now), ("o", 0, 5, now - 9), ("o", 1, 1, now + 7), ("x", 0, 1, 1)])
+    assert last_times(str(tmp_path), {"o"}) == {("o", 0): now - 9, ("o", 1): now + 7}
+
+
+def test_partition_by_partition() -> None:
+    """With the same partitions each goes on for itself; ties are read again, or passed over."""
+    times = {("o", 0): 100, ("o", 1): 200}
+    assert translate(times, held(0, 1), "double").targets == {
+        ("n", 0): Target("time", 100, "100 ms since 1970"),
+        ("n", 1): Target("time", 200, "200 ms since 1970"),
+    }
+    skipping = translate(times, held(0, 1), "skip").targets
+    assert [target.value for target in skipping.values()] == [101, 201]
+
+
+@pytest.mark.parametrize("partitions", [(0,), (0, 1, 2)])
+def test_other_partitions(partitions: tuple[int, ...]) -> None:
+    """With fewer or more partitions all go on after the oldest: nothing is lost, and it is said."""
+    found = translate({("o", 0): 100, ("o", 1): 200}, held(*partitions), "double")
+    assert {target.value for target in found.targets.values()} == {100}
+    assert "partitions are others than before" in found.notes[0]
+
+
+def test_nothing_stored() -> None:
+    """What cannot be translated is listed and begins at START."""
+    found = translate({}, held(0), "double")
+    assert found.targets == {}
+    assert found.notes == ("n:0: no record was stored yet, it begins at START",)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("ties", "wanted"), [("double", {0: 2}), ("skip", {0: 3})])
+def test_a_mirrored_topic(stage: Stage, ties: str, wanted: dict[int, int]) -> None:
+    """After a move to a mirror the source goes on at the last stored record, or right behind."""
+    stage.kafka.create_topic(f"u{stage.number}-n", 1)
+    stage.kafka.allow("app", f"u{stage.number}-n", "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+    old, new = stage.topic("t", [0]), f"u{stage.number}-n"
+    for number in range(5):
+        record = [(str(number), json.dumps({"id": number}))]
+        stage.kafka.produce(new, record, partition=0)
+        time.sleep(0.01)
+    times = [each.timestamp for each in stage.kafka.consume_all(new)]
+    stage.source(old)
+    stage.started(old, {0: 103})
+    stage.open_gate()
+    item = stage.state.items[stage.id]
+    store(stage.warehouse / str(item.shard), [(old, 0, 102, times[2]), (old, 0, 101, times[1])])
+    stage.unsafe(
+        f"SET (TOPIC = '{new}') WITH (TRANSLATE BY = 'timestamp', TIES = '{ties}', "
+        "ACCEPT NEW TOPIC = true)"
+    )
+    assert stage.positions() == wanted
+    assert datetime.fromtimestamp(times[2] / 1000, timezone.utc).year >= 2024
+    assert wiring.external_of(stage.state.items[stage.id]).options["TOPIC"] == new
+
+
+@pytest.mark.services
+def test_nobody_to_translate(stage: Stage) -> None:
+    """A setting that is no way to translate is refused with those that are."""
+    stage.source(stage.topic("t", [1]))
+    stage.open_gate()
+    with pytest.raises(UnsafeBlocked, match="TRANSLATE BY is 'name'"):
+        stage.unsafe("RESET SPLITS WITH (TRANSLATE BY = 'name')")
