@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
+	@echo "make crash-unsafe    kill an operator's process in an unsafe operation, 50 times"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
 
@@ -56,6 +57,9 @@ crash: jars
 
 crash-streams: jars
 	CRASH_STREAMS=25 $(BIN)/python -m pytest -s tests/streams/crash
+
+crash-unsafe: jars
+	CRASH_UNSAFE=50 $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install

@@ -35,6 +35,8 @@ _ACTING = (
                  help="Dry run into FILE, for `unsafe apply FILE`."),
     click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
                  show_default=True, help="What to do with targets outside of what is there."),
+    click.option("--tolerance", type=click.IntRange(min=0), metavar="N", default=None,
+                 help="Records that may be doubled or skipped beyond the plan's; else any number."),
     click.option("--accept-new-topic", is_flag=True,
                  help="The topic is not the one that was read so far, and that is meant."),
     click.option("--translate-by", type=click.Choice(("timestamp",)),
@@ -271,6 +273,8 @@ def _act(
     opened = _opened(ctx, acting["catalog"], write=not dry)
     state = opened.state()
     settings = {"POLICY": acting["policy"]}
+    if acting["tolerance"] is not None:
+        settings["TOLERANCE"] = str(acting["tolerance"])
     if acting["translate_by"] is not None:
         settings |= {"TRANSLATE BY": acting["translate_by"], "TIES": acting["ties"]}
     sources = _with_those_below(state, sources, acting["below"])

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+import msgspec
+
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -123,6 +125,8 @@ class UnsafeClient:
         require(
             missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said), what
         )
+        if request.tolerance is not None and request.approved is None:
+            request = msgspec.structs.replace(request, approved=plan.totals)
         row = new_row(
             state, request, reason=(reason or "").strip(), who=who(), host=socket.gethostname(),
             at=self._now(), limit=self.limit,
@@ -136,8 +140,10 @@ class UnsafeClient:
     def _wait(self, key: str, plan: UnsafePlan | None) -> Outcome:
         """Wait for the runtime to end the operation; without one, end it from here."""
         said, beat, heard = "", "", self.clock.monotonic()
+        state = read_state(self.log)
         while True:
-            state = read_state(self.log)
+            if self.log.version() != state.version:
+                state = read_state(self.log)
             row = state.operations[key]
             if row.state not in OPEN:
                 return _ended(Outcome(plan, key, row))

@@ -30,7 +30,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.checkpoint.settle import Refuse, decide, perform
+from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operations import redefine
@@ -198,6 +198,7 @@ class UnsafeOperations:
         self._validate(state, request)
         self._look(state, request)  # what is refused now stops nothing
         state = self._hold(key, row)
+        require_bound(state, request)
         self.supervisor.stop(row.dependents, state)
         for part in request.parts:
             self._settle(state, part)
@@ -260,11 +261,13 @@ class UnsafeOperations:
             return
         sinks = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
         unknown = () if sinks else ("the destination",)
-        decision = decide(checkpoint, sinks=sinks, unknown=unknown, source_alive=False)
-        if isinstance(decision, Refuse) and checkpoint.state().kind == "uncommitted":
+        decision = decide(
+            checkpoint, sinks=sinks, unknown=unknown, source_alive=True, stateful=False
+        )
+        if isinstance(decision, Finish):
+            decision = WriteCommit(decision.batch)  # nothing is kept between batches
+        if not perform(checkpoint, decision, active=()):
             supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
-            return
-        perform(checkpoint, decision, active=())
 
     def _commit(
         self, key: str, request: Request, looked: Sequence[Looked], totals: Totals,

@@ -15,6 +15,7 @@ from catalog_migrate.errors import (
     EditedPlan,
     StalePlan,
     UnsafeBlocked,
+    UnsettledCheckpoint,
     UnsupportedFormat,
 )
 from catalog_migrate.streams import wiring
@@ -28,6 +29,9 @@ from catalog_migrate.streams.unsafe.positions import Question, Survey, require_n
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
 
 FORMAT = 1
+"""Newest form of a plan's file that is written and read."""
+
+_LOOKS = 5
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -113,6 +117,7 @@ def look(
         stream = state.streams.get(part.item_id) or first_stream(part.item_id)
         spec = spec_of(after, part.item_id, warehouse, resolve=resolve)
         checkpoint = open_checkpoint(spec.checkpoint)
+        _require_whole(checkpoint)
         each = survey(Question(part, spec, stream, checkpoint, request.policy, now))
         if each.forecast.foreign and not request.accept_new_topic:
             raise UnsafeBlocked(
@@ -123,6 +128,21 @@ def look(
         require_no_problem(name, each.forecast)
         found.append(Looked(part, stream, checkpoint, each))
     return tuple(found)
+
+
+def _require_whole(checkpoint: Checkpoint) -> None:
+    """:class:`UnsettledCheckpoint` for a broken checkpoint.
+
+    A query that runs writes while it is read, so what looks broken is looked at again.
+    """
+    for _ in range(_LOOKS):
+        state = checkpoint.state()
+        if state.kind != "broken":
+            return
+    raise UnsettledCheckpoint(
+        f"the checkpoint {checkpoint.path} is broken: {state.reason}",
+        remedy="restore a snapshot of it", batch=state.batch,
+    )
 
 
 def validated(

@@ -1,0 +1,180 @@
+"""Unsafe operations under running queries: exactly the records that were said come again or not."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.records import UnsafeAct
+from catalog_migrate.errors import UnsafeRefused
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+
+from .conftest import once
+
+if TYPE_CHECKING:
+    from .conftest import Pipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+
+def lay_out(pipeline: Pipeline, *, sink: bool = False) -> str:
+    """Source ``s`` on a topic of one partition; with ``sink`` into a topic ``o``."""
+    pipeline.kafka_connection("c")
+    topic = pipeline.topic("t", 1)
+    pipeline.kafka.allow("app", topic, "DESCRIBE_CONFIGS")
+    pipeline.source("s", "c", topic, "WITH (TRIGGER '500 milliseconds')")
+    if sink:
+        pipeline.run(
+            f"CREATE SINK {pipeline.q('k')} IN CLUSTER {pipeline.q('main')} FROM {pipeline.q('s')} "
+            f"INTO KAFKA CONNECTION {pipeline.q('c')} (TOPIC '{pipeline.topic('o', 1)}') KEY (id) "
+            "FORMAT JSON WITH (TRIGGER '500 milliseconds')"
+        )
+    return topic
+
+
+def send(pipeline: Pipeline, topic: str, first: int, last: int) -> None:
+    pipeline.kafka.produce(
+        topic, [(str(number), json.dumps({"id": number})) for number in range(first, last)],
+        partition=0,
+    )
+
+
+def unsafe(pipeline: Pipeline, actions: str) -> Any:
+    (result,) = pipeline.run(
+        f"ALTER SOURCE {pipeline.q('s')} UNSAFE {actions} REASON 'test'", confirm=lambda _: True
+    )
+    return result
+
+
+def act(pipeline: Pipeline, key: str) -> UnsafeAct:
+    found = pipeline.catalog.state().operations[key].unsafe
+    assert found is not None
+    return found
+
+
+def counted(pipeline: Pipeline, key: str) -> tuple[int | None, int | None]:
+    """The actual numbers once the runtime has them."""
+    pipeline.until(lambda: act(pipeline, key).actual_doubled is not None, "actual numbers")
+    found = act(pipeline, key)
+    return found.actual_doubled, found.actual_skipped
+
+
+def await_ids(pipeline: Pipeline, wanted: Counter[int]) -> None:
+    pipeline.until(lambda: pipeline.ids("s").total() >= wanted.total(), f"{wanted.total()} rows")
+    assert pipeline.ids("s") == wanted
+
+
+def newest_transaction(pipeline: Pipeline) -> int | None:
+    """The newest batch of the source that its shard has, and its checkpoint committed."""
+    state = pipeline.catalog.state()
+    item_id = pipeline.id("s")
+    warehouse = state.config["warehouse"].value
+    checkpoint = Checkpoint(f"{warehouse}/{state.streams[item_id].checkpoint}")
+    assert checkpoint.query_id is not None
+    return delta_batch(f"{warehouse}/{state.items[item_id].shard}", checkpoint.query_id)
+
+
+def test_back_and_forward(pipeline: Pipeline) -> None:
+    """Four back and three forward, with a sink below: exact in Delta, absorbed by key in Kafka.
+
+    The gate is closed at first. Batch ids and transactions go on rising, the operator's pause
+    stays, and only the source is restarted.
+    """
+    topic = lay_out(pipeline, sink=True)
+    out = f"{pipeline.name}-o"
+    send(pipeline, topic, 0, 10)
+    pipeline.start()
+    await_ids(pipeline, once(10))
+    with pytest.raises(UnsafeRefused, match="enable_unsafe_ops"):
+        unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 6)")
+    pipeline.stop()
+    pipeline.start(unsafe=True)
+    pipeline.await_running(2)
+    runs = pipeline.run_ids()
+    before = newest_transaction(pipeline)
+
+    back = unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 6)")
+    again = once(10) + Counter(range(6, 10))
+    await_ids(pipeline, again)
+    assert "4 records doubled, 0 skipped; 0 already expired" in back.notices
+    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) >= 14, "14 records sent")
+    assert pipeline.kafka_ids(out) == once(10)
+    assert newest_transaction(pipeline) == (before or 0) + 1
+    pipeline.await_running(2)
+    now = pipeline.run_ids()
+    assert now[pipeline.q("s")] != runs[pipeline.q("s")]
+    assert now[pipeline.q("k")] == runs[pipeline.q("k")]
+    assert counted(pipeline, back.operation) == (4, 0)
+
+    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')} REASON 'mine'")
+    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    send(pipeline, topic, 10, 16)
+    forward = unsafe(pipeline, "INJECT OFFSETS (TO 'shift 3')")
+    assert [hold.reason for hold in pipeline.catalog.state().holds.values()] == ["mine"]
+    assert pipeline.ids("s") == again
+    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    await_ids(pipeline, again + Counter(range(13, 16)))
+    assert counted(pipeline, forward.operation) == (0, 3)
+
+    same = pipeline.run_ids()
+    assert unsafe(pipeline, "INJECT OFFSETS (TO committed)").operation is None
+    assert pipeline.run_ids() == same
+
+
+def test_under_a_producer(pipeline: Pipeline) -> None:
+    """Five back while a producer runs: five records come twice, all others once, none is lost."""
+    topic = lay_out(pipeline)
+    pipeline.start(unsafe=True)
+    producer = pipeline.produce(topic, pause=0.05)
+    pipeline.until(lambda: pipeline.ids("s").total() >= 20, "20 rows")
+    key = unsafe(pipeline, "INJECT OFFSETS (TO 'shift -5')").operation
+    producer.stop()
+    pipeline.producers.clear()
+    total = producer.sent[topic]
+    pipeline.until(lambda: pipeline.ids("s").total() >= total + 5, f"{total + 5} rows")
+    found = pipeline.ids("s")
+    assert found.keys() == once(total).keys()
+    assert Counter(found.values()) == Counter({2: 5, 1: total - 5})
+    assert act(pipeline, key).doubled == 5
+    assert counted(pipeline, key) == (5, 0)
+
+
+def test_upstream_moved(pipeline: Pipeline) -> None:
+    """Retention passes the position; then the topic is gone and back with more records.
+
+    The runtime holds the source for the second; both are repaired without losing a record that is
+    still there, and the hold goes.
+    """
+    topic = lay_out(pipeline)
+    send(pipeline, topic, 0, 4)
+    pipeline.start(unsafe=True)
+    await_ids(pipeline, once(4))
+    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
+    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    send(pipeline, topic, 4, 10)
+    pipeline.kafka.delete_records(topic, {0: 8})
+    expired = unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
+    assert "0 records doubled, 0 skipped; 4 already expired" in expired.notices
+    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    had = once(4) + Counter((8, 9))
+    await_ids(pipeline, had)
+
+    pipeline.kafka.delete_topic(topic)
+    pipeline.kafka.create_topic(topic, 2)
+    send(pipeline, topic, 100, 120)
+    pipeline.until(
+        lambda: any(hold.holder == "upstream" for hold in pipeline.catalog.state().holds.values()),
+        "the hold of a changed upstream",
+    )
+    unsafe(pipeline, "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
+    await_ids(pipeline, had + Counter(range(100, 120)))
+    assert not pipeline.catalog.state().holds
+    assert pipeline.catalog.state().streams[pipeline.id("s")].topics == {
+        topic: pipeline.kafka.topic_id(topic)
+    }
+    assert wiring.lookup(pipeline.catalog.state(), "source", pipeline.q("s")) is not None

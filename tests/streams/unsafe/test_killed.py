@@ -1,0 +1,76 @@
+"""An operator's process killed with SIGKILL at any moment: its operation is done once, or not at
+all, whoever says it again. ``CRASH_UNSAFE`` says how often (``make crash-unsafe``)."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from catalog_migrate.catalog.store import create_catalog, open_log
+
+from .conftest import Stage
+
+if TYPE_CHECKING:
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+
+pytestmark = pytest.mark.services
+
+ROUNDS = int(os.environ.get("CRASH_UNSAFE", "3"))
+SEED = int(os.environ.get("CRASH_SEED", "20260131"))
+
+
+def command(directory: Path, key: str) -> list[str]:
+    return [
+        sys.executable, "-m", "catalog_migrate.cli.main", "unsafe", "inject-offsets", "s", "--to",
+        "shift -1", "--reason", "killed", "--yes", "--id", key, "--catalog",
+        str(directory / "catalog"),
+    ]
+
+
+def test_killed_at_any_moment(
+    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between any two steps, then said again under the same id: one record back, once."""
+    monkeypatch.setenv("STAGE_PW", kafka.users["app"])
+    log = open_log(str(tmp_path / "catalog"))
+    create_catalog(log, warehouse=str(tmp_path / "warehouse"))
+    stage = Stage(log, tmp_path / "warehouse", kafka)  # type: ignore[arg-type]
+    topic = stage.topic("t", [200])
+    stage.source(topic)
+    stage.started(topic, {0: 150})
+    stage.open_gate()
+    dice, at = random.Random(SEED), 150
+    longest = 0.0
+    for number in range(ROUNDS + 1):
+        argv = command(tmp_path, f"op-{number:03d}")
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        begun = time.monotonic()
+        if number == 0:  # the first one is let live, to know how long one takes
+            assert process.wait(60) == 0
+            longest = time.monotonic() - begun
+            at -= 1
+            assert stage.positions() == {0: at}
+            continue
+        while f"op-{number:03d}" not in stage.state.operations and process.poll() is None and (
+            time.monotonic() - begun < longest * dice.random()
+        ):
+            time.sleep(0.005)
+        time.sleep(dice.random() * 0.3)
+        process.kill()
+        process.wait()
+        again = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        row = stage.state.operations[f"op-{number:03d}"]
+        assert (again.returncode, row.state) in ((0, "done"), (3, "refused")), again.stderr
+        at -= row.state == "done"
+        assert stage.positions() == {0: at}, (number, SEED)
+        assert not stage.state.holds
+        assert stage.checkpoint.latest_offsets == 2
+        generation = stage.state.streams[stage.id].generation
+        assert stage.checkpoint.mark.generation == generation == 150 - at  # type: ignore[union-attr]
