@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from catalog_migrate.errors import (
     UnsupportedFormat,
 )
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
@@ -126,8 +129,41 @@ def look(
                 remedy="when that is meant: --accept-new-topic, or WITH (ACCEPT NEW TOPIC = true)",
             )
         require_no_problem(name, each.forecast)
+        unsent = _unsent(state, part, [t for t in each.forecast.foreign if t in stream.topics])
+        if unsent and request.policy != "allow":
+            raise UnsafeBlocked(
+                f"{name} goes over to another topic of the same name too early", problems=unsent,
+                remedy="let them catch up (SHOW SINKS); POLICY = 'allow' goes on without",
+            )
         found.append(Looked(part, stream, checkpoint, each))
     return tuple(found)
+
+
+def _unsent(state: State, part: Part, again: Sequence[str]) -> list[str]:
+    """KAFKA sinks that have rows of a topic to send which was created again under its name.
+
+    The keys of their rows are formed with the topic's id at the time of sending: the new id would
+    make an old row look like one of the new topic, and a consumer would drop one of the two.
+    """
+    shard = state.items[part.item_id].shard
+    warehouse = state.config["warehouse"].value
+    path = f"{warehouse}/{shard}"
+    if not again or not Path(path, "_delta_log").is_dir():
+        return []
+    newest = delta_bounds(path).latest
+    found = []
+    for user in wiring.users_of(state, part.item_id):
+        item = state.items[user]
+        if item.definition.kind != "sink" or wiring.external_of(item).connector != "KAFKA":
+            continue
+        stream = state.streams.get(user) or first_stream(user)
+        checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
+        begun = checkpoint.latest_commits is not None or not has_rows_between(path, -1, newest)
+        if not begun or not is_drained(
+            checkpoint, path, newest, skip_changes=wiring.skips_changes(item)
+        ):
+            found.append(f"sink {item.definition.item_name} has rows of the old topic to send")
+    return found
 
 
 def _require_whole(checkpoint: Checkpoint) -> None:

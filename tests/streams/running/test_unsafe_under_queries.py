@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.records import UnsafeAct
+from catalog_migrate.bootstrap import bootstrap
+from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnsafeRefused
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
@@ -178,3 +180,27 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
         topic: pipeline.kafka.topic_id(topic)
     }
     assert wiring.lookup(pipeline.catalog.state(), "source", pipeline.q("s")) is not None
+
+
+def test_on_record(pipeline: Pipeline) -> None:
+    """The view of unsafe operations has who, why, what was predicted, and how it ended."""
+    topic = lay_out(pipeline)
+    send(pipeline, topic, 0, 5)
+    cluster = wiring.find(pipeline.catalog.state(), "cluster", pipeline.q("main")).item_id
+    changes = Changes()
+    changes.put("cluster", cluster, ClusterRecord(unsafe=True))
+    commit(pipeline.log, lambda _: changes, kind="test")
+    key = unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 2)").operation
+
+    release = pipeline.directory / "release"
+    release.mkdir()
+    (release / "tables.sql").write_text(f"CREATE TABLE {pipeline.name}.x (id BIGINT);")
+    (release / "release.toml").write_text('name = "1"\n')
+    session = pipeline.spark.newSession()
+    bootstrap(session, release=release, catalog=pipeline.directory / "catalog")
+    (row,) = session.sql("SELECT * FROM catalog_migrate.unsafe_operations").collect()
+    assert row["operation"] == key
+    assert (row["reason"], row["state"], row["sources"]) == ("test", "done", [pipeline.q("s")])
+    assert (row["injected"], row["doubled"], row["skipped"], row["exact"]) == (1, 0, 2, True)
+    assert [row[name] for name in ("reset", "keys", "jobs", "acknowledged")] == [False, *[None] * 3]
+    assert row["seconds"] > 0

@@ -191,6 +191,30 @@ class TestSink:
         with pytest.raises(UnsafeBlocked, match="has no offsets"):
             stage.run("ALTER SINK k UNSAFE INJECT OFFSETS (TO latest) REASON 'r'")
 
+    def test_not_caught_up(self, stage: Stage, at: At) -> None:
+        """A topic of the same name is accepted when the sinks have sent all rows of the old one."""
+        topic = at([10], {0: 6})
+        out = stage.topic("out", [0])
+        stage.run(
+            f"CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC '{out}') KEY (id)"
+            " FORMAT JSON"
+        )
+        shard = stage.warehouse / str(stage.state.items[stage.id].shard)
+        for rows in ([1], [2, 3]):
+            table_id = table(shard, rows)
+        stage.kafka.delete_topic(topic)
+        stage.kafka.create_topic(topic, 1)
+        accept = "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+        with pytest.raises(UnsafeBlocked, match=r"sink default\.k has rows of the old topic"):
+            stage.unsafe(accept)
+        checkpoint = self.started(stage, table_id, 1)
+        with pytest.raises(UnsafeBlocked, match=r"sink default\.k has rows of the old topic"):
+            stage.unsafe(accept)
+        for batch in (1, 2):
+            checkpoint.replace_line(batch, 0, DeltaCodec().write(DeltaPosition(table_id, 2)))
+        stage.unsafe(accept)
+        assert stage.positions() == {0: 0}
+
     def started(self, stage: Stage, table_id: str, version: int) -> Checkpoint:
         item = wiring.find(stage.state, "sink", "k").item_id
         stream = msgspec.structs.replace(
@@ -204,7 +228,7 @@ class TestSink:
         (checkpoint.path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         meta = '{"batchWatermarkMs":0,"batchTimestampMs":1795277816210,"conf":{}}'
         for batch in range(3):
-            line = DeltaCodec().write(DeltaPosition(table_id, version - 2 + batch))
+            line = DeltaCodec().write(DeltaPosition(table_id, max(1, version - 2 + batch)))
             checkpoint.offsets_file(batch).write_text(f"v1\n{meta}\n{line}")
             checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
         claim(checkpoint, item=item, sources=[stage.id], adopt=True)
