@@ -33,6 +33,8 @@ _ACTING = (
     click.option("--plan", "only_plan", is_flag=True, help="Dry run: print it, do nothing."),
     click.option("--out", metavar="FILE", type=click.Path(dir_okay=False),
                  help="Dry run into FILE, for `unsafe apply FILE`."),
+    click.option("--with-times", is_flag=True,
+                 help="Dry run: say when the records that come twice were written."),
     click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
                  show_default=True, help="What to do with targets outside of what is there."),
     click.option("--tolerance", type=click.IntRange(min=0), metavar="N", default=None,
@@ -345,7 +347,8 @@ def _injections(
 def _run(opened: Catalog, request: Request, acting: dict[str, Any]) -> int:
     client = opened.unsafe(on_progress=note)
     if acting["only_plan"] or acting["out"] is not None:
-        return _dry(client.plan(request, acting["reason"] or ""), acting)
+        plan = client.plan(request, acting["reason"] or "", with_times=acting["with_times"])
+        return _dry(plan, acting)
     outcome = client.run(
         request, acting["reason"], confirm=lambda plan: ask(plan, yes=acting["yes"]),
         key=acting["key"],

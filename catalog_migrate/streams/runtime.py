@@ -189,7 +189,7 @@ class Runtime:
             )
             carriers: tuple[Carrier, ...] = (
                 Operations(supervisor, self._follow, self._alive),
-                UnsafeOperations(supervisor, self._follow, self._alive),
+                UnsafeOperations(supervisor, self._follow, self._alive, self._say),
             )
             for carrier in carriers:
                 for key, _ in carrier.pending(state):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -16,19 +15,8 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.operation import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.positions import kafka_positions
+from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 from catalog_migrate.streams.unsafe.undo import operation_row
-
-_AT_ONCE = 100
-"""Partitions asked about in one query."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Offsets of one partition from ``first`` to before ``last``."""
-
-    partition: Partition
-    first: int
-    last: int
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
@@ -116,12 +104,8 @@ def rows_of(path: str, wanted: Iterable[Stretch]) -> Mapping[Partition, tuple[in
     listed = list(wanted)
     found: dict[Partition, tuple[int, int]] = {}
     try:
-        for start in range(0, len(listed), _AT_ONCE):
-            where = " OR ".join(
-                f"(_topic = '{each.partition[0]}' AND _partition = {each.partition[1]} "
-                f"AND _offset >= {each.first} AND _offset < {each.last})"
-                for each in listed[start:start + _AT_ONCE]
-            )
+        for start in range(0, len(listed), AT_ONCE):
+            where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
             table = QueryBuilder().register("t", DeltaTable(path)).execute(
                 "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
                 f"FROM t WHERE {where} GROUP BY _topic, _partition"

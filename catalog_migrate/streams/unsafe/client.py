@@ -96,11 +96,11 @@ class UnsafeClient:
     on_progress: Callable[[str], None]
     new_key: Callable[[Clock], str]
 
-    def plan(self, request: Request, reason: str) -> UnsafePlan:
-        """The dry run."""
+    def plan(self, request: Request, reason: str, *, with_times: bool = False) -> UnsafePlan:
+        """The dry run; see :func:`~catalog_migrate.streams.unsafe.planning.plan_unsafe`."""
         return plan_unsafe(
             read_state(self.log), request, reason, resolve=self.resolve, now=self.clock.wall(),
-            at=self._now(),
+            at=self._now(), with_times=with_times,
         )
 
     def run(
@@ -179,7 +179,7 @@ class UnsafeClient:
                 ensure_shards=self.make_shards, resolve=self.resolve,
             )
             operations = UnsafeOperations(
-                supervisor, lambda: read_state(self.log), lease.require_fresh
+                supervisor, lambda: read_state(self.log), lease.require_fresh, self.on_progress
             )
             for other, _ in operations.pending(state):
                 standing = read_state(self.log)

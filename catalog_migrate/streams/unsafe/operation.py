@@ -152,11 +152,15 @@ def submit(
 
 @dataclass(slots=True)
 class UnsafeOperations:
-    """Carries out the unsafe operations of one cluster with its supervisor's queries."""
+    """Carries out the unsafe operations of one cluster with its supervisor's queries.
+
+    ``say`` hears what becomes of each, by its key.
+    """
 
     supervisor: Supervisor
     follow: Callable[[], State]
     alive: Callable[[], None]
+    say: Callable[[str], None] = lambda _: None
     open_checkpoint: type[Checkpoint] = field(default=Checkpoint)
 
     def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
@@ -171,6 +175,7 @@ class UnsafeOperations:
         """Take one operation to its end. ``inherited``: somebody else had begun it."""
         row = state.operations[key]
         self.supervisor.pinned.update(row.dependents)
+        self.say(f"operation {key}: {row.detail['summary']}, {row.state}")
         begun = self.supervisor.clock.monotonic()
         try:
             if row.state != "committed":
@@ -303,6 +308,7 @@ class UnsafeOperations:
             )
 
         self.supervisor.commit(put, UNSAFE)
+        self.say(f"operation {key}: committed; it only rolls forward from here")
 
     # -- after it ----------------------------------------------------------------------------------
 
@@ -334,6 +340,7 @@ class UnsafeOperations:
             changes.put("operation", key, self._ended(current.operations[key], "done", begun))
 
         state = self.supervisor.commit(put, "done")
+        self.say(f"operation {key}: done")
         ready = [each for each in row.dependents
                  if each in self.supervisor.managed and not held_by(state, each)]
         self.supervisor.start(state, ready)
@@ -356,6 +363,7 @@ class UnsafeOperations:
             changes.put("operation", key, self._ended(row, final, begun))
 
         self.supervisor.commit(put, "refused")
+        self.say(f"operation {key}: nothing was changed: {error.message}")
 
     def _ended(self, row: OperationRecord, final: str, begun: float) -> OperationRecord:
         assert row.unsafe is not None

@@ -30,6 +30,7 @@ from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.translate import Stretch, time_spans
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""
@@ -204,9 +205,13 @@ def validated(
 
 
 def plan_unsafe(
-    state: State, request: Request, reason: str, *, resolve: Resolve, now: float, at: str
+    state: State, request: Request, reason: str, *, resolve: Resolve, now: float, at: str,
+    with_times: bool = False,
 ) -> UnsafePlan:
-    """The dry run; reads catalog, checkpoints and upstream, writes nothing."""
+    """The dry run; reads catalog, checkpoints and upstream, writes nothing.
+
+    ``with_times`` tells from the tables of sources when doubled records were written.
+    """
     require_bound(state, request)
     warehouse = state.config["warehouse"].value
     verdicts = validated(state, request, warehouse, resolve=resolve)
@@ -215,9 +220,10 @@ def plan_unsafe(
     for looked in look(state, request, warehouse, resolve=resolve, now=now):
         part, found = looked.part, looked.survey.forecast
         item = state.items[part.item_id].definition
+        shown = _with_times(state, part, found.rows) if with_times else found.rows
         items.append(
             ItemPlan(
-                part.item_id, item.kind, str(item.item_name), part.keys, found.rows, found.totals,
+                part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
                 dict(looked.survey.topics), dict(found.foreign), found.notes,
                 jobs_below(state, part.item_id),
                 tuple(str(each) for each in verdicts
@@ -231,6 +237,27 @@ def plan_unsafe(
         state.lineage, at, reason, cluster, request, tuple(items),
         Totals.over(item.totals for item in items),
     )
+
+
+def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The rows with when what comes twice was written, in their notes; unknown is said."""
+    back = [
+        Stretch((row.topic, row.partition), row.target, row.current) for row in rows
+        if row.doubled and row.target is not None and row.current is not None
+    ]
+    path = f"{state.config['warehouse'].value}/{state.items[part.item_id].shard}"
+    spans = time_spans(path, back)
+    asked = {each.partition for each in back}
+
+    def noted(row: Row) -> Row:
+        partition = (row.topic, row.partition)
+        if partition not in asked:
+            return row
+        first, last = spans.get(partition, ("", ""))
+        span = f"written {first} to {last}" if first else "written at unknown times"
+        return msgspec.structs.replace(row, note="; ".join(filter(None, (row.note, span))))
+
+    return tuple(map(noted, rows))
 
 
 def require_bound(state: State, request: Request) -> None:

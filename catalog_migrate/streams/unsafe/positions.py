@@ -98,15 +98,11 @@ def survey(asked: Question) -> Survey:
 
 
 def _kafka(asked: Question) -> Survey:
-    stream = asked.stream
+    stream, wish = asked.stream, asked.part.wish(asked.policy)
+    standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
+    if not wish.chooses:  # the start compares ids, as always
+        return Survey(NOTHING, standing=KafkaCodec().write(standing.positions))
     with held_by_kafka(asked.spec) as held:
-        standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
-        wish = asked.part.wish(asked.policy)
-        if not wish.chooses and not standing.foreign(held):
-            return Survey(
-                NOTHING, cluster=held.cluster, topics=held.topic_ids,
-                standing=KafkaCodec().write(standing.positions),
-            )
         notes: tuple[str, ...] = ()
         if asked.part.translate is not None:
             times = last_times(asked.spec.shard, standing.topic_ids)

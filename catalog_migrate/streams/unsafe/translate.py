@@ -6,7 +6,7 @@ the records were copied with their timestamps (mirroring keeps them).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +17,29 @@ from catalog_migrate.streams.unsafe.targets import Target
 
 Ties = Literal["double", "skip"]
 
+AT_ONCE = 100
+"""Partitions asked about in one query."""
+
 TIES: tuple[Ties, ...] = ("double", "skip")
 """What becomes of records with the very time of the last stored one: read again, or passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets of one partition from ``first`` to before ``last``."""
+
+    partition: Partition
+    first: int
+    last: int
+
+    @property
+    def condition(self) -> str:
+        """The rows of it, in SQL; a topic's name needs no quoting."""
+        topic, number = self.partition
+        return (
+            f"(_topic = '{topic}' AND _partition = {number} "
+            f"AND _offset >= {self.first} AND _offset < {self.last})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,30 @@ def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
         (topic, number): round(at.timestamp() * 1000)
         for topic, number, at in zip(*columns, strict=True) if at is not None
     }
+
+
+def time_spans(path: str, stretches: Sequence[Stretch]) -> dict[Partition, tuple[str, str]]:
+    """When the first and the last stored record of each stretch were written, as text."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    found: dict[Partition, tuple[str, str]] = {}
+    try:
+        if not stretches or not DeltaTable.is_deltatable(path):
+            return found
+        for start in range(0, len(stretches), AT_ONCE):
+            where = " OR ".join(each.condition for each in stretches[start:start + AT_ONCE])
+            table = QueryBuilder().register("t", DeltaTable(path)).execute(
+                "SELECT _topic, _partition, cast(min(_timestamp) AS varchar) AS first, "
+                f"cast(max(_timestamp) AS varchar) AS last FROM t WHERE {where} "
+                "GROUP BY _topic, _partition"
+            ).read_all()
+            columns = [table.column(name).to_pylist() for name in table.column_names]
+            for topic, number, first, last in zip(*columns, strict=True):
+                found[topic, number] = (first, last)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot read the times of {path}: {error}") from error
+    return found
 
 
 def translate(times: Mapping[Partition, int], held: Held, ties: Ties) -> Translation:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.errors import UnsafeBlocked
+from catalog_migrate.language.parser import parse_one
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.unsafe.forecast import Held
+from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.targets import Target
 from catalog_migrate.streams.unsafe.translate import last_times, translate
 
@@ -97,6 +99,24 @@ def test_a_mirrored_topic(stage: Stage, ties: str, wanted: dict[int, int]) -> No
     assert stage.positions() == wanted
     assert datetime.fromtimestamp(times[2] / 1000, timezone.utc).year >= 2024
     assert wiring.external_of(stage.state.items[stage.id]).options["TOPIC"] == new
+
+
+@pytest.mark.services
+def test_when_they_were_written(stage: Stage) -> None:
+    """A dry run with times says when the records that come twice were written, or that nobody
+    knows."""
+    topic = stage.topic("t", [10, 10])
+    stage.source(topic)
+    stage.started(topic, {0: 8, 1: 8})
+    stage.open_gate()
+    shard = stage.warehouse / str(stage.state.items[stage.id].shard)
+    store(shard, [(topic, 0, each, 1_767_225_600_000 + each * 1000) for each in range(8)])
+    statement = parse_one("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -3') REASON 'r'")
+    asked = request_of(stage.state, statement)  # type: ignore[arg-type]
+    plan = stage.executor().unsafe.plan(asked, "r", with_times=True)
+    known, unknown = (row.note for row in plan.items[0].rows)
+    assert known == "written 2026-01-01T00:00:05Z to 2026-01-01T00:00:07Z"
+    assert unknown == "written at unknown times"
 
 
 @pytest.mark.services

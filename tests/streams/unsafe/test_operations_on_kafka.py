@@ -16,7 +16,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.language.parser import parse, parse_one
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -131,6 +131,22 @@ class TestProperties:
         assert "kafka.client.id" not in connection.external.options
         stage.unsafe("DROP (kafka.client.id)")
         assert wiring.external_of(stage.state.items[stage.id]).overrides == {}
+
+    def test_secret_over_the_connection(
+        self, stage: Stage, at: At, kafka: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another login for this source alone: by the secret's name, its value is nowhere."""
+        at([10], {0: 8})
+        monkeypatch.setenv("STAGE_OTHER", "MARKER-of-nobody")
+        stage.run("CREATE SECRET wrong AS 'env:STAGE_OTHER'")
+        with pytest.raises(ValidationFailed):
+            stage.unsafe("SET (SASL PASSWORD SECRET wrong)")
+        stage.unsafe("SET (SASL PASSWORD SECRET wrong) WITH (SKIP VALIDATE = true)")
+        shown = stage.run("SHOW CREATE SOURCE s")[0].summary
+        assert "SET (SASL PASSWORD = SECRET default.wrong)" in shown
+        assert len(parse(shown)) == 2
+        assert "MARKER" not in str([dict(each) for each in stage.state.raw.values()]) + shown
+        assert stage.operation.unsafe.keys == ("SASL PASSWORD",)  # type: ignore[union-attr]
 
     @pytest.mark.parametrize(
         ("actions", "error"),
