@@ -38,6 +38,9 @@ ALTER = "alter"
 OPEN = frozenset({"validating", "trial"})
 """States that are not the last."""
 
+KEPT = 50
+"""How many ended ALTERs SHOW OPERATIONS still lists."""
+
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""
 
@@ -315,6 +318,7 @@ class Operations:
             for hold_key, hold in current.holds.items():
                 if hold.holder == f"operation:{key}":
                     changes.delete("hold", hold_key)
+            changes.merge(forgotten(current))
 
         self._commit(put, final)
 
@@ -414,13 +418,13 @@ def submit(
     return log_commit(decide)
 
 
-def remember(state: State, *, keep: int = 50) -> Changes | None:
-    """Forget all but the newest ended operations."""
-    ended = sorted(key for key, row in state.operations.items()
-                   if row.kind == ALTER and row.state not in OPEN)
-    if len(ended) <= keep:
-        return None
+def forgotten(state: State, *, keep: int = KEPT) -> Changes:
+    """The changes that forget all but the newest ended ALTERs; others stay on record."""
     changes = Changes()
+    ended = sorted(
+        key for key, row in state.operations.items()
+        if row.kind == ALTER and row.state not in OPEN
+    )
     for key in ended[:-keep]:
         changes.delete("operation", key)
     return changes

@@ -210,3 +210,22 @@ def test_submit_refuses_what_was_planned_from_something_else(
     with pytest.raises(CommitConflict, match="changed by somebody else"):
         submit(lambda decide: commit(log, decide, kind="test"), planned, "1")
     assert dict(state().operations) == {}
+
+
+def test_old_operations_are_forgotten(log: Any, state: Now) -> None:
+    """The newest ended ALTERs stay listed; older ones go, what is under way never does."""
+    from catalog_migrate.catalog.records import OperationRecord
+    from catalog_migrate.catalog.transaction import Changes, commit
+    from catalog_migrate.streams.operations import forgotten
+
+    def put(_: State) -> Changes:
+        changes = Changes()
+        for number in range(6):
+            ended = OperationRecord(kind="alter", state="trial" if number == 0 else "confirmed")
+            changes.put("operation", f"{number}", ended)
+        changes.put("operation", "0-unsafe", OperationRecord(kind="unsafe", state="done"))
+        return changes
+
+    commit(log, put, kind="test")
+    commit(log, lambda current: forgotten(current, keep=2), kind="test")
+    assert sorted(state().operations) == ["0", "0-unsafe", "4", "5"]
