@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import OperationRecord
@@ -38,7 +38,7 @@ from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.operation import OPEN, UnsafeOperations, new_row, submit
+from catalog_migrate.streams.unsafe.operation import OPEN, UNSAFE, UnsafeOperations, new_row, submit
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
 
@@ -132,6 +132,8 @@ class UnsafeClient:
             at=self._now(), limit=self.limit,
         )
         key = key or self.new_key(self.clock)
+        if not _lives(state, f"cluster/{cluster}") and self._open(state, cluster):
+            self._alone(cluster)  # what somebody left half-way is ended first
         submit(lambda decide: commit(self.log, decide, kind="operation"), row, key)
         return self._wait(key, plan)
 
@@ -155,19 +157,32 @@ class UnsafeClient:
             current = f"{state.leases.get(lease_key)} {self.log.heartbeat(lease_key)}"
             if current != beat:
                 beat, heard = current, now
-            if not _lives(state, lease_key) or now - heard > LEASE_TTL:
-                ended = self._alone(key, row)
-                if ended is not None:
-                    return _ended(Outcome(plan, key, ended, alone=True))
+            if not _lives(state, lease_key):
+                after = self._alone(row.cluster)
+                if after is not None:
+                    return _ended(Outcome(plan, key, after.operations[key], alone=True))
+            elif now - heard > LEASE_TTL:
+                raise _unheard(key)
             self.clock.sleep(_POLL)
 
-    def _alone(self, key: str, row: OperationRecord) -> OperationRecord | None:
-        """Take the operation to its end under the cluster's lease; None when a runtime has it."""
-        lease_key = f"cluster/{row.cluster}"
+    def _open(self, state: State, cluster: str) -> bool:
+        """Whether an unsafe operation of the cluster was begun and not ended."""
+        return any(
+            row.kind == UNSAFE and row.state in OPEN and row.cluster == cluster
+            for row in state.operations.values()
+        )
+
+    def _alone(self, cluster: str) -> State | None:
+        """Take all operations of a cluster to their end under its lease, the state afterwards;
+        None when a runtime has it.
+
+        What somebody else had begun and not committed is over; what was committed is finished.
+        """
+        lease_key = f"cluster/{cluster}"
         try:
             lease = acquire(
-                self.log, holder=f"unsafe operation {key}", clock=self.clock, key=lease_key,
-                wait=0,
+                self.log, holder="unsafe operation", clock=self.clock, key=lease_key, wait=0,
+                fence=_not_alone,
             )
         except LeaseHeld:
             return None
@@ -175,23 +190,40 @@ class UnsafeClient:
             state = read_state(self.log)
             supervisor = Supervisor(
                 log=self.log, lease=lease, engine=OfflineQueries(), clock=self.clock,
-                cluster=row.cluster, warehouse=state.config["warehouse"].value,
+                cluster=cluster, warehouse=state.config["warehouse"].value,
                 ensure_shards=self.make_shards, resolve=self.resolve,
             )
             operations = UnsafeOperations(
                 supervisor, lambda: read_state(self.log), lease.require_fresh, self.on_progress
             )
-            for other, _ in operations.pending(state):
-                standing = read_state(self.log)
-                begun_by_other = standing.operations[other].state != "requested"
-                operations.carry_out(standing, other, inherited=begun_by_other)
-            return read_state(self.log).operations[key]
+            for key, row in operations.pending(state):
+                operations.carry_out(
+                    read_state(self.log), key, inherited=row.state != "requested"
+                )
+            return read_state(self.log)
         finally:
             lease.release()
 
     def _now(self) -> str:
         moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
         return moment.isoformat(timespec="seconds")
+
+
+def _not_alone(_: Lease) -> None:
+    """Whoever has no Spark cannot fence out a runtime that may wake up in the middle of a batch."""
+    raise UnsafeBlocked(
+        "the runtime of the cluster is gone, but not proven dead: its queries may still run",
+        remedy="start the cluster again (catalog-migrate run), which fences it out, and say it "
+        "again",
+    )
+
+
+def _unheard(key: str) -> UnsafeBlocked:
+    return UnsafeBlocked(
+        f"nothing was heard of the runtime for {LEASE_TTL:.0f} s, and it is not proven dead",
+        remedy=f"its successor ends operation {key}: start the cluster (catalog-migrate run), then "
+        "look at SHOW OPERATIONS",
+    )
 
 
 def _lives(state: State, lease_key: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,6 +196,30 @@ class TestTwo:
         assert caught.value.sqlstate == "40001"
         assert stage.positions() == {0: 6}
 
+    def test_at_the_same_moment(self, stage: Stage, at: At) -> None:
+        """Two that have seen their plans at the same moment: one moves, the other gets 40001."""
+        topic = at([10], {0: 8})
+        asked = [request(stage, f"INJECT OFFSETS ('{topic}:0' = {to})") for to in (6, 4)]
+        both = threading.Barrier(2)
+
+        def confirm(_plan: Any) -> bool:
+            both.wait(30)
+            return True
+
+        def run(each: Any) -> CommitConflict | None:
+            try:
+                stage.executor(log=stage.log.attach()).unsafe.run(each, "t", confirm=confirm)
+            except CommitConflict as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(2) as pool:
+            lost = [error for error in pool.map(run, asked) if error is not None]
+        assert [error.sqlstate for error in lost] == ["40001"]
+        assert stage.positions() in ({0: 6}, {0: 4})
+        assert stage.state.streams[stage.id].generation == 1
+        assert not stage.state.holds
+
     def test_plan_as_file(self, stage: Stage, at: At) -> None:
         """A plan applies while positions, definition and topic are as planned, within tolerance."""
         topic = at([10], {0: 6})
@@ -345,6 +371,31 @@ class TestCrashes:
             assert stage.positions() == {0: 10 + point}
             assert stage.checkpoint.mark.generation == point  # type: ignore[union-attr]
         assert point == 4
+
+
+def test_what_was_left_is_ended_first(stage: Stage, at: At) -> None:
+    """An operation that its operator left half-way stands in nobody's way without a runtime."""
+    topic = at([20], {0: 8})
+    left = request(stage, f"INJECT OFFSETS ('{topic}:0' = 3)")
+    calls = 0
+
+    def hook(call: str) -> None:
+        nonlocal calls
+        calls += call == "append"
+        if calls == 4:  # the row, the lease, the holds; not the one commit
+            raise Died
+
+    with pytest.raises(Died):
+        stage.executor(log=stage.log.attach(hook)).unsafe.run(
+            left, "left", confirm=lambda _: True, key="left"
+        )
+    assert stage.state.operations["left"].state == "stopping"
+    assert stage.state.holds
+    free_the_lease(stage)
+    stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 5)")
+    assert stage.state.operations["left"].state == "refused"
+    assert stage.positions() == {0: 5}
+    assert not stage.state.holds
 
 
 def free_the_lease(stage: Stage) -> None:
