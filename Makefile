@@ -64,7 +64,7 @@ crash-unsafe: jars
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.10 --universal --extra spark --extra streams --group dev pyproject.toml \
+	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
 
 wheel: install

@@ -186,31 +186,7 @@ class KafkaProbe:
         The last is that of the last transaction where the connection reads committed ones only.
         Raises ConnectionFailed, also for a topic that is not there.
         """
-        from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
-
-        described = self.topics((topic,))[topic]
-        finding = self.topic_finding(topic, described, "READ", "TOPIC")
-        if not hasattr(described, "partitions"):
-            raise failed(finding)
-        numbers = [partition.id for partition in described.partitions]
-        isolation = (
-            IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
-        )
-        bounds: list[dict[int, int]] = []
-        for spec in (OffsetSpec.earliest(), OffsetSpec.latest()):
-            asked = self._admin.list_offsets(
-                {TopicPartition(topic, number): spec for number in numbers},
-                isolation_level=isolation,
-                request_timeout=self._timeout,
-            )
-            bounds.append(
-                {
-                    place.partition: self._ask(lambda _seconds, f=future: f).offset
-                    for place, future in asked.items()
-                }
-            )
-        return {number: (bounds[0][number], bounds[1][number]) for number in numbers}
+        return {number: held for (_, number), held in self.bounds((topic,)).items()}
 
     def bounds(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
         """The same for several topics, by (topic, partition), in two questions for all of them.
@@ -257,11 +233,28 @@ class KafkaProbe:
         return all(answer["cleanup.policy"].value == "delete" for answer in answers)
 
     def _offsets(self, places: Sequence[tuple[str, int]], spec: Any) -> dict[tuple[str, int], int]:
-        """One answer a partition, all asked at once; -1 where there is no such record."""
-        from confluent_kafka import IsolationLevel, TopicPartition
+        """One answer a partition, all asked at once; -1 where there is no such record.
 
-        if not places:
-            return {}
+        Partitions whose leader is just changing are asked again, as long as there is time.
+        """
+        found: dict[tuple[str, int], int] = {}
+        begun = time.monotonic()
+        left = list(places)
+        while left:
+            in_time = time.monotonic() - begun < self._timeout
+            answered = self._asked(left, spec, (_NOT_LEADER,) if in_time else ())
+            found.update(answered)
+            left = [place for place in left if place not in answered]
+            if left:
+                time.sleep(_LEADER_SECONDS)
+        return found
+
+    def _asked(
+        self, places: Sequence[tuple[str, int]], spec: Any, passing: tuple[int, ...]
+    ) -> dict[tuple[str, int], int]:
+        """The answers of those partitions that do not fail with one of ``passing``."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+
         isolation = (
             IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
         )
@@ -269,10 +262,14 @@ class KafkaProbe:
             {TopicPartition(topic, number): spec for topic, number in places},
             isolation_level=isolation, request_timeout=self._timeout,
         )
-        return {
-            (at.topic, at.partition): self._ask(lambda _seconds, f=future: f).offset
-            for at, future in asked.items()
-        }
+        found = {}
+        for at, future in asked.items():
+            try:
+                answer = self._ask(lambda _seconds, f=future: f, expected=passing)
+            except KafkaException:
+                continue
+            found[at.topic, at.partition] = answer.offset
+        return found
 
     def topic_finding(
         self, topic: str, described: Any, operation: str, option: str, subject: str | None = None
@@ -432,5 +429,8 @@ def _connects(host: str, port: int) -> bool:
 
 _TOPIC_UNKNOWN = 3
 """KafkaError.UNKNOWN_TOPIC_OR_PART, a number of Kafka's protocol."""
+_NOT_LEADER = 6
+"""KafkaError.NOT_LEADER_FOR_PARTITION: the leader is changing."""
+_LEADER_SECONDS = 0.1
 _TOPIC_FORBIDDEN = 29
 """KafkaError.TOPIC_AUTHORIZATION_FAILED."""

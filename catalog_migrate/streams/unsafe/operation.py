@@ -39,6 +39,7 @@ from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
     jobs_below,
@@ -340,6 +341,7 @@ class UnsafeOperations:
             changes.put("operation", key, self._ended(current.operations[key], "done", begun))
 
         state = self.supervisor.commit(put, "done")
+        measure(state.operations[key], self.supervisor.clock.wall())
         self.say(f"operation {key}: done")
         ready = [each for each in row.dependents
                  if each in self.supervisor.managed and not held_by(state, each)]
@@ -362,7 +364,8 @@ class UnsafeOperations:
             final = "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
             changes.put("operation", key, self._ended(row, final, begun))
 
-        self.supervisor.commit(put, "refused")
+        state = self.supervisor.commit(put, "refused")
+        measure(state.operations[key], self.supervisor.clock.wall())
         self.say(f"operation {key}: nothing was changed: {error.message}")
 
     def _ended(self, row: OperationRecord, final: str, begun: float) -> OperationRecord:
