@@ -404,6 +404,8 @@ def unsafe_result(outcome: Outcome) -> Result:
     notices: tuple[str, ...] = (sentence(totals),)
     if outcome.alone:
         notices += ("no runtime is alive: the queries go on from there at their next start",)
+    if "reason" in outcome.row.detail:
+        notices += (outcome.row.detail["reason"],)
     names = ", ".join(act.sources)
     return Result(
         f"operation {outcome.key} done: {names}", notices, operation=outcome.key,

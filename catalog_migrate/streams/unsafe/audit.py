@@ -13,8 +13,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.unsafe.operation import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.positions import kafka_positions
+from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 from catalog_migrate.streams.unsafe.undo import operation_row
 

@@ -38,9 +38,10 @@ from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.operation import OPEN, UNSAFE, UnsafeOperations, new_row, submit
+from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, new_row, submit
 
 Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""

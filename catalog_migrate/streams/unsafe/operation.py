@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord, UnsafeAct
+from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import (
@@ -26,7 +26,6 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit
@@ -42,113 +41,16 @@ from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
-    jobs_below,
     look,
     require_bound,
     require_same_topics,
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request
-
-UNSAFE = "unsafe"
-"""Kind of an operation row."""
-
-OPEN = frozenset({"requested", "stopping", "committed"})
-"""States that are not the last."""
+from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, Image, images_in, request_in
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
-
-
-class Image(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stood before, of one item.
-
-    ``lines`` are those of the last two entries, oldest first; ``line`` is the position after the
-    newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
-    of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
-    shard after the stop.
-    """
-
-    item_id: str
-    definition: ObjectDefinition
-    links: dict[str, str]
-    line: str
-    lines: tuple[str, ...]
-    batch: int | None
-    generation: int
-    target: str = ""
-    upstream: str = ""
-    topics: dict[str, str] = {}
-    version: int | None = None
-
-
-def request_in(row: OperationRecord) -> Request:
-    """What an operation is to do."""
-    assert row.unsafe is not None
-    return msgspec.json.decode(row.unsafe.request, type=Request)
-
-
-def images_in(row: OperationRecord) -> tuple[Image, ...]:
-    """What stood before an operation; empty until it was committed."""
-    if row.unsafe is None or not row.unsafe.images:
-        return ()
-    return msgspec.json.decode(row.unsafe.images, type=tuple[Image, ...])
-
-
-def new_row(
-    state: State, request: Request, *, reason: str, who: str, host: str, at: str, limit: float
-) -> OperationRecord:
-    """The first row of an operation."""
-    items = tuple(part.item_id for part in request.parts)
-    names = tuple(wiring.display(state, item_id) for item_id in items)
-    jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
-    return OperationRecord(
-        kind=UNSAFE, state="requested",
-        cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
-        dependents=items, limit=limit, validate=not request.skip_validate,
-        detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
-        unsafe=UnsafeAct(
-            who=who, host=host, at=at, reason=reason,
-            request=msgspec.json.encode(request).decode(), sources=names, jobs=tuple(jobs),
-            keys=tuple(sorted({key for part in request.parts for key in part.keys})),
-            reset=any(part.reset is not None for part in request.parts), undoes=request.undoes,
-        ),
-    )
-
-
-def submit(
-    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
-    key: str,
-) -> State:
-    """Write an operation's first row, once: under a key that is known nothing is written.
-
-    Raises :class:`CommitConflict` when another operation is at work on one of its items, or they
-    are not what it was planned on; :class:`UnsafeRefused` for a closed gate.
-    """
-
-    def decide_(state: State) -> Changes | None:
-        if key in state.operations:
-            return None
-        mine = {*row.dependents}
-        for other_key, other in state.operations.items():
-            at_work = other.state in OPEN or other.state in ("validating", "trial")
-            if at_work and mine & {other.target, *other.dependents}:
-                raise CommitConflict(
-                    f"operation {other_key} is at work on the same query ({other.state})",
-                    remedy="wait for it (SHOW OPERATIONS), then plan again", operation=other_key,
-                )
-        request = request_in(row)
-        require_bound(state, request)
-        assert row.unsafe is not None
-        require(
-            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
-            row.detail["summary"],
-        )
-        changes = Changes()
-        changes.put("operation", key, row)
-        return changes
-
-    return log_commit(decide_)
 
 
 @dataclass(slots=True)
@@ -179,19 +81,29 @@ class UnsafeOperations:
         self.say(f"operation {key}: {row.detail['summary']}, {row.state}")
         begun = self.supervisor.clock.monotonic()
         try:
-            if row.state != "committed":
-                if inherited:
-                    raise UnsafeBlocked("whoever carried it out ended before its commit")
-                self._prepare(state, key, row)
-            self._roll_forward(key, begun)
-        except LeaseLost:
-            raise
-        except CatalogMigrateError as error:
-            self._refuse(key, error, begun)
+            if row.state == "committed" or self._prepared(state, key, row, begun, inherited):
+                self._roll_forward(key, begun)
         finally:
             self.supervisor.pinned.difference_update(row.dependents)
 
     # -- up to the commit ------------------------------------------------------------------------
+
+    def _prepared(
+        self, state: State, key: str, row: OperationRecord, begun: float, inherited: bool
+    ) -> bool:
+        """Whether it was committed; else it is refused, and nothing was changed."""
+        try:
+            if inherited:
+                raise UnsafeBlocked("whoever carried it out ended before its commit")
+            self._prepare(state, key, row)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            if self.follow().operations[key].state == "committed":
+                return True  # the commit landed, only its reply was lost
+            self._refuse(key, error, begun)
+            return False
+        return True
 
     def _prepare(self, state: State, key: str, row: OperationRecord) -> None:
         request = request_in(row)
@@ -317,13 +229,7 @@ class UnsafeOperations:
         state = self.follow()
         row = state.operations[key]
         request = request_in(row)
-        for part in request.parts:
-            stream = state.streams.get(part.item_id)
-            if stream is not None and part.item_id in state.items:
-                checkpoint = self.open_checkpoint(
-                    f"{self.supervisor.warehouse}/{stream.checkpoint}"
-                )
-                apply_committed(checkpoint, part.item_id, stream)
+        problems = self._applied(state, request)
         # a sink that runs forms its row keys with the ids that it was started with
         if request.accept_new_topic:
             below = [
@@ -338,7 +244,11 @@ class UnsafeOperations:
             for hold_key, hold in current.holds.items():
                 if hold.holder == UPSTREAM and hold.item_id in moved:
                     changes.delete("hold", hold_key)
-            changes.put("operation", key, self._ended(current.operations[key], "done", begun))
+            ended = self._ended(current.operations[key], "done", begun)
+            if problems:
+                detail = {**ended.detail, "reason": "; ".join(problems)}
+                ended = msgspec.structs.replace(ended, detail=detail)
+            changes.put("operation", key, ended)
 
         state = self.supervisor.commit(put, "done")
         measure(state.operations[key], self.supervisor.clock.wall())
@@ -346,6 +256,24 @@ class UnsafeOperations:
         ready = [each for each in row.dependents
                  if each in self.supervisor.managed and not held_by(state, each)]
         self.supervisor.start(state, ready)
+
+    def _applied(self, state: State, request: Request) -> list[str]:
+        """Apply the committed edits; what could not be is in force all the same.
+
+        Every start repeats an edit that the checkpoint lacks, and says why when it cannot.
+        """
+        problems = []
+        for part in request.parts:
+            stream = state.streams.get(part.item_id)
+            if stream is None or part.item_id not in state.items:
+                continue
+            path = f"{self.supervisor.warehouse}/{stream.checkpoint}"
+            try:
+                apply_committed(self.open_checkpoint(path), part.item_id, stream)
+            except CatalogMigrateError as error:
+                name = wiring.display(state, part.item_id)
+                problems.append(f"{name}: the start repeats what failed now: {error.message}")
+        return problems
 
     def _refuse(self, key: str, error: CatalogMigrateError, begun: float) -> None:
         """Nothing was changed: the holds go, and the row says why."""

@@ -14,8 +14,8 @@ from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.operation import UNSAFE, Image, images_in, request_in
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in, request_in
 
 
 def operation_row(state: State, key: str) -> OperationRecord:

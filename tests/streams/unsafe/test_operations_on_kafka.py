@@ -373,6 +373,26 @@ class TestCrashes:
         assert point == 4
 
 
+def test_after_the_commit_it_is_never_refused(stage: Stage, at: At) -> None:
+    """An edit that cannot be applied is in force all the same, and the start says why it waits."""
+    topic = at([20], {0: 8})
+    calls = 0
+
+    def hook(call: str) -> None:
+        nonlocal calls
+        calls += call == "append.done"
+        if call == "append.done" and calls == 4:  # the one commit
+            stage.write_offsets(2, KafkaCodec().write({(topic, 0): 7}))
+
+    result = stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 3)", log=stage.log.attach(hook))
+    assert stage.operation.state == "done"
+    assert "the start repeats what failed now" in result.notices[-1]
+    stream = stage.state.streams[stage.id]
+    assert (stream.generation, bool(stream.edit)) == (1, True)
+    assert stage.checkpoint.mark.generation == 0  # type: ignore[union-attr]
+    assert not stage.state.holds
+
+
 def test_what_was_left_is_ended_first(stage: Stage, at: At) -> None:
     """An operation that its operator left half-way stands in nobody's way without a runtime."""
     topic = at([20], {0: 8})

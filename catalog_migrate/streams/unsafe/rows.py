@@ -1,0 +1,114 @@
+"""The durable row of an unsafe operation: how it begins, and what it keeps of before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CommitConflict
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
+from catalog_migrate.streams.unsafe.requests import Request
+
+UNSAFE = "unsafe"
+"""Kind of an operation row."""
+
+OPEN = frozenset({"requested", "stopping", "committed"})
+"""States that are not the last."""
+
+
+class Image(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What stood before, of one item.
+
+    ``lines`` are those of the last two entries, oldest first; ``line`` is the position after the
+    newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
+    of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
+    shard after the stop.
+    """
+
+    item_id: str
+    definition: ObjectDefinition
+    links: dict[str, str]
+    line: str
+    lines: tuple[str, ...]
+    batch: int | None
+    generation: int
+    target: str = ""
+    upstream: str = ""
+    topics: dict[str, str] = {}
+    version: int | None = None
+
+
+def request_in(row: OperationRecord) -> Request:
+    """What an operation is to do."""
+    assert row.unsafe is not None
+    return msgspec.json.decode(row.unsafe.request, type=Request)
+
+
+def images_in(row: OperationRecord) -> tuple[Image, ...]:
+    """What stood before an operation; empty until it was committed."""
+    if row.unsafe is None or not row.unsafe.images:
+        return ()
+    return msgspec.json.decode(row.unsafe.images, type=tuple[Image, ...])
+
+
+def new_row(
+    state: State, request: Request, *, reason: str, who: str, host: str, at: str, limit: float
+) -> OperationRecord:
+    """The first row of an operation."""
+    items = tuple(part.item_id for part in request.parts)
+    names = tuple(wiring.display(state, item_id) for item_id in items)
+    jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
+    return OperationRecord(
+        kind=UNSAFE, state="requested",
+        cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
+        dependents=items, limit=limit, validate=not request.skip_validate,
+        detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
+        unsafe=UnsafeAct(
+            who=who, host=host, at=at, reason=reason,
+            request=msgspec.json.encode(request).decode(), sources=names, jobs=tuple(jobs),
+            keys=tuple(sorted({key for part in request.parts for key in part.keys})),
+            reset=any(part.reset is not None for part in request.parts), undoes=request.undoes,
+        ),
+    )
+
+
+def submit(
+    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
+    key: str,
+) -> State:
+    """Write an operation's first row, once: under a key that is known nothing is written.
+
+    Raises :class:`CommitConflict` when another operation is at work on one of its items, or they
+    are not what it was planned on; :class:`UnsafeRefused` for a closed gate.
+    """
+
+    def decide_(state: State) -> Changes | None:
+        if key in state.operations:
+            return None
+        mine = {*row.dependents}
+        for other_key, other in state.operations.items():
+            at_work = other.state in OPEN or other.state in ("validating", "trial")
+            if at_work and mine & {other.target, *other.dependents}:
+                raise CommitConflict(
+                    f"operation {other_key} is at work on the same query ({other.state})",
+                    remedy="wait for it (SHOW OPERATIONS), then plan again", operation=other_key,
+                )
+        request = request_in(row)
+        require_bound(state, request)
+        assert row.unsafe is not None
+        require(
+            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+            row.detail["summary"],
+        )
+        changes = Changes()
+        changes.put("operation", key, row)
+        return changes
+
+    return log_commit(decide_)
