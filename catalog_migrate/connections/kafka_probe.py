@@ -10,7 +10,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -390,7 +390,8 @@ class KafkaProbe:
         begun = time.monotonic()
         future: Future[Any] = start(self._timeout)
         while not future.done():
-            self._admin.poll(0.05)
+            wait((future,), timeout=0.05)  # poll alone would sleep on after the answer
+            self._admin.poll(0)
             now = time.monotonic()
             settled = self._down_since is not None and now - self._down_since > _SETTLED_SECONDS
             if settled or self._is_refused() or now - begun > self._timeout:

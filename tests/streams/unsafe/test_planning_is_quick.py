@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.language.parser import parse_one
 from catalog_migrate.streams.unsafe.requests import request_of
 
+from .conftest import Stage
+
 if TYPE_CHECKING:
-    from .conftest import Stage
+    from catalog_migrate.testing.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
+
+OVERHEAD = 0.5
+"""Seconds of an operation, apart from stopping and starting queries."""
 
 PARTITIONS = 1000
 LIMIT = 2.0
@@ -41,3 +48,25 @@ def test_a_thousand_partitions(stage: Stage) -> None:
         found.append(best)
         assert len(plan.items[0].rows) == PARTITIONS
     assert max(found) <= LIMIT, found
+
+
+def test_the_operation_itself(
+    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything but stop and start takes at most half a second, on a durable catalog."""
+    monkeypatch.setenv("STAGE_PW", kafka.users["app"])
+    log = open_log(str(tmp_path / "catalog"))
+    create_catalog(log, warehouse=str(tmp_path / "warehouse"))
+    stage = Stage(log, tmp_path / "warehouse", kafka)  # type: ignore[arg-type]
+    topic = stage.topic("t", [20])
+    stage.source(topic)
+    stage.started(topic, {0: 20})
+    stage.open_gate()
+    seconds = []
+    for _ in range(5):
+        stage.unsafe("INJECT OFFSETS (TO 'shift -1')")
+        act = stage.operation.unsafe
+        assert act is not None
+        seconds.append(act.seconds)
+    assert stage.positions() == {0: 15}
+    assert min(seconds) <= OVERHEAD, seconds
