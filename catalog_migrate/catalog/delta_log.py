@@ -8,6 +8,7 @@ imports pandas and has aborted the interpreter at exit (STACK section 8).
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -232,12 +233,12 @@ class DeltaLog:
         text = str(error).lower()
         if isinstance(error, OSError) or any(refusal in text for refusal in _REFUSALS):
             raise CatalogWriteRefused(
-                f"the catalog {self._root} cannot be written: {error}",
+                f"the catalog {self._root} cannot be written: {_plainly(error)}",
                 remedy="make the directory writable for this user, or free space on its disk; "
                 "nothing was changed",
             ) from error
         raise CommitOutcomeUnknown(
-            f"a commit to {self._path} failed and is not in the log: {error}",
+            f"a commit to {self._path} failed and is not in the log: {_plainly(error)}",
             remedy="run again: what was meant is computed afresh", commit_id=commit_id,
         ) from error
 
@@ -330,6 +331,12 @@ def _local_path(uri: str) -> Path:
             f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
         )
     return Path(unquote(parsed.path))
+
+
+def _plainly(error: Exception) -> str:
+    """An error of delta-rs on one line, without the colours that it draws its causes with."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", ":")
+    return " ".join(plain.split())
 
 
 def _arrow(rows: Sequence[LogRow]) -> Any:

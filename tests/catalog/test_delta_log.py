@@ -364,3 +364,11 @@ def test_racing_processes(tmp_path: Path) -> None:
     assert [child.exitcode for child in children] == [0, 0, 0, 0]
     state = read_state(open_log(place))
     assert (state.operations["count"].state, state.serial, state.version) == ("40", 41, 41)
+
+
+def test_errors_of_the_store_are_plain_text() -> None:
+    """Colours and arrows of delta-rs do not get into a message."""
+    from catalog_migrate.catalog.delta_log import _plainly
+
+    drawn = OSError("Generic error\n\x1b[31m↳\x1b[0m Unable to copy\n\x1b[31m↳\x1b[0m No space")
+    assert _plainly(drawn) == "Generic error : Unable to copy : No space"
