@@ -82,9 +82,11 @@ def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> Non
         kafka.allow(user, topic, "READ", "WRITE", "DESCRIBE")
     kafka.produce("marked-in", [(str(n), json.dumps({"id": n})) for n in range(ROWS)])
     with postgres.connect(database="shop") as connection:
-        connection.execute("CREATE TABLE marked_rows (id bigint)")
-        connection.execute(f"GRANT ALL ON marked_rows TO {user}")
-        connection.execute(f"GRANT ALL ON SCHEMA public TO {user}")
+        # a schema of its own: the ledger beside other tests' tables belongs to another role
+        connection.execute("CREATE SCHEMA marked")
+        connection.execute("CREATE TABLE marked.marked_rows (id bigint)")
+        connection.execute(f"GRANT ALL ON marked.marked_rows TO {user}")
+        connection.execute(f"GRANT ALL ON SCHEMA marked TO {user}")
     kept = tmp_path / "secrets"
     kept.mkdir()
     (kept / "postgres").write_text(POSTGRES)
@@ -97,7 +99,7 @@ def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> Non
             "again": f"file:{kept / 'again'}", "wrong": "env:MARKED_WRONG",
         },
         "broker": kafka.bootstrap, "user": user, "rows": ROWS, "topic": "marked-in",
-        "out": "marked-out", "table": "marked_rows",
+        "out": "marked-out", "table": "marked.marked_rows",
         "port": postgres.parameters(user, "shop")["port"],
     }))
     output = seen / "output"
@@ -122,7 +124,7 @@ def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> Non
     said = output.read_text()
     assert child.returncode == 0, said[-5000:]
     assert said.endswith("the end\n")
-    assert postgres.execute("SELECT count(*) FROM marked_rows", database="shop") == [(ROWS,)]
+    assert postgres.execute("SELECT count(*) FROM marked.marked_rows", database="shop") == [(ROWS,)]
 
     files = [path for path in seen.rglob("*") if path.is_file()]
     leaks = {
