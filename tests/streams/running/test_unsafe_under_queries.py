@@ -168,11 +168,12 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
 
     pipeline.kafka.delete_topic(topic)
     pipeline.kafka.create_topic(topic, 2)
-    send(pipeline, topic, 100, 120)
     pipeline.until(
         lambda: any(hold.holder == "upstream" for hold in pipeline.catalog.state().holds.values()),
         "the hold of a changed upstream",
     )
+    # only now: ids are looked at every 5 s, and until then the query reads on in the new topic
+    send(pipeline, topic, 100, 120)
     unsafe(pipeline, "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
     await_ids(pipeline, had + Counter(range(100, 120)))
     assert not pipeline.catalog.state().holds
