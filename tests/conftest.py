@@ -33,6 +33,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _nothing_temporary_stays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test of the shared session leaves no temporary view there: every listing would show it."""
+    yield
+    session = request.node.funcargs.get("spark")
+    if session is None:
+        return
+    rows = session.sql("SHOW TABLES IN default").collect()
+    left = [row["tableName"] for row in rows if row["isTemporary"]]
+    for name in left:
+        session.catalog.dropTempView(name)
+    assert not left, "temporary views left in the shared session"
+
+
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     """An empty directory for shards."""
