@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
     from catalog_migrate.bootstrap import BootstrapReport, bootstrap
     from catalog_migrate.errors import MigrationBlocked
-    from catalog_migrate.planner.fencing import Policy
+    from catalog_migrate.policy import Policy
 
 __all__ = [
     "BootstrapReport",
@@ -30,7 +30,7 @@ __all__ = [
 _LAZY = {
     "Catalog": "catalog_migrate.api",
     "BootstrapReport": "catalog_migrate.bootstrap",
-    "Policy": "catalog_migrate.planner.fencing",
+    "Policy": "catalog_migrate.policy",
     "MigrationBlocked": "catalog_migrate.errors",
     "bootstrap": "catalog_migrate.bootstrap",
 }

@@ -18,11 +18,12 @@ from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference, quote_part
 
 if TYPE_CHECKING:
-    from catalog_migrate.bootstrap import BootstrapReport, Policy
+    from catalog_migrate.bootstrap import BootstrapReport
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.policy import Policy
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.work import OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
@@ -93,13 +94,15 @@ class Catalog:
     # -- planning ------------------------------------------------------------------------------
 
     def plan(
-        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = ()
+        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = (),
+        policy: Policy | None = None,
     ) -> Plan:
         """What applying ``release`` would do; writes nothing and needs no Spark."""
-        return self.migration(release, approve=approve).plan
+        return self.migration(release, approve=approve, policy=policy).plan
 
     def migration(
-        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = ()
+        self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = (),
+        policy: Policy | None = None,
     ) -> Migration:
         """:meth:`plan` with everything that applying (or binding) it needs."""
         from catalog_migrate.planner.assembly import in_force
@@ -117,7 +120,7 @@ class Catalog:
             return known
         migration = plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
-            approve=approve, sizes=lambda item_id: shard_size(state, item_id),
+            approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
         if not loaded.statements and not state.has_owner("shipped"):
             return migration

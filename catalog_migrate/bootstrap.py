@@ -28,10 +28,12 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.fencing import Policy, fenced_out
+from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.planner.ruling import POLICY_ASKS, POLICY_REFUSES
+from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.commit import put_in_force, put_release
 from catalog_migrate.reconciler.prepare import Populate, prepare, prove
@@ -100,7 +102,9 @@ def bootstrap(
     file or a loaded Release, ``catalog`` the durable catalog's directory, ``warehouse`` the
     directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog).
     ``approve`` takes ``schema.table[.column]`` entries; ``plan`` an approved plan (or its file):
-    anything else is refused. ``populate(spark, table_name, target_path)`` fills derived tables;
+    anything else is refused. ``policy`` holds rules about risks (those of the configuration:
+    ``catalog_migrate.config.load().policy``).
+    ``populate(spark, table_name, target_path)`` fills derived tables;
     ``timeout`` bounds in seconds how long another holder of the lease is waited for (default 600).
 
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
@@ -255,7 +259,9 @@ class _Start:
         try:
             state = read_state(self.log)
         except CatalogNotFound:
-            migration = plan_migration(Baseline.empty(), self.release, approve=self.approve)
+            migration = plan_migration(
+                Baseline.empty(), self.release, approve=self.approve, policy=self.policy
+            )
             return self._report("planned", migration.plan, 0)
         _check_warehouse(state, warehouse)
         refusal = fenced_out(state, self.release, self.policy)
@@ -436,7 +442,9 @@ class _Start:
         try:
             return read_state(self.log), False
         except CatalogNotFound:
-            first = plan_migration(Baseline.empty(), self.release, approve=self.approve)
+            first = plan_migration(
+                Baseline.empty(), self.release, approve=self.approve, policy=self.policy
+            )
             if not first.plan.applyable:
                 raise _blocked(first) from None
             place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
@@ -474,6 +482,7 @@ class _Start:
         migration = plan_migration(
             Baseline.from_state(state, owner=owner, uri=self.log.uri), release,
             approve=self.approve, sizes=lambda item_id: self._size(state, item_id),
+            policy=self.policy if owner == "release" else None,
         )
         if owner != "release" or not (release.statements or state.has_owner("shipped")):
             return migration
@@ -526,6 +535,8 @@ class _Start:
             and approved.target.manifest_hash == in_force.manifest_hash
         ):
             return  # it was applied already: a second apply has nothing to do
+        if any(entry.code in (POLICY_REFUSES, POLICY_ASKS) for entry in migration.plan.blocked):
+            raise _blocked(migration)  # made under another policy than the one that holds here
         from catalog_migrate.planner.staleness import explain_staleness
 
         baseline = Baseline.from_state(state, owner="release", uri=self.log.uri)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from catalog_migrate.errors import InvalidConfiguration, Problem
+from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
 
 FILE_NAME = "catalog_migrate.toml"
 ENV_PREFIX = "CATALOG_MIGRATE__"
@@ -34,6 +35,7 @@ class Key:
     flag: str | None = None
     choices: tuple[str, ...] = ()
     minimum: int = 0
+    variable: str | None = None
 
     @property
     def path(self) -> str:
@@ -43,7 +45,7 @@ class Key:
     @property
     def env(self) -> str:
         """The environment variable that sets it."""
-        return f"{ENV_PREFIX}{self.section.upper()}__{self.name.upper()}"
+        return self.variable or f"{ENV_PREFIX}{self.section.upper()}__{self.name.upper()}"
 
 
 KEYS: tuple[Key, ...] = (
@@ -88,6 +90,19 @@ KEYS: tuple[Key, ...] = (
     Key("output", "width", "integer", 100,
         "Columns of a text report.", minimum=40),
 )
+"""Every key that has one value."""
+
+POLICY = "policy"
+POLICY_VARIABLE = f"{ENV_PREFIX}POLICY"
+
+LISTED: tuple[Key, ...] = tuple(
+    Key(f"[{POLICY}]", name, "text", "*" if name == "name" else None, about,
+        variable=POLICY_VARIABLE)
+    for name, about in RULE_KEYS.items()
+)
+"""Keys of the entries of lists. The variable holds the whole list, as TOML writes it in a line."""
+
+DOCUMENTED = (*KEYS, *LISTED)
 """The one table that documents every key; ``docs/configuration.md`` is generated from it."""
 
 _BY_PATH = {key.path: key for key in KEYS}
@@ -107,6 +122,8 @@ class Settings:
 
     settings: Mapping[str, Setting]
     file: Path | None = None
+    policy: tuple[Rule, ...] = ()
+    policy_origin: str = "default"
 
     def text(self, path: str) -> str | None:
         """The value of a text, path, uri or choice key; None when not set."""
@@ -135,11 +152,22 @@ def load(
     found = file.absolute() if file is not None else _find(directory)
     problems: list[Problem] = []
     settings = {key.path: Setting(key.default, "default") for key in KEYS}
+    policy: tuple[Rule, ...] = ()
+    policy_origin = "default"
     if found is not None:
         for path, raw in _read(found, problems):
-            _set(settings, path, raw, str(found), found.parent, problems, file=str(found))
+            if path == POLICY:
+                policy_origin = str(found)
+                policy, wrong = read_rules(raw, origin=policy_origin, file=policy_origin)
+                problems += wrong
+            else:
+                _set(settings, path, raw, str(found), found.parent, problems, file=str(found))
     for variable, raw_text in sorted((os.environ if env is None else env).items()):
-        if variable.startswith(ENV_PREFIX):
+        if variable == POLICY_VARIABLE:
+            policy_origin = variable
+            policy, wrong = read_rules(_in_a_line(raw_text), origin=variable, file=variable)
+            problems += wrong
+        elif variable.startswith(ENV_PREFIX):
             path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
             _set(settings, path, raw_text, variable, directory, problems, variable=variable)
     for path, given in (flags or {}).items():
@@ -152,10 +180,10 @@ def load(
             problems=problems,
             remedy="docs/configuration.md lists every key",
         )
-    return Settings(settings, found)
+    return Settings(settings, found, policy, policy_origin)
 
 
-def markdown_table(keys: Iterable[Key] = KEYS) -> str:
+def markdown_table(keys: Iterable[Key] = DOCUMENTED) -> str:
     """The documentation of ``keys`` as a markdown table."""
     lines = [
         "| Key | Type | Default | Environment | Flag | Meaning |",
@@ -199,22 +227,35 @@ def _read(file: Path, problems: list[Problem]) -> list[tuple[str, Any]]:
         document = tool.get(_PYPROJECT_TABLE, {}) if isinstance(tool, dict) else {}
     pairs: list[tuple[str, Any]] = []
     for section, table in document.items():
-        if isinstance(table, dict):
+        if section == POLICY:
+            pairs.append((section, table))
+        elif isinstance(table, dict):
             pairs.extend((f"{section}.{name}", value) for name, value in table.items())
         else:
             problems.append(_unknown(section, file=str(file)))
     return pairs
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _toml() -> Any:
     import importlib
 
     try:
-        toml = importlib.import_module("tomllib")
+        return importlib.import_module("tomllib")
     except ModuleNotFoundError:  # Python 3.10 has the same parser under its earlier name
-        toml = importlib.import_module("tomli")
+        return importlib.import_module("tomli")
+
+
+def _in_a_line(text: str) -> Any:
+    """The value that TOML writes so; None when it is none."""
     try:
-        document: dict[str, Any] = toml.loads(file.read_text(encoding="utf-8"))
+        return _toml().loads(f"value = {text}")["value"]
+    except ValueError:
+        return None
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = _toml().loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfiguration(
             f"{file} cannot be read: {error.strerror}", remedy="check the path and permissions"
@@ -291,6 +332,11 @@ def _unknown(path: str, *, file: str | None = None, variable: str | None = None)
     """An unknown key with the nearest known one."""
     import difflib
 
+    if any(key.section == path for key in KEYS):
+        return Problem(
+            "CM0600", f"{variable or path} is a section, not a key", file=file,
+            remedy=f"write the keys of {path} below it: docs/configuration.md lists them",
+        )
     known = {key.env if variable else key.path: key for key in KEYS}
     sections = {key.section: key for key in KEYS}
     near = difflib.get_close_matches(variable or path, [*known, *sections], n=1, cutoff=0.5)

@@ -29,6 +29,7 @@ from catalog_migrate.errors import (
     MigrationBlocked,
     StalePlan,
 )
+from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
@@ -92,10 +93,11 @@ def command(
         if not confirm("Apply this?", yes=yes, no_input=no_input):
             note("nothing was touched")
             return 1
+    may_go_back = Policy(rules=settings.policy).says("allow", "downgrade", loaded.name)
     run_hook(
         settings, loaded, format_=format_, approve=(*plan.approved, *approve),
         plan=plan if plan_file is not None or plan.base.serial is not None else None,
-        allow_downgrade=allow_downgrade,
+        allow_downgrade=allow_downgrade or may_go_back,
     )
     return 0
 

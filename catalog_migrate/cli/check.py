@@ -14,6 +14,7 @@ from catalog_migrate.cli.options import (
 )
 from catalog_migrate.cli.output import as_json, emit, plan_exit
 from catalog_migrate.cli.sources import engine_on, local_spark, read_release
+from catalog_migrate.policy import Policy
 
 
 @click.command("check")
@@ -60,7 +61,9 @@ def command(
         plan = make_plan(settings, approve, bind=bind)
         against = "the catalog"
     else:
-        migration = plan_migration(Baseline.empty(), loaded, approve=approve)
+        migration = plan_migration(
+            Baseline.empty(), loaded, approve=approve, policy=Policy(rules=settings.policy)
+        )
         plan = migration.plan
         against = "an empty catalog"
         if bind:

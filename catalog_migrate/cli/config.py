@@ -50,12 +50,26 @@ def show(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
     if format_ == "json":
-        emit(as_json({
+        shown: dict[str, object] = {
             path: {"value": setting.value, "origin": setting.origin}
             for path, setting in settings.settings.items()
-        }))
+        }
+        shown["policy"] = {
+            "value": [
+                {"risk": rule.risk, "name": rule.name, "action": rule.action}
+                for rule in settings.policy
+            ],
+            "origin": settings.policy_origin,
+        }
+        emit(as_json(shown))
         return
     emit(as_columns([
-        (path, "-" if setting.value is None else str(setting.value), setting.origin)
-        for path, setting in settings.settings.items()
+        *(
+            (path, "-" if setting.value is None else str(setting.value), setting.origin)
+            for path, setting in settings.settings.items()
+        ),
+        *(
+            (f"policy.{number}", f"{rule.action} {rule.risk} of {rule.name}", rule.origin)
+            for number, rule in enumerate(settings.policy, 1)
+        ),
     ]))

@@ -15,6 +15,7 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan
 from catalog_migrate.cli.sources import COMMITTED, committed, read_release
 from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.policy import Policy
 
 
 @click.command("diff")
@@ -58,7 +59,8 @@ def command(
         release = committed(settings, new)[0]
     else:
         release = read_release(settings, new)
-    plan = plan_migration(baseline, release, approve=approve).plan
+    policy = Policy(rules=settings.policy)
+    plan = plan_migration(baseline, release, approve=approve, policy=policy).plan
     emit_plan(plan, format_, settings, out)
     if plan.blocked:
         return MigrationBlocked.exit_code

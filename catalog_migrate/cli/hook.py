@@ -34,7 +34,8 @@ def run_hook(
     A blocked plan is printed before MigrationBlocked goes on; a later release in force is raised
     as FencedOut, because a command that was told to apply did not.
     """
-    from catalog_migrate.bootstrap import Policy, bootstrap
+    from catalog_migrate.bootstrap import bootstrap
+    from catalog_migrate.policy import Policy
 
     uri = need(settings, "catalog.uri", "--catalog URI")
     try:
@@ -44,7 +45,7 @@ def run_hook(
                 release=release,
                 catalog=uri,
                 warehouse=settings.text("catalog.warehouse"),
-                policy=Policy(allow_downgrade=allow_downgrade),
+                policy=Policy(allow_downgrade=allow_downgrade, rules=settings.policy),
                 approve=approve,
                 plan=plan,
                 read_only=read_only,

@@ -40,6 +40,15 @@ WHERE o.total > 1000;
 }
 """The sample release: two tables and a view."""
 
+POLICY_SAMPLE = """\
+Which risks may be taken, by kind and name; the first rule that fits decides.
+[[policy]]
+risk = "drop_table"
+name = "staging.*"
+action = "allow"
+"""
+"""A rule to start from, as a comment of the sample configuration."""
+
 _SET = {
     "catalog.uri": '"catalog"',
     "catalog.warehouse": '"warehouse"',
@@ -91,6 +100,7 @@ def configuration() -> str:
             section = key.section
             lines += ["", f"[{section}]"]
         lines += _documented(key)
+    lines += ["", *(f"# {line}".rstrip() for line in POLICY_SAMPLE.splitlines())]
     return "\n".join(lines) + "\n"
 
 

@@ -28,6 +28,7 @@ from catalog_migrate.cli.sources import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound
+from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
@@ -82,7 +83,8 @@ def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = Fals
 
         note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
         migration = plan_migration(
-            Baseline.empty(), loaded or read_release(settings), approve=approve
+            Baseline.empty(), loaded or read_release(settings), approve=approve,
+            policy=Policy(rules=settings.policy),
         )
         if not bind:
             return migration.plan
@@ -92,12 +94,13 @@ def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = Fals
     if known is not None:
         return known
     loaded = loaded or read_release(settings)
-    from catalog_migrate.planner.fencing import Policy, fenced_out
+    from catalog_migrate.planner.fencing import fenced_out
 
-    refusal = fenced_out(opened.state(), loaded, Policy())
+    policy = Policy(rules=settings.policy)
+    refusal = fenced_out(opened.state(), loaded, policy)
     if refusal is not None:
         note(f"{refusal}: a start with it does nothing (exit 5)")
-    migration = opened.migration(loaded, approve=approve)
+    migration = opened.migration(loaded, approve=approve, policy=policy)
     if not bind:
         return migration.plan
     with local_spark(settings) as spark:

@@ -14,6 +14,8 @@ from catalog_migrate.model.types import is_lossless
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
 from catalog_migrate.planner.plan import Blocked, Question
+from catalog_migrate.planner.ruling import Risk, names_of
+from catalog_migrate.policy import Policy
 
 LOSSY_RETYPE = "CM0301"
 COLUMN_REMOVED = "CM0302"
@@ -36,18 +38,33 @@ _ENOUGH_ALIKE = 0.6
 class Approvals:
     """What the caller allows: ``schema.table`` (all of it) or ``schema.table.column``.
 
-    ``used`` collects those that mattered, in canonical spelling: they belong to the plan.
-    Raises :class:`UsageError` for an entry that is neither.
+    ``policy`` allows more by its rules. ``used`` collects what mattered, in canonical spelling, be
+    it the caller's or the policy's: it belongs to the plan. Raises :class:`UsageError` for an entry
+    that is neither.
     """
 
-    __slots__ = ("_entries", "used")
+    __slots__ = ("_entries", "policy", "used")
 
-    def __init__(self, entries: Collection[str] = ()) -> None:
+    def __init__(self, entries: Collection[str] = (), policy: Policy | None = None) -> None:
         self._entries = frozenset(_approval(entry) for entry in entries)
+        self.policy = policy or Policy()
         self.used: set[str] = set()
 
-    def cover(self, key: ItemKey, column: str | None = None) -> bool:
-        """Whether a loss of the object, or of one of its columns, is allowed; notes the use."""
+    def cover(self, risk: str, key: ItemKey, column: str | None = None) -> bool:
+        """Whether a loss of the object, or of one of its columns, is allowed; notes the use.
+
+        ``risk`` is its kind, for the policy.
+        """
+        if self.given(key, column):
+            return True
+        names = names_of(key, column)
+        if not self.policy.says("allow", risk, *names):
+            return False
+        self.used.add(names[-1])
+        return True
+
+    def given(self, key: ItemKey, column: str | None = None) -> bool:
+        """Whether the caller approved it; notes the use."""
         name = (key.schema.lower(), key.name.lower())
         if name in self._entries:
             self.used.add(str(key.item_name))
@@ -81,7 +98,12 @@ class Movement:
     projection: tuple[tuple[str, str], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     questions: tuple[Question, ...] = ()
-    risk: str | None = None
+    risks: tuple[Risk, ...] = ()
+
+    @property
+    def risk(self) -> str | None:
+        """What could be lost, in words; None when nothing could."""
+        return "; ".join(risk.text for risk in self.risks) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +112,7 @@ class _Decided:
 
     expression: str
     blocked: Blocked | None = None
-    risk: str | None = None
+    risk: Risk | None = None
 
 
 def created_contents(definition: ObjectDefinition) -> Contents:
@@ -109,7 +131,7 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         return Movement("derived")
     decided: list[tuple[Column, _Decided]] = []
     blocked: list[Blocked] = []
-    risks: list[str] = []
+    risks: list[Risk] = []
     for column, before in compared.delta.pairs or _same_columns(definition):
         outcome = _decide(compared, old, column, before, approvals)
         decided.append((column, outcome))
@@ -120,8 +142,10 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
     for removed in compared.delta.removed:
         label = decision(compared.facts.decisions, "dropped", removed.name)
         dropped = label is not None and label not in old.applied
-        if dropped or approvals.cover(compared.key, removed.name):
-            risks.append(f"drops column {quote_part(removed.name)}")
+        if dropped or approvals.cover("drop_column", compared.key, removed.name):
+            risks.append(
+                Risk("drop_column", f"drops column {quote_part(removed.name)}", removed.name)
+            )
         else:
             blocked.append(_undecided_removal(compared.key, removed))
     return Movement(
@@ -133,7 +157,7 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         ),
         tuple(blocked),
         probable_column_renames(compared),
-        "; ".join(risks) or None,
+        tuple(risks),
     )
 
 
@@ -221,29 +245,38 @@ def _decide(
         lossy = retyped and not _needs_no_word(before.type, column.type)
         return _Decided(
             using if retyped else f"CAST({using} AS {column.type})",
-            risk=f"converts {quote_part(column.name)} from {before.type} to {column.type}"
+            risk=Risk(
+                "convert",
+                f"converts {quote_part(column.name)} from {before.type} to {column.type}",
+                column.name,
+            )
             if lossy
             else None,
         )
-    expression, risk = source, None
+    expression = source
+    risk: Risk | None = None
     if retyped:
         if _needs_no_word(before.type, column.type):
             expression = f"CAST({source} AS {column.type})"
-        elif approvals.cover(compared.key, column.name):
+        elif approvals.cover("convert", compared.key, column.name):
             expression = f"TRY_CAST({source} AS {column.type})"
-            risk = (
+            risk = Risk(
+                "convert",
                 f"{quote_part(column.name)}: values that are no {column.type} become "
-                f"{'NULL' if default is None else default}"
+                f"{'NULL' if default is None else default}",
+                column.name,
             )
         else:
             return _Decided(source, _undecided_retype(compared.key, column, before))
     if tightened or (risk is not None and not column.nullable):
         if default is not None:
             expression = f"COALESCE({expression}, CAST({default} AS {column.type}))"
-        elif tightened and not approvals.cover(compared.key, column.name):
+        elif tightened and not approvals.cover("not_null", compared.key, column.name):
             return _Decided(source, _undecided_null(compared.key, column))
         elif risk is None:
-            risk = f"{quote_part(column.name)}: fails if a row holds NULL"
+            risk = Risk(
+                "not_null", f"{quote_part(column.name)}: fails if a row holds NULL", column.name
+            )
     return _Decided(expression, risk=risk)
 
 

@@ -34,10 +34,12 @@ from catalog_migrate.planner.plan import (
     Validation,
 )
 from catalog_migrate.planner.reach import reached_paths, roots_of
+from catalog_migrate.planner.ruling import Risk, ruled, undecided
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.order import Order
+    from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
 
 Sizes = Callable[[str], tuple[int, int] | None]
@@ -54,16 +56,18 @@ def plan_migration(
     *,
     approve: Collection[str] = (),
     sizes: Sizes = _no_sizes,
+    policy: Policy | None = None,
 ) -> Migration:
     """Everything that has to happen to get from ``baseline`` to ``release``.
 
     Missing decisions do not raise: they are all in ``plan.blocked``, and the plan is not
     applyable. ``approve`` allows losses (``schema.table`` or ``schema.table.column``); ``sizes``
-    gives rows and bytes of a table. The targets of an empty plan are empty when not even a
+    gives rows and bytes of a table; ``policy`` refuses risks, asks for approvals or allows losses
+    by its rules. The targets of an empty plan are empty when not even a
     decision is new. Raises :class:`~catalog_migrate.errors.DependencyCycle` and, for an approval
     that is not a name, :class:`~catalog_migrate.errors.UsageError`.
     """
-    approvals = Approvals(approve)
+    approvals = Approvals(approve, policy)
     if is_unchanged(baseline, release):
         return nothing_to_do(
             baseline, release.name, release.manifest_hash, unchanged=len(release.objects)
@@ -98,6 +102,7 @@ class _Planning:
         self._old_graph, self._new_graph = _graphs(baseline, self._difference)
         self._blocked: list[Blocked] = []
         self._questions: list[Question] = []
+        self._risks: list[tuple[ItemKey, Risk]] = []
 
     def migration(self) -> Migration:
         """Decide reach, order, ids, contents and what is missing, in this order."""
@@ -249,7 +254,9 @@ class _Planning:
             if one.action is not None:
                 changes.append(self._change(one))
                 self._blocked.extend(one.movement.blocked)
+                self._risks.extend(_risks_of(one))
                 self._questions.extend(one.movement.questions)
+        self._blocked = ruled(self._risks, self._blocked, self._approvals)
         self._block_taken_names(decided)
         self._questions.extend(self._probable_renames(decided))
         updates = [one.compared.key for one in decided if one.action == "update"]
@@ -290,8 +297,11 @@ class _Planning:
         risk = None
         if key.kind == "table" and not old.definition.is_derived and rows != 0:
             risk = "drops the table and its rows"
-            if not self._approvals.cover(key):
+            self._risks.append((key, Risk("drop_table", risk)))
+            if not self._approvals.cover("drop_table", key):
                 self._blocked.append(undecided_drop(key))
+        else:
+            self._risks.append((key, Risk("drop", f"drops the {key.kind}")))
         return Change(
             name=str(key),
             kind=key.kind,
@@ -378,6 +388,18 @@ class _Planning:
                 Question(str(compared.key), earlier, None, f"RENAMED FROM {earlier}")
             )
         return questions
+
+
+def _risks_of(decided: _Decided) -> list[tuple[ItemKey, Risk]]:
+    """What a policy may have a word about in the change of one object, decided or not."""
+    key, movement = decided.compared.key, decided.movement
+    risks = [(key, risk) for risk in movement.risks]
+    risks.extend(undecided(key, movement.blocked))
+    if movement.contents == "copy":
+        risks.append((key, Risk("copy", "copies the rows of the table")))
+    elif movement.contents == "derived" and decided.compared.old is not None:
+        risks.append((key, Risk("refill", "empties the derived table to fill it again")))
+    return risks
 
 
 def _validations(decided: Sequence[_Decided]) -> list[Validation]:

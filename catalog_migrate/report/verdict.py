@@ -7,7 +7,7 @@ from typing import Literal
 
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 
-DECISION_CODES = frozenset({"CM0301", "CM0302", "CM0303", "CM0304", "CM0305"})
+DECISION_CODES = frozenset({"CM0301", "CM0302", "CM0303", "CM0304", "CM0305", "CM0309"})
 """Reasons that a word in the release or an approval cures; every other one needs a mended release
 or world (a taken name, a view that does not bind or has no text)."""
 

@@ -342,3 +342,24 @@ def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
         raise CatalogMigrateError("no luck", remedy="try again")
 
     assert tried("x", fails) == Finding("x", False, "CM0000 no luck", "try again")
+
+
+def test_the_policy_of_the_configuration_holds_in_every_verb(call: Call, tmp_path: Path) -> None:
+    """plan, diff and check exit with 3 where a rule refuses, and the report names the rule."""
+    old = manifest(tmp_path / "1.json", "1", [("a", "BIGINT")])
+    new = manifest(tmp_path / "2.json", "2", [("a", "INT")])
+    bring_in_force(tmp_path, old)
+    file = tmp_path / "catalog_migrate.toml"
+    rule = f"refused by {file}, policy 1: refuse convert of s.*"
+    for action, code in (("refuse", 3), ("allow", 0)):
+        file.write_text(f'[[policy]]\nrisk = "convert"\nname = "s.*"\naction = "{action}"\n')
+        answers = [
+            call("plan", "--release", new, "--catalog", "c"),
+            call("diff", old, new),
+            call("check", new, "--catalog", "c"),
+        ]
+        assert [answer.code for answer in answers] == [code] * 3
+        told = [rule in answer.out.replace("\n", " ").replace("      ", " ") for answer in answers]
+        assert told[2] is (action == "refuse")
+        assert all("policy 1" in answer.out for answer in answers) is (action == "refuse")
+    assert "allow convert of s.*" in call("config", "show").out

@@ -8,6 +8,7 @@ import pytest
 
 from catalog_migrate.config import KEYS, load, markdown_table
 from catalog_migrate.errors import InvalidConfiguration
+from catalog_migrate.policy import Rule
 
 
 def test_defaults_hold_without_a_file(tmp_path: Path) -> None:
@@ -105,3 +106,43 @@ def test_the_documentation_is_the_table() -> None:
     """docs/configuration.md ends with the table of keys as the code has it."""
     docs = Path(__file__).parents[2] / "docs" / "configuration.md"
     assert docs.read_text(encoding="utf-8").endswith("\n\n" + markdown_table())
+
+
+def test_rules_of_the_policy_come_in_order_from_file_or_environment(tmp_path: Path) -> None:
+    """[[policy]] is a list; the variable holds the whole list in one line and stands above it."""
+    file = tmp_path / "catalog_migrate.toml"
+    file.write_text(
+        '[[policy]]\nrisk = "drop_table"\nname = "staging.*"\naction = "allow"\n'
+        '[[policy]]\nrisk = "any"\naction = "approve"\n'
+    )
+    assert load(tmp_path, env={}).policy == (
+        Rule("drop_table", "allow", "staging.*"), Rule("any", "approve"),
+    )
+    assert load(tmp_path, env={}).policy[1].origin == f"{file}, policy 2"
+    one = {"CATALOG_MIGRATE__POLICY": '[{risk = "any", action = "refuse"}]'}
+    assert load(tmp_path, env=one).policy == (Rule("any", "refuse"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "variable"),
+    [("", "refuse everything"), ("policy = 3\n", None), ('[policy]\nrisk = "any"\n', None)],
+)
+def test_a_policy_that_is_no_list_is_refused(
+    text: str, variable: str | None, tmp_path: Path
+) -> None:
+    """A section, a number or a sentence under the name of the list is an error, never no rules."""
+    (tmp_path / "catalog_migrate.toml").write_text(text)
+    env = {} if variable is None else {"CATALOG_MIGRATE__POLICY": variable}
+    with pytest.raises(InvalidConfiguration, match="policy is not a list of rules"):
+        load(tmp_path, env=env)
+
+
+@pytest.mark.parametrize("section", sorted({key.section for key in KEYS}))
+def test_no_suggestion_is_the_word_itself(section: str, tmp_path: Path) -> None:
+    """``catalog = 1`` is told to be a section; it is not asked whether catalog was meant."""
+    (tmp_path / "catalog_migrate.toml").write_text(f"{section} = 1\n")
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(tmp_path, env={})
+    (problem,) = caught.value.problems
+    assert problem.message == f"{section} is a section, not a key"
+    assert "did you mean" not in str(problem)

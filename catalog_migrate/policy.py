@@ -1,0 +1,139 @@
+"""Policy: which risks may be taken, by kind and name; an ordered list of rules, the first decides.
+
+A rule says ``refuse`` (never, whatever the release or an approval says), ``approve`` (only with an
+approval at the call, even where the release has decided) or ``allow`` (no word is needed). Where no
+rule fits, what a loss needs is a word in the release or an approval, and what merely costs is free.
+Pure; the planner applies it, the configuration reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from catalog_migrate.errors import Problem
+
+RISKS: Mapping[str, str] = {
+    "drop_table": "a table goes with its rows",
+    "drop_column": "a column goes with its values",
+    "convert": "values are converted in a way that may lose some of them, or what they mean",
+    "not_null": "a column becomes NOT NULL and the copy fails if a row holds NULL",
+    "copy": "the rows of a table are copied (time, and space twice)",
+    "refill": "a derived table is emptied and filled again",
+    "drop": "an object without rows goes: view, function, type, derived table",
+    "downgrade": "a release is applied that is older than the one in force",
+}
+"""Every kind of risk and what it is."""
+
+ANY = "any"
+ACTIONS = ("refuse", "approve", "allow")
+RULE_KEYS: Mapping[str, str] = {
+    "risk": f"Kind of risk that the rule is about: {', '.join(f'`{r}`' for r in RISKS)} or"
+    f" `{ANY}`. Needed.",
+    "name": "Which names: `schema.table` or `schema.table.column` where `*` is any text and `?` any"
+    " character, upper and lower case alike; for `downgrade` the release's name.",
+    "action": "`refuse` never, whatever else says so; `approve` only with `--approve`, even where"
+    " the release has decided; `allow` without a word. Needed. The first rule that fits decides.",
+}
+"""Keys of one ``[[policy]]`` entry and their documentation."""
+
+_BAD = "CM0600"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is said about one kind of risk (or ``any``) for the names that fit ``name``.
+
+    ``origin`` says where the rule is written, for messages.
+    """
+
+    risk: str
+    action: str
+    name: str = "*"
+    origin: str = field(default="the policy", compare=False)
+
+    def fits(self, risk: str, names: Iterable[str]) -> bool:
+        """Whether this rule is about this risk of something that has one of these names."""
+        return self.risk in (ANY, risk) and any(_pattern(self.name).match(name) for name in names)
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.action} {self.risk} of {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What may be done without asking.
+
+    ``allow_downgrade`` lets an older release be applied (a flag of the call); ``rules`` are looked
+    through in order, the first that fits decides.
+    """
+
+    allow_downgrade: bool = False
+    rules: tuple[Rule, ...] = ()
+
+    def judge(self, risk: str, *names: str) -> Rule | None:
+        """The first rule about this risk of something with these names; None: nothing is said."""
+        return next((rule for rule in self.rules if rule.fits(risk, names)), None)
+
+    def says(self, action: str, risk: str, *names: str) -> bool:
+        """Whether the first rule that fits says ``action``."""
+        rule = self.judge(risk, *names)
+        return rule is not None and rule.action == action
+
+
+def read_rules(
+    raw: Any, *, origin: str, file: str | None = None
+) -> tuple[tuple[Rule, ...], list[Problem]]:
+    """The rules of a ``[[policy]]`` list as TOML gives it, and everything that is wrong with it."""
+    if not isinstance(raw, list) or not all(isinstance(entry, dict) for entry in raw):
+        remedy = 'write [[policy]] with risk = "...", name = "..." and action = "..." below it'
+        return (), [Problem(_BAD, "policy is not a list of rules", file=file, remedy=remedy)]
+    rules: list[Rule] = []
+    problems: list[Problem] = []
+    for number, entry in enumerate(raw, 1):
+        found = list(_wrong(entry, number, file))
+        problems += found
+        if not found:
+            rules.append(
+                Rule(entry["risk"], entry["action"], entry.get("name", "*"),
+                     f"{origin}, policy {number}")
+            )
+    return tuple(rules), problems
+
+
+def _wrong(entry: Mapping[str, Any], number: int, file: str | None) -> Iterable[Problem]:
+    from difflib import get_close_matches
+
+    for key in entry:
+        if key not in RULE_KEYS:
+            near = get_close_matches(str(key), RULE_KEYS, n=1)
+            yield Problem(
+                _BAD, f"policy {number}: {key} is not a key of a rule", file=file,
+                remedy=f"did you mean {near[0]}?" if near
+                else f"a rule has {', '.join(RULE_KEYS)}",
+            )
+    for key, words in (("risk", (*RISKS, ANY)), ("action", ACTIONS)):
+        value = entry.get(key)
+        if value in words:
+            continue
+        what = "is missing" if key not in entry else f"is {value!r}, which is none"
+        near = get_close_matches(str(value), words, n=1)
+        yield Problem(
+            _BAD, f"policy {number}: {key} {what}", file=file,
+            remedy=f"did you mean {near[0]}?" if near else f"write one of {', '.join(words)}",
+        )
+    name = entry.get("name", "*")
+    if not isinstance(name, str) or not name.strip():
+        yield Problem(
+            _BAD, f"policy {number}: name is {name!r}, which is no pattern", file=file,
+            remedy='write name = "schema.*", or leave it out for every name',
+        )
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    """``*`` and ``?`` are wild, nothing else is; a line break in a name is a character too."""
+    wild = {"*": ".*", "?": "."}
+    body = "".join(wild.get(character) or re.escape(character) for character in text)
+    return re.compile(f"{body}\\Z", re.IGNORECASE | re.DOTALL)
