@@ -26,6 +26,7 @@ from catalog_migrate.errors import (
     StalePlan,
     UsageError,
 )
+from catalog_migrate.files import read_file
 from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
@@ -167,11 +168,9 @@ def _session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
 def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
     if plan is None or isinstance(plan, Plan):
         return plan
-    from pathlib import Path
-
     from catalog_migrate.planner.planfile import decode_plan
 
-    return decode_plan(Path(plan).read_bytes())
+    return decode_plan(read_file(plan))
 
 
 def _cluster_logs(log: CatalogLog) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from catalog_migrate.errors import InvalidConfiguration, Problem
+from catalog_migrate.files import read_file
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
 
 FILE_NAME = "catalog_migrate.toml"
@@ -255,7 +256,7 @@ def _in_a_line(text: str) -> Any:
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = _toml().loads(file.read_text(encoding="utf-8"))
+        document: dict[str, Any] = _toml().loads(read_file(file).decode("utf-8"))
     except OSError as error:
         raise InvalidConfiguration(
             f"{file} cannot be read: {error.strerror}", remedy="check the path and permissions"

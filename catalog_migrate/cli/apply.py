@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +28,7 @@ from catalog_migrate.errors import (
     MigrationBlocked,
     StalePlan,
 )
+from catalog_migrate.files import read_file
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def read_plan(path: str) -> Plan:
     from catalog_migrate.planner.planfile import decode_plan
 
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except OSError as error:
         raise EditedPlan(
             f"{path} cannot be read: {error.strerror}", remedy="name a file of `plan --out FILE`"

@@ -1,6 +1,8 @@
-"""``check``: is this release sound, and would this catalog take it?"""
+"""``check``: is this release sound, and would a catalog at the other one take it?"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -8,45 +10,106 @@ from catalog_migrate.cli.options import (
     approve_option,
     bind_option,
     catalog_option,
+    detailed_option,
     format_option,
+    out_option,
     release_option,
     settings_of,
 )
-from catalog_migrate.cli.output import as_json, emit, plan_exit
-from catalog_migrate.cli.sources import engine_on, local_spark, read_release
+from catalog_migrate.cli.output import as_json, emit, plan_exit, render_plan
+from catalog_migrate.cli.sources import (
+    COMMITTED,
+    committed,
+    engine_on,
+    local_spark,
+    read_release,
+)
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import InvalidRelease
 from catalog_migrate.policy import Policy
+
+if TYPE_CHECKING:
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.release.release import Release
 
 
 @click.command("check")
 @click.argument("path", required=False)
 @release_option
 @catalog_option
+@click.option(
+    "--against", metavar="RELEASE",
+    help="The release to come from: git:REF:PATH, a directory, a manifest, or catalog:[URI].",
+)
 @approve_option
 @bind_option
-@format_option("text", "json")
+@format_option("text", "json", "markdown")
+@out_option
+@detailed_option
 @click.pass_context
 def command(
     ctx: click.Context,
     path: str | None,
     release: str | None,
     catalog: str | None,
+    against: str | None,
     approve: tuple[str, ...],
     bind: bool,
     format_: str,
+    out: str | None,
+    detailed_exitcode: bool,
 ) -> int:
     """Check the release PATH (or --release): every error in it, with file and line.
 
-    With a catalog (given or configured) it is planned against it as well; with --bind every view
-    is proven with Spark's analyser. Writes nothing. Exit 3 when the catalog would refuse it.
+    It is planned from --against, else on the catalog (given or configured), else from nothing, and
+    judged by the policy; with --bind every view is proven with Spark's analyser. Writes nothing.
+    Exit 1 for a release with errors, 3 when decisions are missing or the policy refuses.
 
     \b
     Example:
       catalog-migrate check release
-      catalog-migrate check release --catalog catalog --bind
+      catalog-migrate check release --against git:origin/main:release --format markdown
     """
+    settings = settings_of(ctx, catalog=catalog, release=path or release)
+    try:
+        loaded = read_release(settings)
+    except InvalidRelease as error:
+        if format_ == "text":
+            raise
+        emit(_refused(error, format_), out)
+        return error.exit_code
+    plan, base = _planned(settings, loaded, against, approve, bind=bind)
+    emit(_told(plan, loaded, base, format_, settings), out)
+    return plan_exit(plan, detailed=detailed_exitcode)
+
+
+def _planned(
+    settings: Settings, loaded: Release, against: str | None, approve: tuple[str, ...], *,
+    bind: bool,
+) -> tuple[Plan, str]:
+    """The plan, and in words what it starts from."""
     from catalog_migrate.cli.plan import make_plan, proven
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.planning import plan_migration
+
+    if against is None and settings.text("catalog.uri") is not None:
+        return make_plan(settings, approve, bind=bind), "the catalog"
+    if against is None:
+        baseline, base = Baseline.empty(), "an empty catalog"
+    elif against.startswith(COMMITTED):
+        baseline, base = committed(settings, against)[1], against
+    else:
+        baseline, base = Baseline.from_release(read_release(settings, against)), against
+    migration = plan_migration(
+        baseline, loaded, approve=approve, policy=Policy(rules=settings.policy)
+    )
+    if not bind:
+        return migration.plan, base
+    with local_spark(settings) as spark:
+        return proven(migration, engine_on(spark, settings)), base
+
+
+def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settings) -> str:
     from catalog_migrate.report.verdict import (
         counted,
         decisions,
@@ -55,37 +118,58 @@ def command(
         verdict,
     )
 
-    settings = settings_of(ctx, catalog=catalog, release=path or release)
-    loaded = read_release(settings)
-    if settings.text("catalog.uri") is not None:
-        plan = make_plan(settings, approve, bind=bind)
-        against = "the catalog"
-    else:
-        migration = plan_migration(
-            Baseline.empty(), loaded, approve=approve, policy=Policy(rules=settings.policy)
-        )
-        plan = migration.plan
-        against = "an empty catalog"
-        if bind:
-            with local_spark(settings) as spark:
-                plan = proven(migration, engine_on(spark, settings))
+    if format_ == "markdown":
+        return render_plan(plan, "markdown", settings)
     found = verdict(plan)
-    troubles = [
-        *(f"{b.name}{'.' + b.column if b.column else ''}: {b.reason}"
-          for b in (*incurable(plan), *decisions(plan))),
-        *(f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)),
-    ]
+    entries = (*incurable(plan), *decisions(plan))
+    proofs = [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
+    told = [f"{b.name}{'.' + b.column if b.column else ''}: {b.reason}" for b in entries]
     if format_ == "json":
-        emit(as_json({
-            "release": loaded.name, "objects": len(loaded.objects), "bound": plan.bound,
-            "verdict": found.word, "applyable": plan.applyable, "problems": troubles,
-        }))
-    else:
-        lines = [
-            f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
-            f"against {against}: {found.line}",
-            "bound" if plan.bound else "not bound: check --bind tries every view with Spark",
-            *(f"  {trouble}" for trouble in troubles),
-        ]
-        emit("\n".join(lines) + "\n")
-    return plan_exit(plan, detailed=False)
+        return as_json({
+            "release": loaded.name, "objects": len(loaded.objects), "against": base,
+            "bound": plan.bound, "verdict": found.word, "applyable": plan.applyable,
+            "problems": [*told, *proofs],
+            "blocked": [
+                {"name": b.name, "column": b.column, "code": b.code, "reason": b.reason,
+                 "remedy": b.remedy, **_place(loaded, b.name)}
+                for b in entries
+            ],
+        })
+    lines = [
+        f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
+        f"against {base}: {found.line}",
+        "bound" if plan.bound else "not bound: check --bind tries every view with Spark",
+        *(
+            line
+            for trouble, entry in zip(told, entries, strict=True)
+            for line in (f"  {trouble}", f"    write: {entry.remedy}")
+        ),
+        *(f"  {proof}" for proof in proofs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _place(loaded: Release, name: str) -> dict[str, object]:
+    """File and line of an object in the release, for annotations; empty for one that is gone."""
+    for identity, definition in loaded.by_identity.items():
+        if str(definition.key) == name and identity in loaded.places:
+            place = loaded.places[identity]
+            return {"file": place.file, "line": place.line}
+    return {}
+
+
+def _refused(error: InvalidRelease, format_: str) -> str:
+    """A release with errors, for programs or a comment."""
+    if format_ == "json":
+        return as_json({
+            "verdict": "INVALID", "applyable": False, "reason": error.message,
+            "remedy": error.remedy,
+            "problems": [
+                {"code": p.code, "message": p.message, "file": p.file, "line": p.line,
+                 "column": p.column, "remedy": p.remedy}
+                for p in error.problems
+            ],
+        })
+    from catalog_migrate.report.markdown import problems
+
+    return problems(error)

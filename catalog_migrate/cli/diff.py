@@ -37,7 +37,8 @@ def command(
     out: str | None,
     detailed_exitcode: bool,
 ) -> int:
-    """Compare the releases OLD and NEW: directories, manifests, or `catalog:` for the one in force.
+    """Compare the releases OLD and NEW: directories, manifests, `git:REF:PATH` for what a commit
+    has there, or `catalog:` for the one in force.
 
     Needs no catalog, Spark or network (but for `catalog:`). Unknown row counts are taken for rows.
     Exit 3 when decisions are missing.
@@ -45,6 +46,7 @@ def command(
     \b
     Example:
       catalog-migrate diff release-15.json release-16.json
+      catalog-migrate diff git:v15:release release
       catalog-migrate diff catalog: release --catalog catalog
     """
     from catalog_migrate.planner.baseline import Baseline

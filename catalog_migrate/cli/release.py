@@ -12,6 +12,7 @@ from catalog_migrate.cli.options import release_option, settings_of
 from catalog_migrate.cli.output import note, save
 from catalog_migrate.cli.sources import engine_on, local_spark
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
@@ -71,7 +72,7 @@ def compile_(
     if check:
         again = f"run `catalog-migrate release compile {source} --out {target}`"
         try:
-            written = target.read_bytes()
+            written = read_file(target)
         except OSError as error:
             raise StaleManifest(
                 f"{target} cannot be read: {error.strerror}", remedy=again

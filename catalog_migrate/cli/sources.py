@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
+from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
@@ -32,12 +33,17 @@ def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
 
 
 def read_release(settings: Settings, path: str | None = None) -> Release:
-    """The release at ``path`` (default: release.path), named and defaulted as configured."""
+    """The release at ``path`` (default: release.path), named and defaulted as configured.
+
+    ``path`` may be ``git:REF:PATH``: what a commit of the repository around has there.
+    """
+    from catalog_migrate.release import git
     from catalog_migrate.release.loader import load_release
 
     place = path or need(settings, "release.path", "--release PATH")
     is_manifest = Path(place).suffix == ".json"
-    return load_release(
+    load = git.load_git if git.is_git(place) else load_release
+    return load(
         place,
         name=None if is_manifest else settings.text("release.name"),
         default_schema=settings.text("release.default_schema"),
@@ -52,7 +58,7 @@ def release_outline(settings: Settings) -> ManifestOutline | None:
     from catalog_migrate.release.manifest import outline_of
 
     try:
-        data = place.read_bytes()
+        data = read_file(place)
     except OSError:
         return None  # load_release says why
     return outline_of(data, default_schema=settings.text("release.default_schema"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 import catalog_migrate
-from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.files import damaged
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 
@@ -33,7 +33,10 @@ def system_release(catalog_uri: str, cluster_logs: Sequence[str] = ()) -> Releas
     put_in = {CATALOG_LOG: log, CLUSTER_LOGS: f"({logs})" if logs else _NO_LOG}
     texts = []
     for path in sorted(builtins_directory().glob("*.sql")):
-        text = path.read_text(encoding="utf-8")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise damaged(f"its file {path.name} cannot be read: {error}") from error
         for placeholder, value in put_in.items():
             text = text.replace(placeholder, value)
         texts.append((path.name, text))
@@ -49,12 +52,23 @@ def _path(directory: str) -> str:
 def builtins_directory() -> Path:
     """Where the SQL files lie: inside the installed package, or beside it in a checkout."""
     package = Path(catalog_migrate.__path__[0])
+    _refuse_incomplete(package)
     for directory in (package / "builtins", package.parent / "builtins"):
         if any(directory.glob("*.sql")):
             return directory
-    raise PrerequisiteMissing(
-        "the built-in SQL files are not there", remedy="install catalog-migrate again"
-    )
+    raise damaged("its built-in SQL files are not there")
+
+
+def _refuse_incomplete(package: Path) -> None:
+    """PrerequisiteMissing when a file that was installed is gone: fewer views are no release."""
+    try:
+        installed = files("catalog-migrate") or ()
+    except PackageNotFoundError:
+        return
+    below = f"{package.name}/builtins/"
+    for each in installed:
+        if each.as_posix().startswith(below) and not Path(str(each.locate())).is_file():
+            raise damaged(f"its file {each.as_posix()} is not there")
 
 
 def tool_version() -> str:

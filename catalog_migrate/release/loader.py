@@ -6,10 +6,11 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PurePosixPath
 
 from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.files import read_file
 from catalog_migrate.release.manifest import (
     UNREADABLE,
     decode_manifest,
@@ -22,6 +23,7 @@ from catalog_migrate.release.shipped import canonical_statements
 from catalog_migrate.release.validation import Declared, Resolved, resolve
 from catalog_migrate.sql.statements import Statement, parse
 
+SETTINGS_FILE = "release.toml"
 BAD_SETTINGS = "CM0113"
 _SETTINGS = ("name", "default_schema")
 _REMEDY = "name a directory of *.sql files or a manifest (*.json)"
@@ -41,13 +43,15 @@ def load_release(
     try:
         if source.is_dir():
             return _load_directory(source, name, default_schema, contracts)
-        data = source.read_bytes()
+        data = read_file(source)
     except OSError as error:
+        place = os.fspath(path)
+        at = f"{error.filename}: " if error.filename not in (None, place) else ""
         raise InvalidRelease(
-            f"release {os.fspath(path)} cannot be read: {error.strerror or error}", remedy=_REMEDY
+            f"release {place} cannot be read: {at}{error.strerror or error}", remedy=_REMEDY
         ) from error
     if source.suffix.lower() == ".sql":
-        text = _decode(data, str(source))
+        text = decoded(data, str(source))
         return load_texts(
             [(str(source), text)], name=name or source.stem, default_schema=default_schema,
             contracts=contracts,
@@ -110,25 +114,46 @@ def load_texts(
 def _load_directory(
     directory: Path, name: str | None, default_schema: str | None, contracts: bool
 ) -> Release:
-    settings = _settings(directory / "release.toml")
-    title = name or settings.get("name") or directory.resolve().name
-    files = sorted(
+    paths = [
         path for path in directory.rglob("*.sql")
         if not any(part.startswith(".") for part in path.relative_to(directory).parts)
-    )
-    if not files:
-        raise InvalidRelease(f"release {directory} holds no *.sql file", remedy=_REMEDY)
-    texts = [
-        (path.relative_to(directory).as_posix(), _decode(path.read_bytes(), str(path)))
-        for path in files
     ]
-    return load_texts(
-        texts, name=title, default_schema=default_schema or settings.get("default_schema"),
-        contracts=contracts,
+    if (directory / SETTINGS_FILE).is_file():
+        paths.append(directory / SETTINGS_FILE)
+    return load_files(
+        {path.relative_to(directory).as_posix(): read_file(path) for path in paths},
+        place=str(directory), title=directory.resolve().name, name=name,
+        default_schema=default_schema, contracts=contracts,
     )
 
 
-def _decode(data: bytes, file: str) -> str:
+def load_files(
+    files: Mapping[str, bytes], *, place: str, title: str, name: str | None = None,
+    default_schema: str | None = None, contracts: bool = True,
+    spoken: Callable[[str], str] = str,
+) -> Release:
+    """A release from the contents of its ``*.sql`` files and its ``release.toml``.
+
+    ``files`` are named from the release's directory ``place``; ``spoken`` is how messages call
+    them, ``title`` the release's name where nothing else says one. See :func:`load_release`.
+    """
+    written = files.get(SETTINGS_FILE)
+    settings = {} if written is None else _settings(written, spoken(SETTINGS_FILE))
+    texts = [
+        (spoken(path), decoded(files[path], spoken(path)))
+        for path in sorted(files, key=lambda path: PurePosixPath(path).parts)
+        if path != SETTINGS_FILE
+    ]
+    if not texts:
+        raise InvalidRelease(f"release {place} holds no *.sql file", remedy=_REMEDY)
+    return load_texts(
+        texts, name=name or settings.get("name") or title,
+        default_schema=default_schema or settings.get("default_schema"), contracts=contracts,
+    )
+
+
+def decoded(data: bytes, file: str) -> str:
+    """UTF-8 text, with or without its mark; InvalidRelease with the line that is none."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -141,17 +166,17 @@ def _decode(data: bytes, file: str) -> str:
         ) from error
 
 
-def _settings(path: Path) -> dict[str, str]:
-    """The keys of ``release.toml``; empty when there is none."""
-    if not path.is_file():
-        return {}
+def _settings(data: bytes, file: str) -> dict[str, str]:
+    """The keys of ``release.toml``."""
     # the standard library has it from 3.11 on, before that the package of the same interface
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        values = toml.loads(_decode(path.read_bytes(), str(path)))
+        values = toml.loads(decoded(data, file))
     except ValueError as error:
+        if isinstance(error, InvalidRelease):
+            raise
         raise InvalidRelease(
-            f"{path} cannot be read", problems=[Problem(BAD_SETTINGS, str(error), file=str(path))]
+            f"{file} cannot be read", problems=[Problem(BAD_SETTINGS, str(error), file=file)]
         ) from error
     problems: list[Problem] = []
     known: dict[str, str] = {}
@@ -160,19 +185,19 @@ def _settings(path: Path) -> dict[str, str]:
             near = difflib.get_close_matches(key, _SETTINGS, 1)
             remedy = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(_SETTINGS)
             problems.append(
-                Problem(BAD_SETTINGS, f"unknown key {key}", file=str(path), text=key, remedy=remedy)
+                Problem(BAD_SETTINGS, f"unknown key {key}", file=file, text=key, remedy=remedy)
             )
         elif not isinstance(value, str) or not value:
             problems.append(
                 Problem(
-                    BAD_SETTINGS, f"{key} is not a text", file=str(path), text=f"{key} = {value!r}",
+                    BAD_SETTINGS, f"{key} is not a text", file=file, text=f"{key} = {value!r}",
                     remedy=f'write {key} = "..."',
                 )
             )
         else:
             known[key] = value
     if problems:
-        raise InvalidRelease(f"{path} cannot be used", problems=problems)
+        raise InvalidRelease(f"{file} cannot be used", problems=problems)
     return known
 
 

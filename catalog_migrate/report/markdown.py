@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Entry, Section, outline
 
@@ -29,6 +30,34 @@ def render(plan: Plan, *, limit: int = LIMIT) -> str:
         parts.append(text)
         left -= len(text)
     return "".join(parts)
+
+
+def problems(error: InvalidRelease, *, limit: int = LIMIT) -> str:
+    """Everything that is wrong with a release, in fewer than ``limit`` characters."""
+    parts = [f"**INVALID**: {_escape(error.message)}\n\n"]
+    if error.remedy and not error.problems:
+        parts.append(f"{_escape(error.remedy)}\n")
+    used = sum(map(len, parts))
+    for number, problem in enumerate(error.problems):
+        text = _entry(Entry(_place(problem), "!", _cure(problem)))
+        if used + len(text) > max(limit, 4_000) - _RESERVE:
+            parts.append(f"- … and {len(error.problems) - number:,} more\n")
+            break
+        parts.append(text)
+        used += len(text)
+    return "".join(parts)
+
+
+def _place(problem: Problem) -> str:
+    place = ":".join(
+        str(part) for part in (problem.file, problem.line, problem.column) if part is not None
+    )
+    told = f"{problem.message} [{problem.code}]"
+    return f"{place}: {told}" if place else told
+
+
+def _cure(problem: Problem) -> tuple[str, ...]:
+    return (f"remedy: {problem.remedy}",) if problem.remedy else ()
 
 
 def _section(section: Section, room: int) -> str:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from catalog_migrate.release.builtin import system_release
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+import catalog_migrate
+from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.release import builtin
+from catalog_migrate.release.builtin import builtins_directory, system_release
 
 
 def test_system_release_reads_the_log_of_the_catalog() -> None:
@@ -41,3 +48,37 @@ def test_statuses_read_the_logs_of_the_clusters() -> None:
     assert two is not None
     assert "WHERE false" in none
     assert "delta.`/w/one` UNION ALL SELECT * FROM delta.`/w/two`" in two
+
+
+class _Installed(PurePosixPath):
+    """A file of an installed distribution that lies below ``home``."""
+
+    home: Path
+
+    def locate(self) -> Path:
+        """Where it should be."""
+        return type(self).home / self
+
+
+def test_a_missing_file_of_ours_is_a_damaged_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view less would be taken for a release without it; so nothing is read at all."""
+    package = tmp_path / "catalog_migrate"
+    (package / "builtins").mkdir(parents=True)
+    for source in builtins_directory().glob("*.sql"):
+        (package / "builtins" / source.name).write_bytes(source.read_bytes())
+    listed = [f"catalog_migrate/builtins/{path.name}" for path in (package / "builtins").iterdir()]
+    kind = type("Installed", (_Installed,), {"home": tmp_path})
+    monkeypatch.setattr(builtin, "files", lambda name: [kind(each) for each in listed])
+    monkeypatch.setattr(catalog_migrate, "__path__", [str(package)])
+    assert system_release("a").objects
+    (tmp_path / listed[0]).unlink()
+    with pytest.raises(PrerequisiteMissing, match="damaged") as caught:
+        system_release("a")
+    assert listed[0] in str(caught.value)
+    monkeypatch.setattr(builtin, "files", lambda name: [])
+    for path in (package / "builtins").iterdir():
+        path.unlink()
+    with pytest.raises(PrerequisiteMissing, match="damaged"):
+        system_release("a")

@@ -26,6 +26,7 @@ from xml.sax.saxutils import quoteattr
 
 from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.files import damaged
 
 SETTINGS_VARIABLE = "CATALOG_MIGRATE_IVY_SETTINGS"
 Progress = Callable[[str], None]
@@ -64,7 +65,10 @@ def locked_jars(
     package: str = "catalog_migrate.engine.spark", name: str = "jars.lock.json"
 ) -> tuple[LockedJar, ...]:
     """The lock committed as file ``name`` of ``package`` (default: Spark's), in its order."""
-    text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    try:
+        text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise damaged(f"its file {name} cannot be read: {error.strerror}") from error
     return tuple(
         LockedJar(
             row["organisation"], row["artifact"], row["revision"], row["bytes"], row["sha256"]
