@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
 
@@ -214,10 +215,30 @@ class Engine(Protocol):
         """One empty commit carrying ``Transaction(app_id, epoch)``: a late seal then loses."""
         ...
 
-    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
+    def shard_layout(self, path: str) -> Layout:
+        """The shard's columns by physical and given names, as it has them now."""
+        ...
+
+    def create_twin(self, path: str, twin: str) -> None:
+        """Create an empty table at ``twin`` with the columns, protocol and properties of ``path``.
+
+        What an :meth:`evolve` of the one would be refused, that of the other is too. Repeatable;
+        EngineFailure where such a table cannot be made.
+        """
+        ...
+
+    def evolve(
+        self,
+        path: str,
+        columns: Sequence[Column],
+        shard: ShardSpec,
+        shape: Shape | None = None,
+    ) -> None:
         """Bring a shard to ``columns`` in place: add nullable ones, relax, comment; idempotent.
 
-        ``shard`` carries comment, checks and properties that are changed in place as well.
+        ``shard`` carries comment, checks and properties that are changed in place as well. Only
+        with a ``shape`` are columns renamed, dropped and moved: what is still missing of it is
+        found by physical names, so that it may be repeated after having stopped anywhere.
         """
         ...
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from catalog_migrate.model.layout import longest_increasing
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
@@ -299,7 +299,7 @@ def _column_changes(
 ) -> tuple[ColumnChange, ...]:
     position = {column.name.lower(): index for index, column in enumerate(old)}
     kept = [position[before.name.lower()] for _, before in pairs if before is not None]
-    in_place = _longest_increasing(kept)
+    in_place = longest_increasing(kept)
     changes: list[ColumnChange] = []
     for column, before in pairs:
         if before is None:
@@ -343,22 +343,6 @@ def _column_changes(
         for column in removed
     )
     return tuple(changes)
-
-
-def _longest_increasing(positions: Sequence[int]) -> frozenset[int]:
-    """The positions of one longest rising subsequence: columns that need not be moved."""
-    tails: list[int] = []
-    before: dict[int, int | None] = {}
-    for value in positions:
-        slot = bisect_left(tails, value)
-        before[value] = tails[slot - 1] if slot else None
-        tails[slot : slot + 1] = [value]
-    chain: set[int] = set()
-    current: int | None = tails[-1] if tails else None
-    while current is not None:
-        chain.add(current)
-        current = before[current]
-    return frozenset(chain)
 
 
 def compare_properties(

@@ -21,9 +21,11 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_up_cast
+from catalog_migrate.testing.alter import alter
 from catalog_migrate.testing.bodies import Row, analyse, compile_expression, read_body
 from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
 
@@ -309,9 +311,42 @@ class SimulatedEngine:
             marks = {**newest.transactions, app_id: epoch}
             self.world.commit(path, replace(newest, act="fence", transactions=marks))
 
-    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
-        """Add nullable columns, relax, comment; EngineFailure for anything that needs a copy."""
+    def shard_layout(self, path: str) -> Layout:
+        """Columns of the newest version by physical and given names."""
+        with self._call("shard_layout"):
+            return self.world.newest(path).layout
+
+    def create_twin(self, path: str, twin: str) -> None:
+        """An empty shard with everything of another but its rows."""
+        with self._call("create_twin"):
+            original = self.world.shard(path)
+            if original.clustered_by:
+                raise EngineFailure(
+                    "a table with clustering has no twin to try statements on",
+                    condition="TWIN_NOT_POSSIBLE",
+                )
+            if twin not in self.world.shards:
+                first = replace(original.versions[-1], act="create", rows=(), transactions={})
+                self.world.shards[twin] = Shard([first], original.partitioned_by)
+                self.world.writes += 1
+
+    def evolve(
+        self,
+        path: str,
+        columns: Sequence[Column],
+        shard: ShardSpec,
+        shape: Shape | None = None,
+    ) -> None:
+        """Reshape, add nullable columns, relax, comment; EngineFailure for what needs a copy.
+
+        Each ALTER of a reshape is announced as ``alter``.
+        """
         with self._call("evolve"):
+            if shape is not None:
+                declared = {column.name.lower(): column for column in columns}
+                for step in steps_to(self.world.newest(path).layout, shape):
+                    with self._call("alter"):
+                        alter(self.world, path, step, declared)
             newest = self.world.newest(path)
             evolved = replace(
                 newest,
@@ -322,8 +357,11 @@ class SimulatedEngine:
                 properties={**newest.properties, **shard.properties},
             )
             names = [column.name.lower() for column in evolved.columns]
+            physical = newest.physical or tuple(column.name for column in newest.columns)
+            added = tuple(column.name for column in evolved.columns[len(physical) :])
             evolved = replace(
                 evolved,
+                physical=newest.physical and (*physical, *added),
                 rows=tuple({name: row.get(name) for name in names} for row in newest.rows)
                 if len(names) != len(newest.columns)
                 else newest.rows,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Layout, PlacedColumn
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.testing.bodies import Row, compile_check
@@ -30,7 +31,11 @@ SEAL_MARK = "delta.constraints.catalog_migrate_sealed"
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a shard: everything as of then. ``act`` says what its commit did."""
+    """One version of a shard: everything as of then. ``act`` says what its commit did.
+
+    ``physical`` are the columns' names in the files (empty: the same), ``mapped`` is whether
+    column mapping is on.
+    """
 
     act: Literal["create", "append", "rewrite", "metadata", "fence"]
     columns: tuple[Column, ...]
@@ -39,6 +44,20 @@ class Version:
     comment: str | None = None
     checks: Mapping[str, str] = field(default_factory=dict)
     transactions: Mapping[str, int] = field(default_factory=dict)
+    physical: tuple[str, ...] = ()
+    mapped: bool = False
+
+    @property
+    def layout(self) -> Layout:
+        """The columns with their physical names: the first names that they had."""
+        physical = self.physical or tuple(column.name for column in self.columns)
+        return Layout(
+            self.mapped,
+            tuple(
+                PlacedColumn(name, column.name, column.type)
+                for name, column in zip(physical, self.columns, strict=True)
+            ),
+        )
 
     @property
     def is_sealed(self) -> bool:
@@ -137,7 +156,7 @@ class World:
                     )
             grown = Version(
                 "append", newest.columns, newest.rows + complete, newest.properties,
-                newest.comment, newest.checks, newest.transactions,
+                newest.comment, newest.checks, newest.transactions, newest.physical, newest.mapped,
             )  # fmt: skip
             return self.commit(path, grown)
 

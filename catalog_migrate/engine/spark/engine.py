@@ -21,6 +21,7 @@ from catalog_migrate.engine.spark.failures import failing, mute_query_errors
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
+from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 
@@ -184,9 +185,23 @@ class SparkEngine:
         """One empty commit carrying a transaction: a late seal then loses."""
         self._shards.fence(path, app_id, epoch)
 
-    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
+    def shard_layout(self, path: str) -> Layout:
+        """Physical and given names of a shard's columns."""
+        return self._shards.shard_layout(path)
+
+    def create_twin(self, path: str, twin: str) -> None:
+        """An empty table like the one at ``path``, to try statements on."""
+        self._shards.create_twin(path, twin)
+
+    def evolve(
+        self,
+        path: str,
+        columns: Sequence[Column],
+        shard: ShardSpec,
+        shape: Shape | None = None,
+    ) -> None:
         """Bring a shard to ``columns`` in place."""
-        self._shards.evolve(path, columns, shard)
+        self._shards.evolve(path, columns, shard, shape)
 
     def delete_shard(self, path: str) -> None:
         """Remove a directory that nothing refers to."""

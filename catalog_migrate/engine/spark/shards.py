@@ -13,8 +13,15 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.reshape import (
+    create_twin,
+    is_mapped,
+    reshape,
+    shard_layout,
+)
 from catalog_migrate.engine.spark.statements import local_path
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import parse_type
 
@@ -231,9 +238,25 @@ class Shards:
         with failing(f"empty {path}"):
             _open(path).delete()
 
-    def evolve(self, path: str, columns: Sequence[Column], shard: ShardSpec) -> None:
-        """Add, relax, comment, constrain; each only where the shard differs."""
+    def shard_layout(self, path: str) -> Layout:
+        """Physical names by the log's newest schema."""
+        return shard_layout(_open(path))
+
+    def create_twin(self, path: str, twin: str) -> None:
+        """An empty table like the one at ``path``."""
+        create_twin(_open(path), twin)
+
+    def evolve(
+        self,
+        path: str,
+        columns: Sequence[Column],
+        shard: ShardSpec,
+        shape: Shape | None = None,
+    ) -> None:
+        """Reshape, add, relax, comment, constrain; each only where the shard differs."""
         path = local_path(path)
+        if shape is not None:
+            reshape(self._spark, _open(path), columns, shape)
         standing = {column.name.lower(): column for column in self.shard_columns(path)}
         _refuse_unevolvable(path, standing, columns)
         self._add_columns(path, standing, columns)
@@ -261,7 +284,8 @@ class Shards:
         ]
         plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
         with failing(f"add columns to {path}"):
-            if at_the_end and plain:
+            # delta-rs refuses to add a column to a table with column mapping
+            if at_the_end and plain and not is_mapped(_open(path)):
                 from deltalake import Schema
 
                 schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))

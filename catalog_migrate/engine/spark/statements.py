@@ -88,6 +88,28 @@ def add_column(path: str, column: Column, after: str | None) -> str:
     return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
 
 
+def rename_column(path: str, name: str, to: str) -> str:
+    """Another name for a column; needs column mapping."""
+    return f"ALTER TABLE {by_path(path)} RENAME COLUMN {quote_sql(name)} TO {quote_sql(to)}"
+
+
+def drop_columns(path: str, names: Sequence[str]) -> str:
+    """Take columns away, in one commit; needs column mapping."""
+    return f"ALTER TABLE {by_path(path)} DROP COLUMNS ({_names(names)})"
+
+
+def move_column(path: str, name: str, after: str | None) -> str:
+    """Another place for a column: behind ``after``, or first."""
+    place = "FIRST" if after is None else f"AFTER {quote_sql(after)}"
+    return f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(name)} {place}"
+
+
+def set_property(path: str, name: str, value: str) -> str:
+    """One table property."""
+    pair = f"{string_literal(name)} = {string_literal(value)}"
+    return f"ALTER TABLE {by_path(path)} SET TBLPROPERTIES ({pair})"
+
+
 def enable_feature(path: str, feature: str) -> str:
     """Allow a Delta table feature on a table that is there; those it had stay."""
     return (

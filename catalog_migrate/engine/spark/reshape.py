@@ -1,0 +1,124 @@
+"""Columns of a shard renamed, dropped and moved in place, by Spark and through column mapping.
+
+What delta-rs 1.6 can do on a mapped table was tried: read, append, seal, unseal, fence, comment,
+properties, empty; not ADD COLUMN. So nothing but that depends on whether a shard is mapped, a
+shard is created without, and mapping is turned on by the first rename or drop.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark.checksums import write_checksum
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
+from catalog_migrate.model.objects import Column
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
+
+MAPPING_MODE = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
+_NOT_IN_THE_LOG_ALONE = frozenset({"clustering", "domainMetadata"})
+"""Writer features whose state is more than protocol and metadata: a twin would be another table."""
+
+
+def is_mapped(table: DeltaTable) -> bool:
+    """Whether column mapping is on, so that names are not those in the files."""
+    return table.metadata().configuration.get(MAPPING_MODE, "none").lower() != "none"
+
+
+def shard_layout(table: DeltaTable) -> Layout:
+    """Physical and given names of a table's columns, with canonical types, in order."""
+    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
+    given = datatypes.columns_of(schema)
+    return Layout(
+        is_mapped(table),
+        tuple(
+            PlacedColumn(
+                (field.get("metadata") or {}).get(_PHYSICAL, column.name), column.name, column.type
+            )
+            for field, column in zip(schema["fields"], given, strict=True)
+        ),
+    )
+
+
+def create_twin(table: DeltaTable, twin: str) -> None:
+    """Make an empty table with the protocol, schema, partitions and configuration of another.
+
+    Its log is one commit with the other's own actions, which no API of either library writes.
+    Raises EngineFailure for a table whose features keep state elsewhere in the log.
+    """
+    protocol, metadata = table.protocol(), table.metadata()
+    beyond = _NOT_IN_THE_LOG_ALONE.intersection(protocol.writer_features or ())
+    if beyond:
+        raise EngineFailure(
+            f"a table with {', '.join(sorted(beyond))} has no twin to try statements on",
+            condition="TWIN_NOT_POSSIBLE",
+        )
+    versions: dict[str, Any] = {
+        "minReaderVersion": protocol.min_reader_version,
+        "minWriterVersion": protocol.min_writer_version,
+    }
+    if protocol.min_reader_version >= 3:
+        versions["readerFeatures"] = sorted(protocol.reader_features or ())
+    if protocol.min_writer_version >= 7:
+        versions["writerFeatures"] = sorted(protocol.writer_features or ())
+    described: dict[str, Any] = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": table.schema().to_json(),
+        "partitionColumns": list(metadata.partition_columns),
+        "configuration": dict(metadata.configuration),
+        "createdTime": int(time.time() * 1000),
+    }
+    if metadata.description:
+        described["description"] = metadata.description
+    lines = (json.dumps({"protocol": versions}), json.dumps({"metaData": described}))
+    log = Path(local_path(twin)) / "_delta_log"
+    with failing(f"create the twin {twin}"):
+        log.mkdir(parents=True, exist_ok=True)
+        first = log / f"{0:020d}.json"
+        if not first.exists():
+            partial = log / f".{first.name}"
+            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            partial.replace(first)
+    write_checksum(twin, 0)
+
+
+def reshape(
+    spark: SparkSession, table: DeltaTable, columns: Sequence[Column], shape: Shape
+) -> bool:
+    """Issue what is still missing of ``shape``; whether that was anything.
+
+    ``columns`` are the shape's with everything that an ADD COLUMN needs.
+    """
+    path = local_path(table.table_uri)
+    steps = steps_to(shard_layout(table), shape)
+    declared = {column.name.lower(): column for column in columns}
+    with failing(f"change {path} in place"):
+        for step in steps:
+            spark.sql(_statement(path, step, declared))
+    return bool(steps)
+
+
+def _statement(path: str, step: Alter, declared: Mapping[str, Column]) -> str:
+    if step.op == "map":
+        return statements.set_property(path, MAPPING_MODE, "name")
+    if step.op == "drop":
+        return statements.drop_columns(path, step.names)
+    (name,) = step.names
+    if step.op == "rename":
+        return statements.rename_column(path, name, step.to or name)
+    if step.op == "add":
+        return statements.add_column(path, declared[name.lower()], step.after)
+    return statements.move_column(path, name, step.after)
