@@ -88,6 +88,9 @@ KEYS: tuple[Key, ...] = (
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),
+    Key("output", "log_format", "choice", "text",
+        "Lines on stderr (progress, notes, errors): sentences, or a JSON object each.",
+        "--log-format", choices=("text", "json")),
     Key("output", "width", "integer", 100,
         "Columns of a text report.", minimum=40),
 )

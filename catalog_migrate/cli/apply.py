@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.cli import logs
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -89,7 +90,8 @@ def command(
             remedy="write what the report asks for into the release, or approve it",
         )
     if not plan.is_noop and not yes:
-        sys.stderr.write(render_plan(plan, "text", settings))
+        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
+            note(line)
         if not confirm("Apply this?", yes=yes, no_input=no_input):
             note("nothing was touched")
             return 1

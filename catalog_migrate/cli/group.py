@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from catalog_migrate.cli import logs
 from catalog_migrate.version import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("init", "Write a commented configuration and a sample release of three objects."),
@@ -28,6 +33,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Try everything the product needs on this machine."),
     "unlock": ("unlock", "Free a lease whose holder is surely dead."),
     "demo": ("demo", "Watch a real catalog of 208 objects upgraded twice."),
+    "completion": ("completion", "Print what makes bash, zsh or fish complete this command."),
     "version": ("version", "Print the version."),
 }
 """Verb -> (module in this package, line in the list of verbs)."""
@@ -67,6 +73,27 @@ class LazyGroup(click.Group):
                 ) from error
             raise
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click, but Ctrl-C leaves no empty line among JSON objects."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            if logs.is_json():
+                raise click.Abort from error
+            raise
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[CompletionItem]:
+        """Verbs from the table alone: a completion must not import them all."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(name, help=line)
+            for name, (_, line) in VERBS.items() if name.startswith(incomplete)
+        ]
+        return found or click.Command.shell_complete(self, ctx, incomplete)
+
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter  # noqa: ARG002
     ) -> None:
@@ -88,8 +115,12 @@ class LazyGroup(click.Group):
     type=click.Path(exists=True, dir_okay=False),
     help="Configuration file instead of the nearest catalog_migrate.toml or pyproject.toml.",
 )
+@click.option(
+    "--log-format", type=click.Choice(logs.FORMATS), default=None,
+    help="Form of the lines on stderr (configuration: output.log_format).",
+)
 @click.pass_context
-def cli(ctx: click.Context, config_file: str | None) -> None:
+def cli(ctx: click.Context, config_file: str | None, log_format: str | None) -> None:
     """Upgrade the tables, views and functions of a Spark catalog, with every row kept.
 
     \b
@@ -98,4 +129,5 @@ def cli(ctx: click.Context, config_file: str | None) -> None:
       catalog-migrate plan --release release --catalog catalog
       catalog-migrate apply --release release --catalog catalog --yes
     """
+    logs.choose(log_format, given=True)
     ctx.obj = config_file

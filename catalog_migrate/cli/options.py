@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from catalog_migrate.cli import logs
 from catalog_migrate.config import Settings, load
 from catalog_migrate.errors import UsageError
 
@@ -63,7 +64,7 @@ def settings_of(
 ) -> Settings:
     """The configuration with this call's flags on top."""
     file = ctx.find_root().obj
-    return load(
+    settings = load(
         file=Path(file) if file else None,
         flags={
             "catalog.uri": catalog,
@@ -72,6 +73,8 @@ def settings_of(
             "bootstrap.timeout": timeout,
         },
     )
+    logs.choose(settings.text("output.log_format"), given=False)
+    return settings
 
 
 def need(settings: Settings, path: str, flag: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.cli import logs
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
 
 if TYPE_CHECKING:
@@ -118,8 +120,8 @@ def as_columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def note(text: str) -> None:
-    """A line for the person who watches, on stderr."""
-    print(text, file=sys.stderr)
+    """A line for the person who watches, on stderr; safe to call from any thread."""
+    logs.log(logging.INFO, "note", text)
 
 
 def confirm(question: str, *, yes: bool, no_input: bool) -> bool:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from catalog_migrate.cli import logs
 
 if TYPE_CHECKING:
     from catalog_migrate.reconciler.work import Progress
@@ -20,7 +23,7 @@ class Lines:
 
     def __init__(
         self,
-        write: Callable[[str], None],
+        write: Callable[[str, Progress], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write
@@ -37,13 +40,13 @@ class Lines:
         self._phase, self._last = progress.phase, moment
         count = f" {progress.done}/{progress.total}" if progress.total else ""
         name = f" {progress.name}" if progress.name else ""
-        self._write(f"{progress.phase}{count}{name}")
+        self._write(f"{progress.phase}{count}{name}", progress)
 
 
 @contextmanager
 def shown() -> Iterator[Callable[[Progress], None]]:
     """A progress callback that suits where stderr goes; the bar is removed in the end."""
-    if not sys.stderr.isatty():
+    if logs.is_json() or not sys.stderr.isatty():
         yield Lines(_say)
         return
     from rich.console import Console
@@ -68,5 +71,8 @@ def shown() -> Iterator[Callable[[Progress], None]]:
         yield step
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _say(line: str, progress: Progress) -> None:
+    logs.log(logging.INFO, "progress", line, {
+        "phase": progress.phase, "done": progress.done, "total": progress.total,
+        "name": progress.name,
+    })

@@ -10,7 +10,7 @@ def test_lines_are_few_but_the_first_and_the_last_of_a_phase_are_there() -> None
     """A phase starts and ends with a line; between them one every two seconds at most."""
     moment = 0.0
     lines: list[str] = []
-    step = Lines(lines.append, lambda: moment)
+    step = Lines(lambda line, _: lines.append(line), lambda: moment)
     for done in range(1, 11):
         moment += 0.5
         step(Progress("copy", done, 10, f"s.t{done}"))

@@ -1,0 +1,120 @@
+"""What goes to stderr: sentences for people, or one JSON object a line for programs.
+
+``--log-format json`` (or ``output.log_format``) chooses. A line has ``time`` (UTC), ``level``,
+``event``, ``message`` and the event's own fields. What is logged is what would be printed: never a
+secret, nor an option of the store.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from catalog_migrate.errors import CatalogMigrateError
+
+FORMATS = ("text", "json")
+VARIABLE = "CATALOG_MIGRATE__OUTPUT__LOG_FORMAT"
+_NAME = "catalog_migrate.cli"
+_FIELDS = "catalog_migrate_fields"
+
+
+class Handler(logging.Handler):
+    """Writes to whatever ``sys.stderr`` is at the moment; ``form`` is text or json.
+
+    ``given`` says that the command line chose the form, which stands above the configuration.
+    """
+
+    def __init__(self, form: str = "text") -> None:
+        super().__init__()
+        self.form = form
+        self.given = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line; a reader of stderr that left is nobody to tell."""
+        text = as_json_line(record) if self.form == "json" else record.getMessage()
+        try:
+            print(text, file=sys.stderr, flush=True)
+        except (BrokenPipeError, ValueError):
+            return
+
+
+@contextmanager
+def logging_to_stderr() -> Iterator[Handler]:
+    """The handler of one run of the command line; taken away again in the end."""
+    logger = logging.getLogger(_NAME)
+    asked = os.environ.get(VARIABLE, "")
+    handler = Handler(asked if asked in FORMATS else "text")
+    before = (logger.level, logger.propagate)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield handler
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+def choose(form: str | None, *, given: bool) -> None:
+    """Set the form; what the command line gave is not changed by the configuration."""
+    for handler in _handlers():
+        if form is not None and (given or not handler.given):
+            handler.form, handler.given = form, handler.given or given
+
+
+def is_json() -> bool:
+    """Whether lines are JSON objects: then there are no bars and no colours either."""
+    return any(handler.form == "json" for handler in _handlers())
+
+
+def log(level: int, event: str, message: str, fields: Mapping[str, Any] | None = None) -> None:
+    """One line. Without a running command line it is a plain line on stderr."""
+    if not _handlers():
+        print(message, file=sys.stderr, flush=True)
+        return
+    logging.getLogger(_NAME).log(
+        level, "%s", message, extra={_FIELDS: {"event": event, **(fields or {})}}
+    )
+
+
+def log_error(error: CatalogMigrateError) -> None:
+    """An error in full: as a sentence with its remedy, or with code and problems as fields."""
+    problems = getattr(error, "problems", ())
+    fields: dict[str, Any] = {
+        "code": error.code, "exit_code": error.exit_code, "remedy": error.remedy,
+    }
+    if problems:
+        fields["problems"] = [
+            {"code": p.code, "message": p.message, "file": p.file, "line": p.line,
+             "column": p.column, "remedy": p.remedy}
+            for p in problems
+        ]
+    message = error.message if is_json() else f"error {error}"
+    log(logging.ERROR, "error", message, fields)
+
+
+def as_json_line(record: logging.LogRecord) -> str:
+    """A record as one line of JSON; values that JSON has no word for are written as text."""
+    moment = datetime.fromtimestamp(record.created, tz=timezone.utc)
+    return json.dumps(
+        {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            "pid": record.process,
+            **getattr(record, _FIELDS, {"event": "note"}),
+        },
+        ensure_ascii=False, default=str,
+    )
+
+
+def _handlers() -> list[Handler]:
+    return [each for each in logging.getLogger(_NAME).handlers if isinstance(each, Handler)]
