@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from catalog_migrate.engine.spark.java import prefer_short_runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from catalog_migrate.testing.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
+
+# Every process that a test starts inherits it.
+prefer_short_runs(os.environ)
 
 # How long one example takes says something about the machine, and about what else runs on it.
 settings.register_profile("no-deadline", deadline=None)

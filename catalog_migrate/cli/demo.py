@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import click
@@ -25,6 +26,10 @@ def command(directory: str | None, streams: bool, keep: bool) -> None:
       catalog-migrate demo
       catalog-migrate demo --streams
     """
+    from catalog_migrate.engine.spark.java import prefer_short_runs
+
+    # the chapters are processes of their own, which inherit it
+    prefer_short_runs(os.environ)
     if streams:
         from catalog_migrate.demo_streams import run as run_streams
 

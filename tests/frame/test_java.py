@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.engine.spark.java import check_java, java_version
+from catalog_migrate.engine.spark.java import check_java, java_version, prefer_short_runs
 from catalog_migrate.errors import PrerequisiteMissing
 
 
@@ -105,3 +105,13 @@ def test_a_file_that_cannot_be_run_keeps_its_cause(tmp_path: Path) -> None:
     with pytest.raises(PrerequisiteMissing) as caught:
         java_version(str(broken))
     assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_short_run_keeps_what_the_user_set_for_java() -> None:
+    """Compiling quickly is a preference of demonstrations and tests, never an order."""
+    ours: dict[str, str] = {}
+    prefer_short_runs(ours)
+    assert "TieredStopAtLevel" in ours["JDK_JAVA_OPTIONS"]
+    theirs = {"JDK_JAVA_OPTIONS": "-Xmx1g"}
+    prefer_short_runs(theirs)
+    assert theirs == {"JDK_JAVA_OPTIONS": "-Xmx1g"}
