@@ -13,7 +13,7 @@ from typing import Literal
 from catalog_migrate.errors import EngineFailure, PrepareFailed
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.testing.checks import (
+from catalog_migrate.testing.invariants import (
     IdentityWatch,
     InvariantBroken,
     LogSum,
