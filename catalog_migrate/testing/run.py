@@ -13,6 +13,10 @@ from typing import Literal
 from catalog_migrate.errors import EngineFailure, PrepareFailed
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
 from catalog_migrate.testing.invariants import (
     IdentityWatch,
     InvariantBroken,
@@ -23,10 +27,6 @@ from catalog_migrate.testing.invariants import (
     require,
     table_shards,
 )
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
-from catalog_migrate.testing.draft import DraftedRelease
-from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
 from catalog_migrate.testing.ledger import Ledger
 
 Populating = Literal["fills", "fails", "absent"]

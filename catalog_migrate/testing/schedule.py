@@ -16,10 +16,10 @@ from random import Random
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.testing.bodies import Row
-from catalog_migrate.testing.invariants import InvariantBroken, require, table_shards
 from catalog_migrate.testing.draft import DraftedRelease
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
+from catalog_migrate.testing.invariants import InvariantBroken, require, table_shards
 from catalog_migrate.testing.ledger import Ledger
 from catalog_migrate.testing.releases import draft_chain
 from catalog_migrate.testing.run import Populating, Run

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from random import Random
 
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.testing.invariants import InvariantBroken
 from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.invariants import InvariantBroken
 from catalog_migrate.testing.run import Populating, Run
 
 

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from catalog_migrate.testing import checks
+from catalog_migrate.testing import invariants
 from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
 from catalog_migrate.testing.simulate import main, simulate, spread
 from catalog_migrate.testing.world import Version
@@ -66,4 +66,4 @@ def test_processes_share_the_same_schedules() -> None:
 
 
 def _always_broken(*_: object) -> None:
-    raise checks.InvariantBroken("I6", "broken on purpose")
+    raise invariants.InvariantBroken("I6", "broken on purpose")
