@@ -51,3 +51,16 @@ AS SELECT
   get_json_object(value, '$.location') AS location
 FROM catalog_migrate.records
 WHERE kind = 'tombstone';
+
+CREATE VIEW catalog_migrate.audit (
+  version BIGINT COMMENT 'of the log',
+  commit_id STRING,
+  at TIMESTAMP COMMENT 'by the clock of the process that committed',
+  verb STRING, who STRING COMMENT 'user of the operating system', host STRING,
+  serial_before BIGINT, serial_after BIGINT,
+  release STRING COMMENT 'in force after it',
+  epoch BIGINT COMMENT 'of the lease that it was made under',
+  reason STRING COMMENT 'what a person gave for it'
+) COMMENT 'every commit of the catalog; the newest follow with the next start'
+AS SELECT version, commit_id, at, verb, who, host, serial_before, serial_after, release, epoch, reason
+FROM delta.${catalog_audit};

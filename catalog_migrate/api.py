@@ -6,8 +6,10 @@ The command line calls exactly these functions, so that whatever it can do a pro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.catalog.log import CatalogLog
@@ -19,6 +21,8 @@ from catalog_migrate.model.names import parse_reference, quote_part
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.catalog.history import Entry
+    from catalog_migrate.catalog.object_history import ObjectEntry
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
@@ -87,9 +91,39 @@ class Catalog:
         catalog.state()
         return catalog
 
-    def state(self) -> State:
-        """The newest committed state."""
-        return read_state(self.log)
+    def state(self, serial: int | None = None) -> State:
+        """The newest committed state, or the one that the catalog last had at ``serial``.
+
+        UnknownSerial for a serial that it never had.
+        """
+        if serial is None:
+            return read_state(self.log)
+        from catalog_migrate.catalog.history import state_at
+
+        return state_at(self.log, serial)
+
+    def history(self, *, everything: bool = False) -> Iterator[Entry]:
+        """Who changed what, newest first, read from the commits themselves as it is asked for.
+
+        Commits that only prepare, tidy or book are left out unless ``everything`` is wanted.
+        CatalogCorrupt names the file where the history is not whole.
+        """
+        from catalog_migrate.catalog.history import entries
+
+        return (entry for entry in entries(self.log) if everything or not entry.is_routine)
+
+    def object_history(self, name: str) -> Iterator[ObjectEntry]:
+        """What happened to the object that stands, or stood last, under a name; newest first.
+
+        UnknownObject for a name that nothing ever had.
+        """
+        from catalog_migrate.catalog.object_history import object_history
+
+        found = object_history(self.log, identity_text(parse_reference(name)))
+        first = next(found, None)
+        if first is None:
+            raise self._unknown(self.state(), name)
+        return chain((first,), found)
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -206,7 +240,16 @@ class Catalog:
             executor.limit = limit
         if confirm is not None:
             executor.confirm = confirm
-        return executor.run(sql, on_result)
+        before = self.log.version()
+        results = executor.run(sql, on_result)
+        if self.log.version() != before:
+            self._audit()
+        return results
+
+    def _audit(self) -> None:
+        """Copy new commits to the audit table; what is refused is left to the next start."""
+        with suppress(CatalogMigrateError):
+            self.log.keep_audit()
 
     def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:
         """Asks for unsafe operations: dry runs, requests, undo (docs/statements.md)."""
@@ -280,13 +323,13 @@ class Catalog:
 
     # -- looking -------------------------------------------------------------------------------
 
-    def status(self) -> Status:
-        """What is in force and what is pending; needs no Spark."""
+    def status(self, serial: int | None = None) -> Status:
+        """What is in force and what is pending, now or when ``serial`` was; needs no Spark."""
         from catalog_migrate.reconciler.commit import RECONCILE
         from catalog_migrate.reconciler.reconcile import shared_pending
         from catalog_migrate.reconciler.refill import unfilled
 
-        state = self.state()
+        state = self.state(serial)
         in_force = state.release_in_force("release")
         pending = tuple(shared_pending(state))
         last = state.operations.get(RECONCILE)
@@ -309,12 +352,13 @@ class Catalog:
             unsafe=_unsafe(state),
         )
 
-    def show(self, name: str) -> dict[str, Any]:
+    def show(self, name: str, serial: int | None = None) -> dict[str, Any]:
         """One object: ids, fingerprint, columns, what it depends on, where its rows are.
 
-        ``name`` is ``schema.name`` or ``kind:schema.name``; UnknownObject with the nearest names.
+        ``serial`` asks for what it was then. ``name`` is ``schema.name`` or ``kind:schema.name``;
+        UnknownObject with the nearest names.
         """
-        state = self.state()
+        state = self.state(serial)
         key = identity_text(parse_reference(name))
         mapping = state.mappings.get(key)
         if mapping is None:

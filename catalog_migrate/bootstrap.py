@@ -273,6 +273,22 @@ class _Start:
     # -- doing ---------------------------------------------------------------------------------
 
     def run(self, warehouse: str | None) -> BootstrapReport:
+        """Do what there is to do, then see to it that the audit has it."""
+        report = self._run(warehouse)
+        if report.outcome != "fenced_out":
+            self._audit()
+        return report
+
+    def _audit(self) -> None:
+        """Copy commits to the audit table; what fails is left to the next start."""
+        from catalog_migrate.errors import CatalogMigrateError
+
+        try:
+            self.log.keep_audit()
+        except CatalogMigrateError as error:
+            self.on_progress(Progress("audit", 0, 1, f"left to the next start: {error.message}"))
+
+    def _run(self, warehouse: str | None) -> BootstrapReport:
         state, created = self._open(warehouse)
         _check_warehouse(state, warehouse)
         work = self._work(state, None)
@@ -319,6 +335,8 @@ class _Start:
         plan: Plan | None = None
         rows = 0
         committed = False
+        if len(self.parts) > 1:
+            self._audit()  # a view of our own reads it, so it must be there
         for owner, release in self.parts:
             state, migration, copied, did = self._bring_in(work, state, owner, release)
             rows += copied

@@ -144,6 +144,12 @@ class CatalogWriteRefused(CatalogMigrateError, PermissionError):
     code = "CM0203"
 
 
+class UnknownSerial(CatalogMigrateError, LookupError):
+    """A serial that the catalog never had."""
+
+    code = "CM0205"
+
+
 class CommitConflict(CatalogMigrateError, RuntimeError):
     """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
 

@@ -12,9 +12,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from catalog_migrate.catalog.history import Commit
 from catalog_migrate.errors import CatalogCorrupt
 
-COMMIT_KEY = "catalog_migrate.commit"
+_OURS = "catalog_migrate."
+COMMIT_KEY = _OURS + "commit"
 """Key of the commit id in a commit's own metadata."""
 
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
@@ -59,6 +61,43 @@ class CommitFiles:
                 return found if isinstance(found, str) else None
         return None
 
+    def commit(self, version: int) -> Commit:
+        """One commit with what it says about itself."""
+        path = self.path(version)
+        info: dict[str, Any] = next(
+            action["commitInfo"] for action in self.actions(version) if "commitInfo" in action
+        )
+        said: dict[str, str] = {}
+        for name, value in info.items():
+            if name.startswith(_OURS):
+                if not isinstance(value, str):
+                    _corrupt(path, f"is damaged: its {name} is {value!r}")
+                said[name.removeprefix(_OURS)] = value
+        milliseconds = info.get("timestamp")
+        if milliseconds is not None and _number(milliseconds) is None:
+            _corrupt(path, f"is damaged: its timestamp is {milliseconds!r}")
+        return Commit(
+            version, str(path), said.pop("commit", None),
+            None if milliseconds is None else _number(milliseconds), said,
+        )
+
+    def whole(self) -> int | None:
+        """The newest version, after a listing that shows every commit since the very first.
+
+        History needs the files that a checkpoint makes superfluous for reading the state.
+        """
+        newest = self._scan()[1]
+        if newest is None:
+            return None
+        present = {
+            int(match[1]) for entry in self.directory.iterdir()
+            if (match := _COMMIT.match(entry.name))
+        }
+        for version in range(newest + 1):
+            if version not in present:
+                _corrupt(self.path(version), "is missing")
+        return newest
+
     def path(self, version: int) -> Path:
         """The file of one version."""
         return self.directory / f"{version:020d}.json"
@@ -75,15 +114,23 @@ class CommitFiles:
             _corrupt(path, f"cannot be read: {error.strerror}", error)
         except msgspec.DecodeError as error:
             _corrupt(path, f"is truncated or damaged: {error}", error)
-        if not all(isinstance(action, dict) for action in actions):
-            _corrupt(path, "is damaged: it holds something else than actions")
+        for action in actions:
+            if not isinstance(action, dict) or not all(map(_is_action, action.items())):
+                _corrupt(path, "is damaged: it holds something else than actions")
         info = next((a["commitInfo"] for a in actions if "commitInfo" in a), None)
         if info is None:
             _corrupt(path, "is truncated or damaged: it holds no commit")
-        promised = (info.get("operationMetrics") or {}).get("num_added_files")
+        metrics = info.get("operationMetrics")
+        if not isinstance(metrics, dict | None):
+            _corrupt(path, f"is damaged: its metrics are {metrics!r}")
+        promised = (metrics or {}).get("num_added_files")
         added = sum("add" in action for action in actions)
-        if promised is not None and int(promised) != added:
-            _corrupt(path, f"is truncated: {added} of {promised} data files are named")
+        if promised is not None:
+            number = _number(promised)
+            if number is None:
+                _corrupt(path, f"is damaged: it names {promised!r} data files")
+            if number != added:
+                _corrupt(path, f"is truncated: {added} of {promised} data files are named")
         return actions
 
     def _scan(self) -> tuple[int, int | None]:
@@ -106,6 +153,19 @@ class CommitFiles:
             if version not in versions:
                 _corrupt(self.path(version), "is missing")
         return first, newest
+
+
+def _is_action(pair: tuple[Any, Any]) -> bool:
+    """Whether one member of a commit's line has the shape that every Delta action has."""
+    return isinstance(pair[1], dict)
+
+
+def _number(value: Any) -> int | None:
+    """A count as delta-rs (a number) and Spark (a text) write it, None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    text = str(value)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _corrupt(path: Path, what: str, cause: Exception | None = None) -> NoReturn:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlparse
 
+from catalog_migrate.catalog.audit import AuditTable
 from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.renewals import Renewals
 from catalog_migrate.catalog.state import State, sum_rows
 from catalog_migrate.errors import (
@@ -33,6 +35,8 @@ from catalog_migrate.errors import (
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from catalog_migrate.catalog.history import Commit
+
 _CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
     "delta.logRetentionDuration": "interval 36500 days",
@@ -40,7 +44,7 @@ _CONFIGURATION = {
 """History stays: delta-rs would delete old commit files when it makes a checkpoint."""
 
 _COLUMNS = ("kind", "key", "value", "diff")
-_PARTS = frozenset({"log", "renewals"})
+_PARTS = frozenset({"log", "renewals", "audit"})
 _ROWS = "SELECT kind, key, value, diff FROM log"
 _REFUSALS = (
     "permission denied", "read-only file system", "no space left", "disk quota exceeded",
@@ -58,6 +62,7 @@ class DeltaLog:
         self._path = self._root / "log"
         self._files = CommitFiles(self._path)
         self._renewals = Renewals(self._root / "renewals")
+        self._audit = AuditTable(self._root / "audit")
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
@@ -93,7 +98,11 @@ class DeltaLog:
             if self.exists():
                 raise self._conflict(0)
             return self._commit(
-                rows, follows=-1, commit_id=commit_id, metadata={"kind": "create"}, mode="error"
+                rows, follows=-1, commit_id=commit_id, mode="error",
+                metadata={
+                    "kind": "create", "serial": "0", "who": this_user(),
+                    "host": this_host(),
+                },
             )
 
     def version(self) -> int:
@@ -112,6 +121,36 @@ class DeltaLog:
             if self._snapshot is None or self._snapshot.version != newest:
                 self._snapshot = self._query(self._load(newest))
             return self._snapshot
+
+    def read_at(self, version: int) -> LogSnapshot:
+        """The state as of an earlier version."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        newest = self._files.whole()
+        if newest is None:
+            raise self._absent()
+        self._files.actions(version)
+        try:
+            table = DeltaTable(str(self._path), version=version)
+        except (DeltaError, OSError) as error:
+            raise CatalogCorrupt(
+                f"the log {self._path} cannot be read as of version {version}: {error}",
+                remedy=_FAILED_READ, file=str(self._files.path(version)),
+            ) from error
+        return self._query(table)
+
+    def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
+        """Every commit, newest first."""
+        newest = self._files.whole()
+        if newest is None:
+            raise self._absent()
+        for version in range(newest if upto is None else min(upto, newest), -1, -1):
+            yield self._files.commit(version)
+
+    def keep_audit(self) -> int:
+        """Copy what the audit table lacks."""
+        return self._audit.catch_up(self)
 
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,

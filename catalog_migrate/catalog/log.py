@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.history import Commit
     from catalog_migrate.catalog.state import State
 
 
@@ -83,6 +84,25 @@ class CatalogLog(Protocol):
 
     def read(self) -> LogSnapshot:
         """The newest state. Read-only: not one byte is written."""
+        ...
+
+    def read_at(self, version: int) -> LogSnapshot:
+        """The state as of an earlier version; read-only."""
+        ...
+
+    def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
+        """Every commit from version ``upto`` (default: the newest) down to 0, newest first.
+
+        Each is read when it is asked for. CatalogCorrupt names the file of one that is missing
+        anywhere, or that is not as commits are.
+        """
+        ...
+
+    def keep_audit(self) -> int:
+        """Copy what the audit table lacks of the commits' own words; how many rows that were.
+
+        Repeatable and safe beside others: each commit is there once.
+        """
         ...
 
     def append(

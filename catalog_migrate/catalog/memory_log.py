@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from catalog_migrate.catalog.history import Commit, Entry, entries
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
 from catalog_migrate.catalog.state import State, sum_rows
 from catalog_migrate.errors import CatalogNotFound, CommitConflict
@@ -72,6 +73,36 @@ class MemoryLog:
         """
         with self._store.lock:
             return LogSnapshot(self._newest(), sum_rows(self._store.rows))
+
+    def read_at(self, version: int) -> LogSnapshot:
+        """The state as of an earlier version."""
+        with self._store.lock:
+            return LogSnapshot(version, sum_rows(self._store.rows[: self._store.ends[version]]))
+
+    def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
+        """Every commit, newest first."""
+        with self._store.lock:
+            held = list(self._store.commits[: None if upto is None else upto + 1])
+        for version in range(len(held) - 1, -1, -1):
+            commit_id, metadata = held[version]
+            yield Commit(version, f"{self._uri}@{version}", commit_id, None, metadata)
+
+    def keep_audit(self) -> int:
+        """Copy what the audit lacks."""
+        self._announce("audit")
+        with self._store.lock:
+            done = len(self._store.audit)
+        fresh = list(entries(self, down_to=done))[::-1]
+        with self._store.lock:
+            if len(self._store.audit) == done:
+                self._store.audit.extend(fresh)
+        self._announce("audit.done")
+        return len(fresh)
+
+    @property
+    def audit(self) -> Sequence[Entry]:
+        """What stands in the audit table, oldest first."""
+        return tuple(self._store.audit)
 
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
@@ -159,6 +190,8 @@ class _Store:
         self.beats: dict[str, str] = {}
         self.compacted = 0
         self.rows: list[LogRow] = []
+        self.ends: list[int] = []
+        self.audit: list[Entry] = []
         self._snapshot: LogSnapshot | None = None
 
     def add(
@@ -172,6 +205,7 @@ class _Store:
         version = len(self.commits)
         self.commits.append((commit_id, dict(metadata)))
         self.rows.extend(rows)
+        self.ends.append(len(self.rows))
         self._snapshot = None if state is None else LogSnapshot(version, None, state.at(version))
 
     def snapshot(self) -> LogSnapshot:

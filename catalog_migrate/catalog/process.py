@@ -34,6 +34,24 @@ def this_process() -> ProcessIdentity:
 
 
 @lru_cache(maxsize=1)
+def this_host() -> str:
+    """The name of this machine, for the history."""
+    return socket.gethostname()
+
+
+@lru_cache(maxsize=1)
+def this_user() -> str:
+    """Who runs this process, for the history: the system's name of the user, else its number."""
+    number = os.getuid() if hasattr(os, "getuid") else None
+    try:
+        import pwd
+
+        return pwd.getpwuid(number).pw_name if number is not None else "unknown"
+    except (ImportError, KeyError):
+        return "unknown" if number is None else f"uid {number}"
+
+
+@lru_cache(maxsize=1)
 def _identity(pid: int) -> ProcessIdentity:
     life = _life(pid)
     return ProcessIdentity(socket.gethostname(), _boot_id(), pid, life[1] if life else "")

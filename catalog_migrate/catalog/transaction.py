@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.compaction import compact_when_due
+from catalog_migrate.catalog.history import touched_items
 from catalog_migrate.catalog.log import CatalogLog, LogRow
+from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import CommitConflict, LeaseLost
@@ -88,6 +90,25 @@ def require_epoch(state: State, lease_key: str, epoch: int) -> None:
     )
 
 
+def _metadata(
+    after: State, edits: Mapping[tuple[str, str], str | None], kind: str, epoch: int | None,
+    reason: str | None,
+) -> dict[str, str]:
+    """What a commit says about itself: the only source of history and audit."""
+    metadata = {
+        "kind": kind, "serial": str(after.serial), "who": this_user(), "host": this_host(),
+        "items": touched_items(edits),
+    }
+    in_force = after.release_in_force("release")
+    if in_force is not None:
+        metadata["release"] = in_force.name
+    if epoch is not None:
+        metadata["epoch"] = str(epoch)
+    if reason:
+        metadata["reason"] = reason
+    return metadata
+
+
 def commit(
     log: CatalogLog,
     decide: Callable[[State], Changes | None],
@@ -96,12 +117,13 @@ def commit(
     kind: str,
     lease_key: str = "migration",
     attempts: int = 20,
+    reason: str | None = None,
 ) -> State:
     """Commit what ``decide`` makes of the newest state, and return the state after it.
 
     ``decide`` is called again on a fresh state when another writer committed meanwhile; whatever
     it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word for
-    the history.
+    the history, ``reason`` what a person gave for it.
 
     Raises :class:`LeaseLost`, :class:`~catalog_migrate.errors.CheckFailed`,
     :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
@@ -116,9 +138,7 @@ def commit(
             return before
         after = before.changed(before.version + 1, edits)
         check(after, before)
-        metadata = {"kind": kind, "serial": str(after.serial)}
-        if epoch is not None:
-            metadata["epoch"] = str(epoch)
+        metadata = _metadata(after, edits, kind, epoch, reason)
         try:
             version = log.append(
                 rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,

@@ -21,6 +21,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "bootstrap": ("bootstrap", "Do what an application's start-up hook does, with local Spark."),
     "status": ("status", "Say what is in force and what is pending."),
     "show": ("show", "Show one object: ids, columns, dependencies, location."),
+    "history": ("history", "List what was changed: by whom, when, from where, why."),
     "graph": ("graph", "Print what depends on what."),
     "check": ("check", "Check a release without a catalog, or against one."),
     "drift": ("drift", "Compare Spark's catalog with what is committed; --repair mends it."),

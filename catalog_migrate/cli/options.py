@@ -40,6 +40,10 @@ out_option = click.option(
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 no_input_option = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")
+serial_option = click.option(
+    "--serial", type=click.IntRange(min=0), metavar="N",
+    help="As it was at serial N (catalog-migrate history lists them).",
+)
 timeout_option = click.option(
     "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
     help="How long to wait for another process (configuration: bootstrap.timeout).",

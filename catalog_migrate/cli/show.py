@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli.options import catalog_option, format_option, serial_option, settings_of
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.cli.sources import open_catalog
 
@@ -14,16 +14,20 @@ from catalog_migrate.cli.sources import open_catalog
 @click.command("show")
 @click.argument("name")
 @catalog_option
+@serial_option
 @format_option("text", "json")
 @click.pass_context
-def command(ctx: click.Context, name: str, catalog: str | None, format_: str) -> None:
+def command(
+    ctx: click.Context, name: str, catalog: str | None, serial: int | None, format_: str
+) -> None:
     """Show the object NAME (schema.name, or kind:schema.name for a function or type).
 
     \b
     Example:
       catalog-migrate show shop.orders --catalog catalog --format json
+      catalog-migrate show shop.orders --catalog catalog --serial 3
     """
-    found = open_catalog(settings_of(ctx, catalog=catalog)).show(name)
+    found = open_catalog(settings_of(ctx, catalog=catalog)).show(name, serial)
     emit(as_json(found) if format_ == "json" else text(found))
 
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli.options import catalog_option, detailed_option, format_option, settings_of
+from catalog_migrate.cli.options import (
+    catalog_option,
+    detailed_option,
+    format_option,
+    serial_option,
+    settings_of,
+)
 from catalog_migrate.cli.output import as_json, emit
 from catalog_migrate.cli.sources import open_catalog
 
@@ -18,19 +24,22 @@ _WORK_SHOWN = 20
 
 @click.command("status")
 @catalog_option
+@serial_option
 @format_option("text", "json")
 @detailed_option
 @click.pass_context
 def command(
-    ctx: click.Context, catalog: str | None, format_: str, detailed_exitcode: bool
+    ctx: click.Context, catalog: str | None, serial: int | None, format_: str,
+    detailed_exitcode: bool,
 ) -> int:
     """Say which release is in force, who holds the lease, what is pending and what failed.
 
     \b
     Example:
       catalog-migrate status --catalog catalog --format json
+      catalog-migrate status --catalog catalog --serial 3
     """
-    found = open_catalog(settings_of(ctx, catalog=catalog)).status()
+    found = open_catalog(settings_of(ctx, catalog=catalog)).status(serial)
     emit(as_json(document(found)) if format_ == "json" else text(found))
     return 2 if detailed_exitcode and found.pending else 0
 

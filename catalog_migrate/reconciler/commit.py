@@ -46,7 +46,7 @@ def put_in_force(
             )
         return _changes(state, migration, prepared, owner=owner, epoch=work.epoch, now=now)
 
-    return commit(work.log, decide, epoch=work.epoch, kind="migrate")
+    return commit(work.log, decide, epoch=work.epoch, kind=_verb("migrate", owner))
 
 
 def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
@@ -67,7 +67,12 @@ def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
         _put_release(changes, state, owner, name, migration.manifest_hash, state.serial)
         return changes
 
-    return commit(work.log, decide, epoch=work.epoch, kind="release")
+    return commit(work.log, decide, epoch=work.epoch, kind=_verb("release", owner))
+
+
+def _verb(verb: str, owner: Owner) -> str:
+    """The word for the history; our own built-ins are told from the software's release."""
+    return verb if owner == "release" else f"{verb} {owner}"
 
 
 def _changes(

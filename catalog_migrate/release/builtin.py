@@ -13,6 +13,7 @@ from catalog_migrate.release.release import Release
 
 SYSTEM_SCHEMA = "catalog_migrate"
 CATALOG_LOG = "${catalog_log}"
+CATALOG_AUDIT = "${catalog_audit}"
 CLUSTER_LOGS = "${cluster_logs}"
 
 _NO_LOG = (
@@ -28,9 +29,13 @@ def system_release(catalog_uri: str, cluster_logs: Sequence[str] = ()) -> Releas
     ``cluster_logs`` are the absolute directories of the clusters' logs. Raises
     PrerequisiteMissing when the SQL files were not installed.
     """
-    log = _path(catalog_uri.rstrip("/") + "/log")
+    root = catalog_uri.rstrip("/")
     logs = " UNION ALL ".join(f"SELECT * FROM delta.{_path(each)}" for each in cluster_logs)
-    put_in = {CATALOG_LOG: log, CLUSTER_LOGS: f"({logs})" if logs else _NO_LOG}
+    put_in = {
+        CATALOG_LOG: _path(f"{root}/log"),
+        CATALOG_AUDIT: _path(f"{root}/audit"),
+        CLUSTER_LOGS: f"({logs})" if logs else _NO_LOG,
+    }
     texts = []
     for path in sorted(builtins_directory().glob("*.sql")):
         try:

@@ -163,7 +163,7 @@ class Executor:
             self._same_target(current, effect)
             return plan_statement(current, statement).changes
 
-        after = commit(self.log, decide, kind="statement")
+        after = commit(self.log, decide, kind="statement", reason=effect.summary)
         for item_id in effect.created:
             if item_id in after.items:
                 self._shards(after, item_id)
@@ -274,7 +274,7 @@ class Executor:
             redefine(changes, current, change.item_id, change.after, change.links_after)
             return changes
 
-        commit(self.log, decide, kind="alter")
+        commit(self.log, decide, kind="alter", reason=effect.summary)
         name = wiring.display(state, cluster)
         notices.append(
             f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will start on "

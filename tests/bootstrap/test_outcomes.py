@@ -233,3 +233,17 @@ def test_an_edited_plan_is_refused(filled: Any, tmp_path: Any) -> None:
     with pytest.raises(EditedPlan):
         filled.start(release, plan=file)
     assert filled.listing() == before
+
+
+def test_the_audit_is_a_view(filled: Any) -> None:
+    """Every commit of earlier starts is in a view, each once, with who, release and serials."""
+    filled.start(filled.release("2", orders=WIDER))
+    history = list(filled.open().history(everything=True))
+    found = filled.spark.sql(
+        "SELECT version, verb, who, release, serial_before, serial_after"
+        " FROM catalog_migrate.audit ORDER BY version DESC"
+    ).collect()
+    assert [tuple(row) for row in found] == [
+        (e.version, e.verb, e.who, e.release, e.serial_before, e.serial_after) for e in history
+    ]
+    assert [row.verb for row in found].count("migrate") == 2

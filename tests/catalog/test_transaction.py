@@ -9,6 +9,7 @@ import pytest
 from catalog_migrate.catalog.intent import dead_intents, extend_intent, put_intent, remove_intent
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     IntentRecord,
@@ -157,10 +158,13 @@ class TestFaults:
         assert read_state(log.attach()).serial == 0
 
     def test_metadata(self, memory: MemoryLog, clock: Any) -> None:
-        """A commit carries its kind, the serial after it and its epoch."""
+        """A commit carries its kind, the serial after it, its epoch, and who made it where."""
         lease = acquire(memory, holder="a", clock=clock)
         state = commit(memory, put(), kind="migrate", epoch=lease.epoch)
-        assert memory.metadata(state.version) == {"kind": "migrate", "serial": "1", "epoch": "1"}
+        assert memory.metadata(state.version) == {
+            "kind": "migrate", "serial": "1", "epoch": "1", "items": "", "who": this_user(),
+            "host": this_host(),
+        }
 
 
 class TestIntents:

@@ -13,14 +13,14 @@ from catalog_migrate.release.builtin import builtins_directory, system_release
 
 
 def test_system_release_reads_the_log_of_the_catalog() -> None:
-    """The schema holds its views; only the base view reads the log, at the catalog's path."""
+    """The schema holds its views; the base view reads the log, at the catalog's path."""
     release = system_release("file:///data/catalog/")
     assert sorted(str(one.key) for one in release.objects) == [
         f"catalog_migrate.{name}"
         for name in (
-            "clusters", "columns", "connections", "dependencies", "holds", "mappings", "objects",
-            "operations", "records", "releases", "shards", "sinks", "sources", "statuses",
-            "tombstones", "unsafe_operations",
+            "audit", "clusters", "columns", "connections", "dependencies", "holds", "mappings",
+            "objects", "operations", "records", "releases", "shards", "sinks", "sources",
+            "statuses", "tombstones", "unsafe_operations",
         )
     ]
     records = release.by_identity["relation", "catalog_migrate", "records"]
@@ -30,7 +30,7 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
         identity[2] for identity, uses in release.uses.items()
         if identity != records.identity and records.identity not in uses
     }
-    assert readers == {"statuses"}
+    assert readers == {"statuses", "audit"}
     assert release.name.startswith("catalog_migrate ")
 
 

@@ -135,7 +135,9 @@ class UnsafeClient:
         key = key or self.new_key(self.clock)
         if not _lives(state, f"cluster/{cluster}") and self._open(state, cluster):
             self._alone(cluster)  # what somebody left half-way is ended first
-        submit(lambda decide: commit(self.log, decide, kind="operation"), row, key)
+        submit(
+            lambda decide: commit(self.log, decide, kind="unsafe request", reason=reason), row, key
+        )
         return self._wait(key, plan)
 
     # -- waiting ---------------------------------------------------------------------------------

@@ -1,0 +1,140 @@
+"""The audit table: the history of commits as a Delta table of its own, for Spark SQL.
+
+Append-only, and only a copy: it is written from the commits' own words (``catalog/history.py``),
+so a process killed between a commit and its audit row loses nothing, the next one copies it. How
+far the copy goes is a Delta transaction of the same commit that appends the rows, so that each
+commit of the log is there exactly once whoever copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.catalog.delta_files import CommitFiles
+from catalog_migrate.catalog.history import Entry, entries
+from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from catalog_migrate.catalog.log import CatalogLog
+
+APPLICATION = "catalog_migrate/audit"
+"""Delta application id; its transaction version is the log's version that is copied last."""
+
+_ATTEMPTS = 20
+_CONFIGURATION = {
+    "delta.appendOnly": "true",
+    "delta.enableExpiredLogCleanup": "false",
+    "delta.logRetentionDuration": "interval 36500 days",
+}
+
+
+class AuditTable:
+    """The audit table in one directory; made when it is first written."""
+
+    __slots__ = ("_directory", "_files")
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files = CommitFiles(directory)
+
+    def catch_up(self, log: CatalogLog) -> int:
+        """Append every commit of ``log`` that is not there yet; returns how many.
+
+        Raises :class:`CatalogWriteRefused` when the store does not take it and
+        :class:`CatalogCorrupt` for a log or an audit that cannot be read.
+        """
+        refused: Exception | None = None
+        for _ in range(_ATTEMPTS):
+            table = self._open()
+            done = -1 if table is None else table.transaction_version(APPLICATION)
+            done = -1 if done is None else done
+            newest = log.version()
+            if newest <= done:
+                return 0
+            fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
+            try:
+                self._append(table, fresh)
+            except _Lost as error:
+                refused = error
+                continue
+            return len(fresh)
+        raise self._refusal(refused)
+
+    def _open(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        if self._files.newest() is None:
+            return None
+        try:
+            return DeltaTable(str(self._directory))
+        except (DeltaError, OSError) as error:
+            raise CatalogCorrupt(
+                f"the audit table {self._directory} cannot be read: {error}",
+                remedy="delete this directory: the next start writes it again from the log",
+                file=str(self._directory),
+            ) from error
+
+    def _append(self, table: DeltaTable | None, fresh: Sequence[Entry]) -> None:
+        from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        upto = Transaction(APPLICATION, fresh[-1].version)
+        try:
+            write_deltalake(
+                str(self._directory) if table is None else table,
+                _arrow(fresh),
+                mode="error" if table is None else "append",
+                configuration=_CONFIGURATION if table is None else None,
+                commit_properties=CommitProperties(
+                    max_commit_retries=0, app_transactions=[upto]
+                ),
+            )
+        except CommitFailedError as error:
+            raise _Lost from error  # another process copies too: look how far it came
+        except (DeltaError, OSError) as error:
+            if table is None and self._files.newest() is not None:
+                raise _Lost from error  # it created the table in this very moment
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: Exception | None) -> CatalogWriteRefused:
+        return CatalogWriteRefused(
+            f"the audit table {self._directory} could not be written: {error}",
+            remedy="make the catalog directory writable, or free space on its disk; the history "
+            "is whole without it, and the next start copies what is missing",
+        )
+
+
+class _Lost(Exception):
+    """Somebody else's commit took the version."""
+
+
+def _arrow(rows: Sequence[Entry]) -> Any:
+    from arro3.core import Array, DataType, Table
+
+    text, number = DataType.string(), DataType.int64()
+    moments = Array([_microseconds(row.at) for row in rows], number)
+    return Table.from_pydict(
+        {
+            "version": Array([row.version for row in rows], number),
+            "commit_id": Array([row.commit_id for row in rows], text),
+            "at": moments.cast(DataType.timestamp("us", tz="UTC")),
+            "verb": Array([row.verb for row in rows], text),
+            "who": Array([row.who for row in rows], text),
+            "host": Array([row.host for row in rows], text),
+            "serial_before": Array([row.serial_before for row in rows], number),
+            "serial_after": Array([row.serial_after for row in rows], number),
+            "release": Array([row.release for row in rows], text),
+            "epoch": Array([row.epoch for row in rows], number),
+            "reason": Array([row.reason for row in rows], text),
+        }
+    )
+
+
+def _microseconds(at: str | None) -> int | None:
+    return None if at is None else round(datetime.fromisoformat(at).timestamp() * 1_000_000)

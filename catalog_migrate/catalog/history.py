@@ -1,0 +1,188 @@
+"""What the commits of a catalog say about themselves: who changed what, when, from where.
+
+The log's own commits are the record: nothing else has to be written for it, and a process killed
+right after its commit is in it. The audit table (``catalog/audit.py``) is a copy for Spark SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, NamedTuple
+
+from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.catalog.state import State
+
+ROUTINE = frozenset({
+    "take lease", "release lease", "intent", "clean up", "reconcile", "compact", "ship", "stream",
+    "snapshot", "lift holds", "count",
+})
+"""Verbs of commits that only prepare, tidy or book: a history leaves them out unless asked."""
+
+MANY = "*"
+"""Stands for the item ids of a commit that touches more than its metadata should list."""
+
+_RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"
+
+
+class Commit(NamedTuple):
+    """One commit of the log as it stands there.
+
+    ``place`` is its file, for messages; ``milliseconds`` since 1970 when it was made, by its
+    writer's clock (None where the log has none); ``metadata`` what was written with it.
+    """
+
+    version: int
+    place: str
+    commit_id: str | None
+    milliseconds: int | None
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the history.
+
+    ``verb`` is what was done, ``who`` the user of the operating system on ``host``, ``at`` ISO 8601
+    in UTC. ``serial_before`` and ``serial_after`` are equal for a commit that left mappings, items
+    and shards alone; ``serial_before`` is None for the first. ``release`` is in force after it.
+    ``items`` are the ids it changed, None where the commit does not say.
+    """
+
+    version: int
+    commit_id: str | None
+    at: str | None
+    verb: str
+    who: str | None
+    host: str | None
+    serial_before: int | None
+    serial_after: int
+    release: str | None
+    epoch: int | None
+    reason: str | None
+    items: tuple[str, ...] | None
+
+    @property
+    def is_routine(self) -> bool:
+        """Whether it only prepared, tidied or booked."""
+        return self.verb in ROUTINE and self.serial_before == self.serial_after
+
+
+def entries(log: CatalogLog, *, down_to: int = 0, upto: int | None = None) -> Iterator[Entry]:
+    """The history, newest first, from version ``upto`` (default: the newest) to ``down_to``.
+
+    Raises :class:`~catalog_migrate.errors.CatalogCorrupt`, naming the file, for a commit that is
+    missing or not as commits are: a history is whole or it is an error. At least one commit
+    further than ``down_to`` is read, for its serial.
+    """
+    waiting: list[tuple[Commit, int | None]] = []
+    for commit in log.commits(upto=upto):
+        serial = _serial(commit)
+        if serial is not None:
+            # one that says no serial (a compaction) left it as it found it
+            for later, own in waiting:
+                yield _entry(later, serial, serial if own is None else own)
+            waiting = []
+            if commit.version < down_to:
+                return
+        if commit.version >= down_to:
+            waiting.append((commit, serial))
+    for commit, serial in waiting:
+        if serial is None:
+            raise CatalogCorrupt(
+                f"the file {commit.place} of the catalog's log says no serial", remedy=_RESTORE,
+                file=commit.place,
+            )
+        yield _entry(commit, None, serial)
+
+
+def version_of_serial(log: CatalogLog, serial: int) -> int:
+    """The newest version at which the catalog had this serial.
+
+    Raises :class:`~catalog_migrate.errors.UnknownSerial` for one that it never had.
+    """
+    newest: int | None = None
+    for entry in entries(log):
+        newest = entry.serial_after if newest is None else newest
+        if entry.serial_after == serial:
+            return entry.version
+        if entry.serial_after < serial:
+            break
+    raise UnknownSerial(
+        f"the catalog never had serial {serial}: it is at {newest}",
+        remedy="catalog-migrate history lists the serials", serial=serial, newest=newest,
+    )
+
+
+def state_at(log: CatalogLog, serial: int) -> State:
+    """The state that the catalog last had at ``serial``, read from the log's history.
+
+    Raises :class:`~catalog_migrate.errors.UnknownSerial`, and
+    :class:`~catalog_migrate.errors.CatalogCorrupt` when a file of that time is missing.
+    """
+    from catalog_migrate.catalog.state import State
+
+    newest = State.from_snapshot(log.read())
+    if newest.serial == serial:
+        return newest
+    return State.from_snapshot(log.read_at(version_of_serial(log, serial)))
+
+
+def touched_items(edits: Mapping[tuple[str, str], str | None], limit: int = 2000) -> str:
+    """The item ids that a commit's edits touch, for its metadata; :data:`MANY` above ``limit``."""
+    ids = [key for collection, key in edits if collection == "item"]
+    return MANY if len(ids) > limit else ",".join(sorted(ids))
+
+
+def _serial(commit: Commit) -> int | None:
+    text = commit.metadata.get("serial")
+    if text is None:
+        return 0 if commit.metadata.get("kind") == "create" else None
+    return _number(commit, "serial", text)
+
+
+def _number(commit: Commit, name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise CatalogCorrupt(
+            f"the file {commit.place} of the catalog's log is damaged: its {name} is {text!r}",
+            remedy=_RESTORE, file=commit.place,
+        )
+    return int(text)
+
+
+def _entry(commit: Commit, before: int | None, after: int) -> Entry:
+    said = commit.metadata
+    epoch = said.get("epoch")
+    items = said.get("items")
+    return Entry(
+        version=commit.version,
+        commit_id=commit.commit_id,
+        at=_time(commit),
+        verb=said.get("kind", "unknown"),
+        who=said.get("who"),
+        host=said.get("host"),
+        serial_before=before,
+        serial_after=after,
+        release=said.get("release"),
+        epoch=None if epoch is None else _number(commit, "epoch", epoch),
+        reason=said.get("reason"),
+        items=None if items is None or items == MANY else tuple(filter(None, items.split(","))),
+    )
+
+
+def _time(commit: Commit) -> str | None:
+    if commit.milliseconds is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(commit.milliseconds / 1000, timezone.utc)
+    except (OverflowError, ValueError, OSError) as error:
+        raise CatalogCorrupt(
+            f"the file {commit.place} of the catalog's log is damaged: its timestamp is "
+            f"{commit.milliseconds}",
+            remedy=_RESTORE, file=commit.place,
+        ) from error
+    return moment.isoformat(timespec="milliseconds")

@@ -1,0 +1,152 @@
+"""``history``, ``show --serial`` and ``status --serial``: read without Spark, writing nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.bootstrap import migrate
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.process import this_host, this_user
+from catalog_migrate.catalog.store import open_log
+from catalog_migrate.cli.main import main
+from catalog_migrate.release.loader import load_release
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import World
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def bring_in_force(world: World, place: Path, name: str, columns: str) -> None:
+    """Apply a release of one table to the catalog ``<place>/c`` in a simulated world."""
+    release = place / "release"
+    release.mkdir(exist_ok=True)
+    (release / "t.sql").write_text(f"CREATE TABLE s.t ({columns});\n")
+    (release / "release.toml").write_text(f'name = "{name}"\n')
+    migrate(
+        SimulatedEngine(world, persistent=True), open_log(str(place / "c")), load_release(release),
+        warehouse=str(place / "warehouse"), clock=SystemClock(), holder="a test",
+    )
+
+
+@pytest.fixture
+def call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Runs a command line beside the catalog ``c``, which had releases 1 and 2."""
+    monkeypatch.chdir(tmp_path)
+    world = World()
+    bring_in_force(world, tmp_path, "1", "a INT")
+    bring_in_force(world, tmp_path, "2", "a INT, b STRING")
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main([*args, "--catalog", "c"])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_history(call: Call) -> None:
+    """Each change is listed, newest first, with who, where and both serials."""
+    code, out, _ = call("history", "--format", "json")
+    assert code == 0
+    found = json.loads(out)
+    assert [(e["verb"], e["serial_before"], e["serial"], e["release"]) for e in found] == [
+        ("migrate", 1, 2, "2"), ("migrate", 0, 1, "1"), ("create", None, 0, None),
+    ]
+    assert {(e["who"], e["host"]) for e in found} == {(this_user(), this_host())}
+    code, out, _ = call("history", "--limit", "1")
+    assert code == 0
+    head, line = out.splitlines()
+    assert head.split() == ["serial", "when", "what", "release", "who", "reason"]
+    assert line.startswith("1 -> 2  ")
+    assert f"migrate  2        {this_user()}@{this_host()}" in line
+
+
+def test_everything(call: Call) -> None:
+    """With --all the commits that only prepare and tidy are listed too, none left out."""
+    found = json.loads(call("history", "--all", "--format", "json")[1])
+    versions = [entry["version"] for entry in found]
+    assert versions == list(range(versions[0], -1, -1))
+    assert {"take lease", "release lease", "reconcile"} <= {entry["verb"] for entry in found}
+
+
+def test_one_object(call: Call) -> None:
+    """The history of an object says what happened to it and its id since."""
+    found = json.loads(call("history", "s.t", "--format", "json")[1])
+    assert [(e["happening"], e["name"], e["id"], e["serial"]) for e in found] == [
+        ("migrated", "s.t", "s2", 2), ("created", "s.t", "s1", 1),
+    ]
+    code, _, err = call("history", "s.u")
+    assert (code, "nothing in this catalog is called s.u" in err) == (1, True)
+
+
+def test_then(call: Call) -> None:
+    """Object and status are shown as they were at a serial."""
+    now = json.loads(call("show", "s.t", "--format", "json")[1])
+    then = json.loads(call("show", "s.t", "--serial", "1", "--format", "json")[1])
+    assert [[c["name"] for c in each["columns"]] for each in (then, now)] == [["a"], ["a", "b"]]
+    assert (then["id"], now["id"], then["item_id"]) == ("s1", "s2", now["item_id"])
+    status = json.loads(call("status", "--serial", "1", "--format", "json")[1])
+    assert (status["release"], status["serial"], status["objects"]) == ("1", 1, 1)
+    assert call("status", "--serial", "0")[1].startswith("release    none\nserial     0\n")
+    code, _, err = call("status", "--serial", "9")
+    assert (code, err.splitlines()[0]) == (
+        1, "error CM0205: the catalog never had serial 9: it is at 2"
+    )
+    assert call("show", "s.t", "--serial", "0")[0] == 1
+
+
+def test_reads_only(call: Call, tmp_path: Path) -> None:
+    """None of it writes one byte."""
+
+    def listing() -> list[tuple[str, int]]:
+        return sorted(
+            (os.path.join(where, name), os.stat(os.path.join(where, name)).st_mtime_ns)
+            for where, folders, names in os.walk(tmp_path) for name in (*folders, *names)
+        )
+
+    before = listing()
+    call("history")
+    call("history", "s.t")
+    call("show", "s.t", "--serial", "1")
+    call("status", "--serial", "1")
+    assert listing() == before
+
+
+@pytest.mark.usefixtures("call")
+def test_without_java(tmp_path: Path) -> None:
+    """The history needs no Java and does not even import pyspark."""
+    code = (
+        "import sys; from catalog_migrate.cli.main import main;"
+        "code = main(['history', '--catalog', 'c']);"
+        "print(code, sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env={**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"},
+    )
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+def test_damage(call: Call, tmp_path: Path) -> None:
+    """A commit that is missing or no commit is named; no shorter history is printed."""
+    file = tmp_path / "c" / "log" / "_delta_log" / f"{2:020d}.json"
+    whole = file.read_text()
+    for text in (whole.replace('"commitInfo":{', '"commitInfo":5,"x":{'), None):
+        if text is None:
+            file.unlink()
+        else:
+            file.write_text(text)
+        for args in (("history",), ("history", "s.t"), ("show", "s.t", "--serial", "1")):
+            code, out, err = call(*args)
+            assert (code, out) == (1, "")
+            assert err.startswith("error CM0202: ")
+            assert file.name in err
