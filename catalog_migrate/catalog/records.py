@@ -147,7 +147,7 @@ class SealedShard(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a seal changed: to put back when its attempt dies.
 
     ``properties`` holds the earlier value of each table property (None: it was not set);
-    ``follows`` is the version that the sealing commit follows.
+    ``follows`` is the version behind which the seal goes, and whatever data comes after it.
     """
 
     path: str

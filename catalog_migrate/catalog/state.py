@@ -249,6 +249,11 @@ class State:
         """The random name that this catalog was born with."""
         return self.setting("lineage")
 
+    @property
+    def app_id(self) -> str:
+        """The Delta application under which seals and fences of this catalog's holders go."""
+        return f"catalog_migrate/{self.lineage}"
+
     def changed(self, version: int, edits: Mapping[tuple[str, str], str | None]) -> State:
         """The state after ``edits`` ((collection, key) -> new JSON text, None to delete).
 

@@ -191,11 +191,13 @@ class Engine(Protocol):
         """Remove all rows of a private shard (before copying it again)."""
         ...
 
-    def seal(self, path: str, *, follows: int) -> int:
-        """Seal at exactly version ``follows + 1`` so that appends from anywhere fail loudly.
+    def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
+        """Seal behind ``follows`` so that appends from anywhere fail loudly; the seal's version.
 
-        EngineFailure with condition ``SEAL_CONFLICT`` when that version was taken by a writer.
-        Sealing a shard that is sealed already at a version above ``follows`` is a conflict too.
+        Data that others commit after ``follows`` goes before the seal: a writer that never pauses
+        cannot keep it off. EngineFailure with condition ``SEAL_CONFLICT`` when metadata changed
+        after ``follows`` (being sealed already is such a change) and when :meth:`fence` was called
+        with ``app_id`` and a newer epoch than ``epoch``.
         """
         ...
 
@@ -212,7 +214,7 @@ class Engine(Protocol):
         ...
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """One empty commit carrying ``Transaction(app_id, epoch)``: a late seal then loses."""
+        """One empty commit carrying ``Transaction(app_id, epoch)``: seals of older epochs lose."""
         ...
 
     def shard_layout(self, path: str) -> Layout:

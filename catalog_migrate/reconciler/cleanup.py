@@ -32,7 +32,6 @@ def abandon(work: Work, state: State) -> State:
 
 def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
     work.on_progress(Progress("clean up", 0, 1, f"attempt of epoch {intent.epoch}"))
-    app_id = f"catalog_migrate/{state.lineage}"
     for seal in intent.seals:
         record = state.shards.get(seal.path)
         if record is None or record.state != "live":
@@ -41,7 +40,7 @@ def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
 
         def unseal(location: str = location, properties: dict[str, str | None] = seal.properties,
                    ) -> None:
-            work.engine.fence(location, app_id, work.epoch)
+            work.engine.fence(location, state.app_id, work.epoch)
             work.engine.unseal(location, properties)
 
         work.retrying(unseal)

@@ -34,8 +34,8 @@ from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_s
 from catalog_migrate.reconciler.work import Progress, Work
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
-SEAL_ATTEMPTS = 50
-"""A writer that appends without pause can win this many races for the next version in a row."""
+SEAL_ATTEMPTS = 10
+"""How often others may change a table's metadata while it is to be sealed."""
 
 Populate = Callable[[str, str], None]
 """``populate(table_name, target_path)``: fill a derived table's new shard."""
@@ -188,7 +188,7 @@ def prepare(
         return prepared
     _declare(work, migration, shards)
     _build(work, shards, prepared, populate)
-    _seal(work, migration, shards, doomed, prepared)
+    _seal(work, state, migration, shards, doomed, prepared)
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
@@ -375,6 +375,7 @@ def _bulk(work: Work, shard: NewShard) -> NewShard:
 
 def _seal(
     work: Work,
+    state: State,
     migration: Migration,
     shards: list[NewShard],
     doomed: Mapping[str, NewShard | None],
@@ -390,24 +391,27 @@ def _seal(
         for path in list(pending):
             try:
                 work.ensure()
-                sealed = work.engine.seal(work.absolute(path), follows=follows[path])
+                sealed = work.engine.seal(
+                    work.absolute(path), follows=follows[path], app_id=state.app_id,
+                    epoch=work.epoch,
+                )
             except EngineFailure as error:
                 if error.condition != SEAL_CONFLICT:
                     raise
-                lost[path] = pending[path]  # a writer took the version: seal after its commit
+                lost[path] = pending[path]  # its properties are read again: they go back later
                 continue
             prepared.sealed[path] = sealed
             shard = pending[path]
             if shard is not None:
                 current = prepared.shards[shard.target.identity]
-                prepared.shards[shard.target.identity] = _tail(work, current, follows[path], sealed)
+                prepared.shards[shard.target.identity] = _tail(work, current, sealed)
         pending = lost
         work.on_progress(
             Progress("seal", len(doomed) - len(pending), len(doomed))
         )
     raise PrepareFailed(
-        "a writer appends so often that its table could not be sealed: " + ", ".join(pending),
-        remedy="pause the writer and start again; nothing was changed",
+        "others change these tables so often that they could not be sealed: " + ", ".join(pending),
+        remedy="pause whoever changes their properties and start again; nothing was changed",
     )
 
 
@@ -451,7 +455,9 @@ def _declare_seals(
     return follows
 
 
-def _tail(work: Work, shard: NewShard, upto: int, sealed: int) -> NewShard:
+def _tail(work: Work, shard: NewShard, sealed: int) -> NewShard:
+    """Copy what came between the bulk copy and the seal; count both sides."""
+    upto = sealed - 1
     source = work.absolute(shard.source or "")
     target = work.absolute(shard.path)
     after = shard.source_version if shard.source_version is not None else -1

@@ -269,19 +269,26 @@ class SimulatedEngine:
             if newest.rows:
                 self.world.commit(path, replace(newest, act="rewrite", rows=()))
 
-    def seal(self, path: str, *, follows: int) -> int:
-        """Seal at exactly ``follows + 1``; EngineFailure SEAL_CONFLICT when that is taken."""
-        with self._call("seal"):
+    def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
+        """Seal behind the data after ``follows``; EngineFailure SEAL_CONFLICT behind metadata."""
+        with self._call("seal"), self.world.locked():
             newest = self.world.newest(path)
-            sealed = replace(newest, act="metadata", properties={**newest.properties, **SEAL})
-            try:
-                return self.world.commit(path, sealed, follows=follows)
-            except EngineFailure as error:
+            between = self.world.shard(path).versions[follows + 1 :]
+            if newest.transactions.get(app_id, 0) > epoch or any(
+                version.act == "metadata" for version in between
+            ):
                 raise EngineFailure(
-                    f"another writer took version {follows + 1} of {path}",
+                    f"cannot seal {path} behind version {follows}: metadata or holder changed",
                     condition="SEAL_CONFLICT",
                     transient=True,
-                ) from error
+                )
+            sealed = replace(
+                newest,
+                act="metadata",
+                properties={**newest.properties, **SEAL},
+                transactions={**newest.transactions, app_id: epoch},
+            )
+            return self.world.commit(path, sealed)
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
         """The present value of each property that sealing sets."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -116,6 +117,10 @@ class World:
     def newest(self, path: str) -> Version:
         """The newest version of the shard at a path."""
         return self.shard(path).versions[-1]
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Let nobody commit between a look at a shard and a commit on it."""
+        return self._lock
 
     def commit(self, path: str, version: Version, *, follows: int | None = None) -> int:
         """Append a version and return its number.

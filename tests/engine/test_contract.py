@@ -207,12 +207,12 @@ def test_a_failing_expression_names_table_column_and_row(kit):
 
 
 def test_a_sealed_shard_refuses_appends_until_it_is_unsealed(kit):
-    """seal lands at exactly the next version; unseal puts the shard back into use."""
+    """seal lands at the next version; unseal puts the shard back into use."""
     path = kit.shard("a")
     kit.append(path, [(1, "x")])
     before = kit.engine.seal_properties(path)
     assert set(before.values()) == {None}
-    assert kit.engine.seal(path, follows=1) == 2
+    assert kit.engine.seal(path, follows=1, app_id="catalog_migrate/test", epoch=1) == 2
     assert kit.engine.is_sealed(path)
     with pytest.raises(Exception, match=r"(?i)seal|constraint"):
         kit.append(path, [(2, "y")])
@@ -225,23 +225,41 @@ def test_a_sealed_shard_refuses_appends_until_it_is_unsealed(kit):
     assert kit.engine.shard_size(path)[0] == 2
 
 
-def test_a_seal_loses_against_a_writer(kit):
-    """seal raises SEAL_CONFLICT when its version is taken, and changes nothing."""
+def test_a_seal_goes_behind_appends(kit):
+    """A writer that took the next versions is followed: the seal comes after its rows."""
     path = kit.shard("a")
     kit.append(path, [(1, "x")])
+    kit.append(path, [(2, "y")])
+    assert kit.engine.seal(path, follows=0, app_id="catalog_migrate/test", epoch=1) == 3
+    assert kit.engine.is_sealed(path)
+    assert kit.engine.count_rows(path, 2) == 2
+
+
+def test_a_seal_loses_against_metadata(kit):
+    """Metadata changed since, another seal included, is SEAL_CONFLICT, and nothing is changed."""
+    path = kit.shard("a")
+    changed = ShardSpec(path, COLUMNS, properties={"delta.appendOnly": "true"})
+    kit.engine.evolve(path, COLUMNS, changed)
+    version = kit.engine.shard_version(path)
     with pytest.raises(EngineFailure) as caught:
-        kit.engine.seal(path, follows=0)
+        kit.engine.seal(path, follows=0, app_id="catalog_migrate/test", epoch=1)
     assert caught.value.condition == "SEAL_CONFLICT"
     assert not kit.engine.is_sealed(path)
+    assert kit.engine.seal(path, follows=version, app_id="catalog_migrate/test", epoch=1)
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.seal(path, follows=version, app_id="catalog_migrate/test", epoch=1)
+    assert caught.value.condition == "SEAL_CONFLICT"
 
 
 def test_a_fence_makes_a_late_seal_lose(kit):
-    """fence takes the version that a late seal follows to."""
+    """A holder whose successor has fenced the shard cannot seal it, its successor can."""
     path = kit.shard("a")
     kit.engine.fence(path, "catalog_migrate/test", 7)
+    kit.append(path, [(1, "x")])
     with pytest.raises(EngineFailure) as caught:
-        kit.engine.seal(path, follows=0)
+        kit.engine.seal(path, follows=0, app_id="catalog_migrate/test", epoch=6)
     assert caught.value.condition == "SEAL_CONFLICT"
+    assert kit.engine.seal(path, follows=0, app_id="catalog_migrate/test", epoch=7) == 3
 
 
 def test_a_shard_evolves_in_place_and_once(kit):

@@ -82,7 +82,9 @@ class Place:
     def seal(self, shard: str) -> int:
         version = shard_version(self.path(shard))
         assert version is not None
-        return Shards(None).seal(self.path(shard), follows=version)
+        return Shards(None).seal(
+            self.path(shard), follows=version, app_id="catalog_migrate/test", epoch=1
+        )
 
     def started(self, reads: str) -> None:
         """The sink was started when its table was in that shard."""

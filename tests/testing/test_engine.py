@@ -16,6 +16,7 @@ from catalog_migrate.testing.world import World
 T, V = ItemName("s", "t"), ItemName("s", "v")
 COLUMNS = (Column("k", "BIGINT", False), Column("a", "INT"))
 PATH = "/w/s/t/1"
+APP = "catalog_migrate/test"
 
 
 @pytest.fixture
@@ -128,25 +129,26 @@ def test_a_schema_goes_only_when_empty(engine: SimulatedEngine) -> None:
 def test_seal_stops_every_writer_and_unseal_restores(engine: SimulatedEngine) -> None:
     """A sealed shard refuses appends and truncation; unsealing puts earlier properties back."""
     earlier = engine.seal_properties(PATH)
-    assert engine.seal(PATH, follows=0) == 1
+    assert engine.seal(PATH, follows=0, app_id=APP, epoch=1) == 1
     assert engine.is_sealed(PATH)
     condition = refused(lambda: engine.world.append(PATH, [{"k": 1}]))
     assert condition == "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"
     assert refused(lambda: engine.truncate_shard(PATH)) == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
-    assert refused(lambda: engine.seal(PATH, follows=0)) == "SEAL_CONFLICT"
+    assert refused(lambda: engine.seal(PATH, follows=0, app_id=APP, epoch=1)) == "SEAL_CONFLICT"
     engine.unseal(PATH, earlier)
     assert not engine.is_sealed(PATH)
     assert engine.seal_properties(PATH) == earlier
     assert engine.world.append(PATH, [{"k": 1}]) == 3
 
 
-def test_a_seal_loses_to_a_writer_and_to_a_fence(engine: SimulatedEngine) -> None:
-    """A seal names the version it follows; any commit in between wins."""
+def test_a_seal_goes_behind_a_writer_and_loses_to_a_fence(engine: SimulatedEngine) -> None:
+    """Rows that came meanwhile go before the seal; a successor's fence keeps it off."""
     engine.world.append(PATH, [{"k": 1}])
-    assert refused(lambda: engine.seal(PATH, follows=0)) == "SEAL_CONFLICT"
-    engine.fence(PATH, "catalog_migrate/x", 7)
-    assert refused(lambda: engine.seal(PATH, follows=1)) == "SEAL_CONFLICT"
-    assert engine.world.newest(PATH).transactions == {"catalog_migrate/x": 7}
+    engine.fence(PATH, APP, 7)
+    assert refused(lambda: engine.seal(PATH, follows=1, app_id=APP, epoch=6)) == "SEAL_CONFLICT"
+    assert engine.world.newest(PATH).transactions == {APP: 7}
+    assert engine.seal(PATH, follows=0, app_id=APP, epoch=8) == 3
+    assert engine.world.newest(PATH).transactions == {APP: 8}
 
 
 def test_copy_and_tail_bring_every_row_once(engine: SimulatedEngine) -> None:
@@ -157,7 +159,7 @@ def test_copy_and_tail_bring_every_row_once(engine: SimulatedEngine) -> None:
     engine.world.append(PATH, [{"k": 1, "a": 10}])
     assert engine.copy_rows(PATH, 1, target, projection).rows == 1
     engine.world.append(PATH, [{"k": 2, "a": None}])
-    sealed = engine.seal(PATH, follows=2)
+    sealed = engine.seal(PATH, follows=2, app_id=APP, epoch=1)
     tail = engine.copy_tail(PATH, 1, sealed, target, projection)
     assert tail is not None
     assert (tail.rows, tail.version) == (1, 2)
@@ -232,7 +234,7 @@ def test_create_shard_repeats_but_never_replaces(engine: SimulatedEngine) -> Non
 
 def test_deleting_data_keeps_the_log_and_its_seal(engine: SimulatedEngine) -> None:
     """A retired shard's rows go, its sealed log stays, so that a late writer is refused."""
-    engine.seal(PATH, follows=0)
+    engine.seal(PATH, follows=0, app_id=APP, epoch=1)
     engine.delete_shard_data(PATH)
     assert refused(lambda: engine.world.rows(PATH)) == "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert engine.is_sealed(PATH)

@@ -19,7 +19,7 @@ _EMPTY: dict[str, Any] = {
     "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
     "domainMetadata": [], "allFiles": [],
 }
-_CARRIED = frozenset({"commitInfo", "metaData", "protocol"})
+_CARRIED = frozenset({"commitInfo", "metaData", "protocol", "txn"})
 _IN_COMMIT_TIMESTAMP = "delta.enableInCommitTimestamps"
 
 
@@ -64,6 +64,11 @@ def _checksum(log: Path, version: int) -> dict[str, Any] | None:
             checksum["metadata"] = action["metaData"]
         if "protocol" in action:
             checksum["protocol"] = action["protocol"]
+        if "txn" in action and "setTransactions" in checksum:
+            checksum["setTransactions"] = [
+                *(t for t in checksum["setTransactions"] if t["appId"] != action["txn"]["appId"]),
+                action["txn"],
+            ]
     metadata = checksum.get("metadata")
     if metadata is None or "protocol" not in checksum:
         return None

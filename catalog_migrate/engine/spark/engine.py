@@ -165,9 +165,9 @@ class SparkEngine:
         """Remove all rows of a private shard."""
         self._shards.truncate_shard(path)
 
-    def seal(self, path: str, *, follows: int) -> int:
-        """Seal at exactly version ``follows + 1``."""
-        return self._shards.seal(path, follows=follows)
+    def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
+        """Seal behind version ``follows`` and the data that came after it."""
+        return self._shards.seal(path, follows=follows, app_id=app_id, epoch=epoch)
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
         """The present value of each property that sealing changes."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark import datatypes, seals, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.reshape import (
@@ -19,7 +19,9 @@ from catalog_migrate.engine.spark.reshape import (
     reshape,
     shard_layout,
 )
+from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
@@ -28,18 +30,6 @@ from catalog_migrate.model.types import parse_type
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
-
-SEAL_CONSTRAINT = "catalog_migrate_sealed"
-_CONSTRAINTS = "delta.constraints."
-SEAL = {
-    _CONSTRAINTS + SEAL_CONSTRAINT: "1 = 0",
-    "delta.appendOnly": "true",
-    # Without it delta-rs goes on appending and merging by path (tried).
-    "delta.minWriterVersion": "3",
-}
-"""What sealing sets, in one commit."""
-_UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
-"""What a property that was not set before the seal is put back to; delta-rs cannot unset one."""
 
 _APPEND_ONLY_ATTEMPTS = 20
 """Races for the next version that are lost before a shard counts as too busy."""
@@ -59,7 +49,7 @@ def needs_spark(shard: ShardSpec) -> bool:
 
 def configuration(shard: ShardSpec) -> dict[str, str]:
     """Table properties and CHECK constraints as a Delta table's configuration."""
-    checks = {f"{_CONSTRAINTS}{check.name.lower()}": check.expression for check in shard.checks}
+    checks = {f"{CONSTRAINTS}{check.name.lower()}": check.expression for check in shard.checks}
     return {**shard.properties, **checks}
 
 
@@ -115,7 +105,7 @@ class Shards:
                 f"cannot create the shard {path}: another table is there",
                 condition="DELTA_TABLE_ALREADY_EXISTS",
             )
-        self._add_missing_features(_open(path), shard)
+        self._add_missing_features(open_table(path), shard)
 
     def _add_missing_features(self, table: DeltaTable, shard: ShardSpec) -> None:
         """Name the features that Spark demands of a table whose protocol lists features.
@@ -163,7 +153,7 @@ class Shards:
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
-        rows, _ = _size(_open(path, version=version))
+        rows, _ = _size(open_table(path, version=version))
         if rows >= 0:
             return rows
         with failing(f"count the rows of {path} at version {version}"):
@@ -173,78 +163,43 @@ class Shards:
     # seal ----------------------------------------------------------------------------------
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
         """What the seal's properties are now."""
-        standing = _open(path).metadata().configuration
-        return {name: standing.get(name) for name in SEAL}
+        return seals.seal_properties(path)
 
     def is_sealed(self, path: str) -> bool:
         """Whether the constraint stands."""
-        return _CONSTRAINTS + SEAL_CONSTRAINT in _open(path).metadata().configuration
+        return seals.is_sealed(path)
 
-    def seal(self, path: str, *, follows: int) -> int:
-        """One commit at ``follows + 1`` and nowhere else."""
-        from deltalake import CommitProperties
-        from deltalake.exceptions import CommitFailedError
-
-        if self.shard_version(path) != follows:
-            raise _seal_conflict(path, follows)
-        table = _open(path, version=follows)
-        with failing(f"seal {path}"):
-            try:
-                table.alter.set_table_properties(
-                    SEAL,
-                    raise_if_not_exists=False,
-                    commit_properties=CommitProperties(max_commit_retries=0),
-                )
-            except CommitFailedError as error:
-                raise _seal_conflict(path, follows) from error
-        version = _open(path).version() if table.version() != follows + 1 else follows + 1
-        if version != follows + 1:
-            raise _seal_conflict(path, follows)
-        write_checksum(path, version)
-        return version
+    def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
+        """One commit behind ``follows`` and whatever data came after it."""
+        return seals.seal(path, follows=follows, app_id=app_id, epoch=epoch)
 
     def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
         """Put the earlier values back, then take the constraint off: its absence is the proof."""
-        if not self.is_sealed(path):
-            return
-        earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
-        with failing(f"unseal {path}"):
-            _open(path).alter.set_table_properties(earlier, raise_if_not_exists=False)
-            _open(path).alter.drop_constraint(SEAL_CONSTRAINT, raise_if_not_exists=False)
+        seals.unseal(path, properties)
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
         """An empty commit with a transaction."""
-        from deltalake import CommitProperties, Transaction
-
-        table = _open(path)
-        with failing(f"fence {path}"):
-            table.create_write_transaction(
-                [],
-                "append",
-                table.schema(),
-                partition_by=list(table.metadata().partition_columns) or None,
-                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, epoch)]),
-            )
+        seals.fence(path, app_id, epoch)
 
     # changing in place ---------------------------------------------------------------------
     def truncate_shard(self, path: str) -> None:
         """Remove all rows; a sealed shard refuses."""
-        if self.is_sealed(path):
+        if seals.is_sealed(path):
             raise EngineFailure(
                 f"cannot empty {path}: it is sealed", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
             )
-        if not _file_sizes(_open(path)):
+        if not _file_sizes(open_table(path)):
             return
         with failing(f"empty {path}"):
-            _open(path).delete()
+            open_table(path).delete()
 
     def shard_layout(self, path: str) -> Layout:
         """Physical names by the log's newest schema."""
-        return shard_layout(_open(path))
+        return shard_layout(open_table(path))
 
     def create_twin(self, path: str, twin: str) -> None:
         """An empty table like the one at ``path``."""
-        create_twin(_open(path), twin)
+        create_twin(open_table(path), twin)
 
     def evolve(
         self,
@@ -256,7 +211,7 @@ class Shards:
         """Reshape, add, relax, comment, constrain; each only where the shard differs."""
         path = local_path(path)
         if shape is not None:
-            reshape(self._spark, _open(path), columns, shape)
+            reshape(self._spark, open_table(path), columns, shape)
         standing = {column.name.lower(): column for column in self.shard_columns(path)}
         _refuse_unevolvable(path, standing, columns)
         self._add_columns(path, standing, columns)
@@ -268,7 +223,7 @@ class Shards:
                 if column.nullable and not old.nullable:
                     self._spark.sql(statements.relax_column(path, old.name))
                 if (column.comment or None) != old.comment:
-                    _open(path).alter.set_column_metadata(
+                    open_table(path).alter.set_column_metadata(
                         old.name, {"comment": column.comment or ""}
                     )
         self._describe(path, shard)
@@ -285,11 +240,11 @@ class Shards:
         plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
         with failing(f"add columns to {path}"):
             # delta-rs refuses to add a column to a table with column mapping
-            if at_the_end and plain and not is_mapped(_open(path)):
+            if at_the_end and plain and not is_mapped(open_table(path)):
                 from deltalake import Schema
 
                 schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
-                _open(path).alter.add_columns(list(schema.fields))
+                open_table(path).alter.add_columns(list(schema.fields))
                 return
             for name, feature in _FEATURE_TYPES.items():
                 if any(datatypes.holds(parse_type(column.type), name) for column in new):
@@ -302,18 +257,18 @@ class Shards:
 
     def _describe(self, path: str, shard: ShardSpec) -> None:
         """Table comment, properties and checks."""
-        metadata = _open(path).metadata()
+        metadata = open_table(path).metadata()
         present = metadata.configuration
         with failing(f"change {path} in place"):
             if (shard.comment or "") != (metadata.description or ""):
-                _open(path).alter.set_table_description(shard.comment or "")
+                open_table(path).alter.set_table_description(shard.comment or "")
             changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
             if changed:
-                _open(path).alter.set_table_properties(changed, raise_if_not_exists=False)
+                open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
             wanted = {check.name.lower(): check.expression for check in shard.checks}
             for key, expression in present.items():
-                name = key[len(_CONSTRAINTS) :].lower()
-                if not key.startswith(_CONSTRAINTS) or name == SEAL_CONSTRAINT:
+                name = key[len(CONSTRAINTS) :].lower()
+                if not key.startswith(CONSTRAINTS) or name == seals.SEAL_CONSTRAINT:
                     continue
                 if wanted.get(name) == expression:
                     del wanted[name]
@@ -363,12 +318,12 @@ def shard_version(path: str) -> int | None:
 
 def shard_columns(path: str) -> Sequence[Column]:
     """Columns as the log has them now, with canonical types; needs no Spark."""
-    return datatypes.columns_of(_schema(_open(path)))
+    return datatypes.columns_of(_schema(open_table(path)))
 
 
 def shard_size(path: str) -> tuple[int, int]:
     """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
-    return _size(_open(path))
+    return _size(open_table(path))
 
 
 def make_append_only(path: str) -> bool:
@@ -379,7 +334,7 @@ def make_append_only(path: str) -> bool:
     from deltalake.exceptions import CommitFailedError
 
     for attempt in range(_APPEND_ONLY_ATTEMPTS):
-        table = _open(path)
+        table = open_table(path)
         if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
             return False
         with failing(f"make {path} append-only"):
@@ -391,7 +346,7 @@ def make_append_only(path: str) -> bool:
                 if attempt == _APPEND_ONLY_ATTEMPTS - 1:
                     raise
                 continue
-        write_checksum(path, _open(path).version())
+        write_checksum(path, open_table(path).version())
         return True
     return False
 
@@ -401,14 +356,6 @@ def _walk(root: str) -> Iterator[str]:
         if "_delta_log" in below:
             below.clear()
             yield directory
-
-
-def _open(path: str, *, version: int | None = None) -> DeltaTable:
-    """The table at a path, newest version or the one asked for."""
-    from deltalake import DeltaTable
-
-    with failing(f"read the shard {path}"):
-        return DeltaTable(local_path(path), version=version)
 
 
 def _schema(table: DeltaTable) -> Mapping[str, Any]:
@@ -442,15 +389,7 @@ def _size(table: DeltaTable) -> tuple[int, int]:
 
 def data_files(path: str, version: int) -> frozenset[str]:
     """Paths of a version's data files, as the log has them."""
-    return frozenset(_file_sizes(_open(path, version=version)))
-
-
-def _seal_conflict(path: str, follows: int) -> EngineFailure:
-    return EngineFailure(
-        f"cannot seal {path}: another writer took version {follows + 1}",
-        condition="SEAL_CONFLICT",
-        transient=True,
-    )
+    return frozenset(_file_sizes(open_table(path, version=version)))
 
 
 def _refuse_unevolvable(

@@ -60,13 +60,23 @@ def test_a_change_of_metadata_carries_the_files_over(tmp_path: Path) -> None:
     }
 
 
+def test_transactions_are_carried_by_their_application(tmp_path: Path) -> None:
+    """A seal's transaction stands in the checksum once, at its newest version."""
+    commit(tmp_path, 0, {"protocol": PROTOCOL}, {"metaData": METADATA})
+    write_checksum(str(tmp_path), 0)
+    for version in (1, 2):
+        commit(tmp_path, version, {"txn": {"appId": "a", "version": version}})
+        assert write_checksum(str(tmp_path), version)
+    assert checksum(tmp_path, 2)["setTransactions"] == [{"appId": "a", "version": 2}]
+
+
 @pytest.mark.parametrize("action", [
-    {"add": {"path": "x"}}, {"remove": {"path": "x"}}, {"txn": {"appId": "a", "version": 1}},
+    {"add": {"path": "x"}}, {"remove": {"path": "x"}},
     {"domainMetadata": {"domain": "d"}},
     {"metaData": {**METADATA, "configuration": {"delta.enableInCommitTimestamps": "true"}}},
 ])  # fmt: skip
 def test_any_other_commit_has_none(tmp_path: Path, action: dict[str, Any]) -> None:
-    """Rows, transactions, domains and commit times are for Spark to sum up."""
+    """Rows, domains and commit times are for Spark to sum up."""
     commit(tmp_path, 0, {"protocol": PROTOCOL}, {"metaData": METADATA})
     write_checksum(str(tmp_path), 0)
     commit(tmp_path, 1, action)
@@ -101,5 +111,5 @@ def test_spark_reads_a_new_shard_without_replaying_its_log(
     assert context._jsc.sc().dagScheduler().numTotalJobs() - before == 1
     version = engine.shard_version(path)
     assert version is not None
-    assert engine.seal(path, follows=version) == version + 1
+    assert engine.seal(path, follows=version, app_id="x", epoch=1) == version + 1
     assert spark.sql(f"SELECT sum(a) FROM delta.`{path}`").collect()[0][0] == 3

@@ -42,7 +42,7 @@ def test_every_type_lands_in_a_table_that_spark_reads_and_seals(engine, spark, w
         with pytest.raises(Exception, match="DELTA_"):
             spark.sql(f"INSERT INTO delta.`{path}` (id, name) SELECT {values}")
     version = engine.shard_version(path)
-    assert engine.seal(path, follows=version) == version + 1
+    assert engine.seal(path, follows=version, app_id="x", epoch=1) == version + 1
     with pytest.raises(Exception, match="catalog_migrate_sealed"):
         spark.sql(f"INSERT INTO delta.`{path}` (id) SELECT 3")
     assert engine.count_rows(path, version) == 1

@@ -1,0 +1,147 @@
+"""The seal of a shard: one commit after which appends from anywhere fail loudly, and its undoing.
+
+A writer that never pauses takes every next version, so a seal that named one exact version would
+never land. It carries its holder's epoch as a Delta application transaction instead and goes behind
+whatever *data* came meanwhile; Delta's own conflict check refuses it behind a change of metadata
+and behind the fence of another holder (Delta protocol, *Transaction Identifiers*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from catalog_migrate.engine.spark.checksums import write_checksum
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.errors import EngineFailure
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+CONSTRAINTS = "delta.constraints."
+"""What the name of a CHECK follows in a table's configuration."""
+SEAL_CONSTRAINT = "catalog_migrate_sealed"
+SEAL = {
+    CONSTRAINTS + SEAL_CONSTRAINT: "1 = 0",
+    "delta.appendOnly": "true",
+    # Without it delta-rs goes on appending and merging by path (tried).
+    "delta.minWriterVersion": "3",
+}
+"""What sealing sets, in one commit."""
+_UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
+"""What a property that was not set before the seal is put back to; delta-rs cannot unset one."""
+
+_RACES = 200
+"""Versions that other writers may take from one commit before delta-rs gives it up."""
+_ATTEMPTS = 20
+"""Commits of a seal that may be refused for data that others removed meanwhile."""
+
+
+def seal_properties(path: str) -> Mapping[str, str | None]:
+    """What the properties that :func:`seal` sets are now (None: not set)."""
+    standing = open_table(path).metadata().configuration
+    return {name: standing.get(name) for name in SEAL}
+
+
+def is_sealed(path: str) -> bool:
+    """Whether the seal's constraint stands at the newest version."""
+    return _is_sealed(open_table(path))
+
+
+def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
+    """Seal behind version ``follows`` and the data that came after it; the seal's version.
+
+    EngineFailure ``SEAL_CONFLICT`` when metadata or protocol are no more as they were at
+    ``follows``, when it is sealed already, or when a holder of a newer epoch than ``epoch`` has
+    fenced ``app_id``: then somebody else has the right to the shard, or the plan is out of date.
+    """
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import CommitFailedError
+
+    planned = _form(open_table(path, version=follows))
+    refused: CommitFailedError | None = None
+    for _ in range(_ATTEMPTS):
+        table = open_table(path)
+        if (table.transaction_version(app_id) or 0) > epoch:
+            raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it") from refused
+        if _form(table) != planned:
+            raise _conflict(path, f"its metadata changed after version {follows}") from refused
+        with failing(f"seal {path}"):
+            try:
+                table.alter.set_table_properties(
+                    SEAL,
+                    raise_if_not_exists=False,
+                    commit_properties=CommitProperties(
+                        max_commit_retries=_RACES,
+                        app_transactions=[Transaction(app_id, epoch)],
+                    ),
+                )
+            except CommitFailedError as error:
+                refused = error
+                continue
+        version = _sealed_at(path, table.version())
+        write_checksum(path, version)
+        return version
+    raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
+
+
+def unseal(path: str, properties: Mapping[str, str | None]) -> None:
+    """Put the earlier values back, then take the constraint off: its absence is the proof."""
+    if not is_sealed(path):
+        return
+    earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
+    with failing(f"unseal {path}"):
+        open_table(path).alter.set_table_properties(earlier, raise_if_not_exists=False)
+        open_table(path).alter.drop_constraint(SEAL_CONSTRAINT, raise_if_not_exists=False)
+
+
+def fence(path: str, app_id: str, epoch: int) -> None:
+    """An empty commit with ``Transaction(app_id, epoch)``: a seal of an older epoch then loses.
+
+    Like the seal it goes behind whatever others append. A seal that lands under it makes it fail
+    with a transient EngineFailure; then it is to be tried again.
+    """
+    from deltalake import CommitProperties, Transaction
+
+    table = open_table(path)
+    with failing(f"fence {path}"):
+        table.create_write_transaction(
+            [],
+            "append",
+            table.schema(),
+            partition_by=list(table.metadata().partition_columns) or None,
+            commit_properties=CommitProperties(
+                max_commit_retries=_RACES, app_transactions=[Transaction(app_id, epoch)]
+            ),
+        )
+
+
+def _is_sealed(table: DeltaTable) -> bool:
+    return CONSTRAINTS + SEAL_CONSTRAINT in table.metadata().configuration
+
+
+def _form(table: DeltaTable) -> tuple[object, ...]:
+    """Everything about a table that a commit of data alone leaves as it is."""
+    metadata, protocol = table.metadata(), table.protocol()
+    return (
+        metadata.id,
+        table.schema().to_json(),
+        tuple(metadata.partition_columns),
+        dict(metadata.configuration),
+        protocol.min_reader_version,
+        protocol.min_writer_version,
+        frozenset(protocol.reader_features or ()),
+        frozenset(protocol.writer_features or ()),
+    )
+
+
+def _sealed_at(path: str, version: int) -> int:
+    """The version of the sealing commit: at or below ``version``, and the first that is sealed."""
+    while version > 0 and _is_sealed(open_table(path, version=version - 1)):
+        version -= 1
+    return version
+
+
+def _conflict(path: str, why: str) -> EngineFailure:
+    return EngineFailure(f"cannot seal {path}: {why}", condition="SEAL_CONFLICT", transient=True)

@@ -1,0 +1,109 @@
+"""The seal against writers that never pause: real processes on a real Delta log, without Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark import seals
+from catalog_migrate.engine.spark.shards import Shards, shard_size, shard_version
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.objects import Column
+
+APP = "catalog_migrate/test"
+WRITER = Path(__file__).with_name("appending.py")
+SECONDS = 120.0
+
+
+@pytest.fixture
+def path(warehouse: str) -> str:
+    """An empty shard of two columns."""
+    path = f"{warehouse}/t"
+    Shards(None).create_shard(ShardSpec(path, (Column("writer", "BIGINT"), Column("n", "BIGINT"))))
+    return path
+
+
+def version_of(path: str) -> int:
+    version = shard_version(path)
+    assert version is not None
+    return version
+
+
+def test_a_seal_lands_among_writers_that_never_pause(path: str) -> None:
+    """Three processes append as fast as they can: the seal lands, and every acknowledged row,
+    no more and no fewer, is below it; each writer is refused by an error."""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, str(WRITER), path, str(number)], stdout=subprocess.PIPE, text=True
+        )
+        for number in range(3)
+    ]
+    try:
+        deadline = time.monotonic() + SECONDS
+        while version_of(path) < 10:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        follows = version_of(path)
+        sealed = seals.seal(path, follows=follows, app_id=APP, epoch=1)
+        said = [json.loads(writer.communicate(timeout=SECONDS)[0]) for writer in writers]
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+    assert sealed > follows
+    assert version_of(path) == sealed
+    assert seals.is_sealed(path)
+    before = DeltaTable(path, version=sealed - 1)
+    assert seals.SEAL.keys().isdisjoint(before.metadata().configuration)
+    landed = sum(writer["landed"] for writer in said)
+    assert shard_size(path)[0] == landed == sealed - 1
+    assert all(writer["refused"] for writer in said)
+
+
+def test_a_seal_under_way_loses_to_the_fence_of_a_successor(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A holder that stops between its look at the log and its commit finds the fence afterwards."""
+    opened = seals.open_table
+
+    def stopped_after_opening(place: str, *, version: int | None = None) -> DeltaTable:
+        table = opened(place, version=version)
+        if version is None:  # what the seal is going to be committed from
+            monkeypatch.setattr(seals, "open_table", opened)
+            seals.fence(path, APP, 5)
+        return table
+
+    monkeypatch.setattr(seals, "open_table", stopped_after_opening)
+    with pytest.raises(EngineFailure, match="epoch above 4 has fenced") as caught:
+        seals.seal(path, follows=0, app_id=APP, epoch=4)
+    assert caught.value.condition == "SEAL_CONFLICT"
+    assert not seals.is_sealed(path)
+    assert version_of(path) == 1
+
+
+def test_a_seal_goes_behind_a_deletion(path: str) -> None:
+    """Rows that somebody removes meanwhile are a commit of data too."""
+    from arro3.core import Array, DataType, Table
+    from deltalake import write_deltalake
+
+    rows = Array([1, 2], type=DataType.int64())
+    write_deltalake(path, Table.from_pydict({"writer": rows, "n": rows}), mode="append")
+    DeltaTable(path).delete("n = 1")
+    assert seals.seal(path, follows=1, app_id=APP, epoch=1) == 3
+    assert shard_size(path)[0] == 1
+
+
+def test_an_unsealed_shard_is_as_it_was(path: str) -> None:
+    """Sealing and unsealing leaves the earlier values, and the shard takes rows and seals again."""
+    earlier = seals.seal_properties(path)
+    seals.seal(path, follows=0, app_id=APP, epoch=1)
+    seals.unseal(path, earlier)
+    assert not seals.is_sealed(path)
+    assert seals.seal(path, follows=version_of(path), app_id=APP, epoch=1) == version_of(path)
