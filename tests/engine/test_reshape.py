@@ -95,7 +95,7 @@ def test_columns_are_renamed_dropped_added_and_moved_in_place(shards):
     engine.copy_rows(path, version, target, projection)
     shards.append(path, [{"d": 7, "c": "z", "key": 2}])
     before = engine.seal_properties(path)
-    sealed = engine.seal(path, follows=version + 1)
+    sealed = engine.seal(path, follows=version + 1, app_id="catalog_migrate/test", epoch=1)
     engine.copy_tail(path, version, sealed, target, projection)
     assert shards.rows(target) == [(7, "z", 2), (None, "y", 1)]
     with pytest.raises(Exception, match=r"(?i)seal|constraint"):
