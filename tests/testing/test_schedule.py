@@ -35,7 +35,7 @@ def test_each_way_through_a_chain_ends_alike() -> None:
 def test_a_seal_that_holds_nobody_back_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """If appends went on in a sealed shard, the schedules would find the lost rows."""
     monkeypatch.setattr(Version, "is_sealed", property(lambda _: False))
-    monkeypatch.setattr(checks, "_check_shards", lambda *_: None)
+    monkeypatch.setattr(invariants, "_check_shards", lambda *_: None)
     with pytest.raises(ScheduleFailed, match="I6"):
         simulate(100)
 
@@ -44,7 +44,7 @@ def test_a_failure_prints_its_seed_and_exits_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The seed that replays a violation is printed, with what each start did."""
-    monkeypatch.setattr(checks, "_check_shards", _always_broken)
+    monkeypatch.setattr(invariants, "_check_shards", _always_broken)
     assert main(["3", "--seed", "11", "--jobs", "1"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
