@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.records import LeaseRecord, identity_text
+from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import CatalogMigrateError, UsageError
@@ -55,7 +55,8 @@ class Status:
     ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
-    that nobody has acknowledged: operation, sources, reason.
+    that nobody has acknowledged: operation, sources, reason. ``sessions`` are processes that may
+    live, by id, in the order of their starts.
     """
 
     release: str | None
@@ -70,6 +71,7 @@ class Status:
     warehouse: str
     history: tuple[tuple[str, int, bool], ...]
     unsafe: tuple[tuple[str, str, str], ...] = ()
+    sessions: tuple[tuple[str, SessionRecord], ...] = ()
 
 
 class Catalog:
@@ -350,6 +352,7 @@ class Catalog:
                 for row in state.releases if row.owner == "release"
             ),
             unsafe=_unsafe(state),
+            sessions=tuple(sorted(state.sessions.items(), key=lambda pair: pair[1].since)),
         )
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:

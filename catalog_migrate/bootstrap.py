@@ -16,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.sessions import sign_in
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -96,6 +97,7 @@ def bootstrap(
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     threads: int = 4,
+    session: bool = True,
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
@@ -107,6 +109,8 @@ def bootstrap(
     ``catalog_migrate.config.load().policy``).
     ``populate(spark, table_name, target_path)`` fills derived tables;
     ``timeout`` bounds in seconds how long another holder of the lease is waited for (default 600).
+    ``session`` puts on record that this process lives with the names from now on, so that no
+    column is renamed or dropped under it; without it that must not matter, as in a command.
 
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
@@ -144,6 +148,7 @@ def bootstrap(
         system=system_release(uri, _cluster_logs(log)),
         ansi=ansi,
         time_zone=time_zone,
+        session=session,
     )
 
 
@@ -205,6 +210,7 @@ def migrate(
     margin: float = 10.0,
     ansi: bool = True,
     time_zone: str = "UTC",
+    session: bool = False,
 ) -> BootstrapReport:
     """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
 
@@ -215,7 +221,7 @@ def migrate(
         engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
         populate=populate, wait=wait, threads=threads, policy=policy or Policy(), approved=plan,
         on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
-        settings=(ansi, time_zone),
+        settings=(ansi, time_zone), session=session,
     )
     return start.read_only(warehouse) if read_only else start.run(warehouse)
 
@@ -228,6 +234,7 @@ class _Start:
         approve: tuple[str, ...], populate: Populate | None, wait: float | None, threads: int,
         policy: Policy, approved: Plan | None, on_progress: OnProgress, system: Release | None,
         token: Callable[[], str], ttl: float, margin: float, settings: tuple[bool, str],
+        session: bool = False,
     ) -> None:
         self.engine = engine
         self.log = log
@@ -245,6 +252,7 @@ class _Start:
         self.ttl = ttl
         self.margin = margin
         self.settings = settings
+        self.session = session
         self.opening: Migration | None = None
         self.first: tuple[int, Migration] | None = None
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
@@ -298,12 +306,14 @@ class _Start:
         first = self._first_plan(state)
         self._check_approved(state, first)
         if not self._shared_to_do(state, first):
-            if not self._names_to_do(work, state):
-                return self._done("unchanged", first.plan, state)
-            if not self.engine.persistent_names:
-                return self._done(
-                    "unchanged", first.plan, state, names=reconcile_names(work, state)
-                )
+            local = not self.engine.persistent_names
+            if local or not self._names_to_do(work, state):
+                signed = self._sign_in(state)
+                if signed is None:
+                    self.opening = None
+                    return self.run(warehouse)
+                names = reconcile_names(work, signed) if local else 0
+                return self._done("unchanged", first.plan, signed, names=names)
         if not first.plan.applyable:
             raise _blocked(first)
         self.first = (state.serial, first)
@@ -316,11 +326,25 @@ class _Start:
             report = self._under_lease(lease, created=created, seen=seen_hash)
         finally:
             lease.release()
-        if self.engine.persistent_names or report.outcome == "fenced_out":
+        if report.outcome == "fenced_out":
             return report
-        state = read_state(self.log)
+        signed = None
+        while signed is None:
+            signed = self._sign_in(read_state(self.log))
+        if self.engine.persistent_names:
+            return report
+        state = signed
         names = reconcile_names(self._work(state, None), state)
         return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
+
+    def _sign_in(self, state: State) -> State | None:
+        """Leave word of this process before it makes names of ``state``; None when that is old."""
+        if not self.session:
+            return state
+        return sign_in(
+            self.log, state, release=self.release.name, holder=self.holder, clock=self.clock,
+            token=self.token,
+        )
 
     def _under_lease(self, lease: Lease, *, created: bool, seen: str | None) -> BootstrapReport:
         state = read_state(self.log)

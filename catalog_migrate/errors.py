@@ -477,6 +477,15 @@ class UnknownItem(CatalogMigrateError, KeyError):
         return CatalogMigrateError.__str__(self)
 
 
+class UnknownSession(CatalogMigrateError, KeyError):
+    """A session was named that the catalog has no row of."""
+
+    code = "CM0610"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
 class RefusedStatement(CatalogMigrateError, ValueError):
     """A statement that is well written and cannot be carried out on this catalog."""
 

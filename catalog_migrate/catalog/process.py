@@ -1,4 +1,4 @@
-"""Which process holds a lease, and whether it can be proven dead from here."""
+"""Which process holds a lease or has a session, and whether it can be proven dead from here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from catalog_migrate.catalog.records import LeaseRecord
+from catalog_migrate.catalog.records import LeaseRecord, SessionRecord
 
 _PROC = Path("/proc")
 
@@ -57,8 +57,8 @@ def _identity(pid: int) -> ProcessIdentity:
     return ProcessIdentity(socket.gethostname(), _boot_id(), pid, life[1] if life else "")
 
 
-def proven_dead(record: LeaseRecord) -> bool:
-    """Whether the process that took the lease is certainly gone.
+def proven_dead(record: LeaseRecord | SessionRecord) -> bool:
+    """Whether the process that took the lease, or started the session, is certainly gone.
 
     True only for a process of this very boot and process namespace whose number is free, belongs
     to a process that started at another time, or to one that is killed and only not yet reaped.

@@ -182,6 +182,25 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
 
 
+class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A process that started, and may live, with the names and columns of ``serial``.
+
+    The key is a random id. ``host``, ``boot_id``, ``pid`` and ``started`` are as in a lease;
+    ``since`` is for people. The row ``others`` stands for ``folded`` processes, the newest of
+    which is of ``serial``.
+    """
+
+    release: str
+    serial: int
+    holder: str = ""
+    host: str = ""
+    boot_id: str = ""
+    pid: int = 0
+    started: str = ""
+    since: str = ""
+    folded: int = 0
+
+
 class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the history of an unsafe operation says; its row is never retracted.
 
@@ -288,7 +307,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 Record = (
     ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord
     | TombstoneRecord | IntentRecord | LeaseRecord | OperationRecord | HoldRecord | StreamRecord
-    | ClusterRecord
+    | ClusterRecord | SessionRecord
 )
 
 COLLECTIONS: dict[str, type[Record]] = {
@@ -305,5 +324,6 @@ COLLECTIONS: dict[str, type[Record]] = {
     "hold": HoldRecord,
     "stream": StreamRecord,
     "cluster": ClusterRecord,
+    "session": SessionRecord,
 }
 """Collection name (the log's ``kind`` column) -> its record type. The set is open."""

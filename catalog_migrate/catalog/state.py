@@ -24,6 +24,7 @@ from catalog_migrate.catalog.records import (
     Owner,
     Record,
     ReleaseRecord,
+    SessionRecord,
     ShardRecord,
     StreamRecord,
     TombstoneRecord,
@@ -182,6 +183,11 @@ class State:
     def clusters(self) -> Mapping[str, ClusterRecord]:
         """What each cluster's runtime was started with, by item id."""
         return self._collection("cluster", ClusterRecord)
+
+    @property
+    def sessions(self) -> Mapping[str, SessionRecord]:
+        """Processes that started and may live, by their random ids."""
+        return self._collection("session", SessionRecord)
 
     @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:

@@ -52,6 +52,7 @@ def run_hook(
                 timeout=settings.number("bootstrap.timeout"),
                 on_progress=on_progress,
                 threads=threads_of(settings),
+                session=False,
             )
     except MigrationBlocked as error:
         if error.plan is not None:

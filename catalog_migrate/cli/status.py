@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from catalog_migrate.api import Status
 
 _WORK_SHOWN = 20
+_SESSIONS_SHOWN = 10
 
 
 @click.command("status")
@@ -69,6 +70,14 @@ def document(status: Status) -> dict[str, object]:
             {"operation": key, "sources": sources, "reason": reason}
             for key, sources, reason in status.unsafe
         ],
+        "sessions": [
+            {
+                "id": key, "release": row.release, "serial": row.serial, "holder": row.holder,
+                "host": row.host, "pid": row.pid, "since": row.since,
+                "processes": row.folded or 1,
+            }
+            for key, row in status.sessions
+        ],
     }
 
 
@@ -98,6 +107,15 @@ def text(status: Status) -> str:
     for key, sources, reason in status.unsafe:
         lines.append(f"unsafe     operation {key} on {sources}: {reason}")
         lines.append(f"             seen? catalog-migrate unsafe acknowledge {key}")
+    if status.sessions:
+        lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
+    for key, row in status.sessions[:_SESSIONS_SHOWN]:
+        what = f"{row.folded} processes" if row.folded else f"{row.holder} on {row.host}"
+        lines.append(
+            f"  {key}: {what}, release {row.release}, serial {row.serial}, since {row.since}"
+        )
+    if len(status.sessions) > _SESSIONS_SHOWN:
+        lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
     if status.pending:
         lines.append("next       catalog-migrate bootstrap, or start the application")
     return "\n".join(lines) + "\n"

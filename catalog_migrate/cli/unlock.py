@@ -1,4 +1,4 @@
-"""``unlock``: takes the lease away from a holder that is surely dead."""
+"""``unlock``: takes the lease, or rows of sessions, away from processes that are surely dead."""
 
 from __future__ import annotations
 
@@ -6,27 +6,62 @@ import click
 
 from catalog_migrate.cli.options import catalog_option, settings_of
 from catalog_migrate.cli.sources import open_catalog
+from catalog_migrate.errors import UsageError
 
 
 @click.command("unlock")
 @click.option(
-    "--if-holder", required=True, metavar="NAME",
-    help="Only if this is the holder, as `status` and the error print it.",
+    "--if-holder", metavar="NAME",
+    help="Free the lease, only if this is the holder, as `status` and the error print it.",
+)
+@click.option(
+    "--session", "sessions", metavar="ID", multiple=True,
+    help="Forget a session that is surely gone, as `status` lists it.",
+)
+@click.option(
+    "--sessions-before", metavar="SERIAL", type=click.IntRange(min=0),
+    help="Forget every session of an older serial.",
 )
 @catalog_option
 @click.pass_context
-def command(ctx: click.Context, if_holder: str, catalog: str | None) -> None:
+def command(
+    ctx: click.Context,
+    if_holder: str | None,
+    sessions: tuple[str, ...],
+    sessions_before: int | None,
+    catalog: str | None,
+) -> None:
     """Free the migration lease, if NAME holds it, without waiting for it to run out.
 
     Whatever NAME still tries to commit is refused from then on. Exit 5 when another holds it.
 
+    While a session may live at an older serial, columns are copied rather than renamed or dropped
+    in place. A process on this machine that has ended is known to be gone; of one elsewhere you
+    have to say so. An unknown ID is an error.
+
     \b
     Example:
       catalog-migrate unlock --if-holder batch-3/4711
+      catalog-migrate unlock --sessions-before 17
     """
+    if if_holder is None and not sessions and sessions_before is None:
+        raise UsageError(
+            "nothing was named to be freed",
+            remedy="catalog-migrate unlock --if-holder NAME | --session ID | "
+            "--sessions-before SERIAL",
+        )
+    opened = open_catalog(settings_of(ctx, catalog=catalog), write=True)
+    if sessions or sessions_before is not None:
+        from catalog_migrate.catalog.sessions import remove_sessions
+
+        removed = remove_sessions(opened.log, sessions, before=sessions_before)
+        click.echo(
+            f"forgot session {', '.join(removed)}" if removed else "no session is that old"
+        )
+    if if_holder is None:
+        return
     from catalog_migrate.catalog.lease import unlock
 
-    opened = open_catalog(settings_of(ctx, catalog=catalog), write=True)
     lease = opened.state().leases.get("migration")
     held = lease is not None and bool(lease.holder)
     unlock(opened.log, if_holder)

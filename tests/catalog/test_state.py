@@ -25,6 +25,7 @@ from catalog_migrate.catalog.records import (
     Record,
     ReleaseRecord,
     SealedShard,
+    SessionRecord,
     ShardRecord,
     StreamRecord,
     TombstoneRecord,
@@ -83,6 +84,10 @@ RECORDS: dict[str, Record] = {
     "operation": OperationRecord(kind="alter", state="running", detail={"step": "stop"}),
     "hold": HoldRecord(item_id="i7", holder="operator", reason="disk is full", since="2026-01-01"),
     "cluster": ClusterRecord(unsafe=True),
+    "session": SessionRecord(
+        release="16", serial=4, holder="pod-1/12", host="pod-1", boot_id="b/pid:[1]", pid=12,
+        started="345", since="2027-01-15T08:00:00+00:00", folded=3,
+    ),
     "stream": StreamRecord(
         checkpoint="_checkpoints/i7/1", upstream="MkU3OEVBNTcwNTJENDM2Qk",
         topics={"orders": "xYz-1"}, generation=2,

@@ -1,0 +1,151 @@
+"""Which processes live with the names and columns of which serial (ADR 0024).
+
+A process writes one row when it starts, and never again: after its start it does not come back to
+the catalog, so a heartbeat would have nobody to send it. A row therefore says that a process *may*
+live, until it is proven dead or taken away by hand. All that depends on it is whether columns that
+it reads may be renamed and dropped under it; in doubt they are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime, timezone
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import proven_dead, this_process
+from catalog_migrate.catalog.records import SessionRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import UnknownSession, UsageError
+
+MOST_ROWS = 64
+"""Rows kept one by one; what is more is folded into one."""
+
+OTHERS = "others"
+"""Key of the row of those that were folded."""
+
+
+def own_session(state: State, holder: str) -> tuple[str, SessionRecord] | None:
+    """Key and row of this very process, as ``holder``; None when it has none."""
+    process = this_process()
+    mine = (holder, process.host, process.boot_id, process.pid, process.started)
+    for key, row in state.sessions.items():
+        if (row.holder, row.host, row.boot_id, row.pid, row.started) == mine:
+            return key, row
+    return None
+
+
+def other_sessions(state: State, holder: str) -> dict[str, SessionRecord]:
+    """Rows of processes that may live, this one (as ``holder``) left out.
+
+    Each is at the serial in force or an older one: whatever comes next is new to all of them.
+    """
+    own = own_session(state, holder)
+    return {
+        key: row
+        for key, row in sorted(state.sessions.items())
+        if (own is None or key != own[0]) and not proven_dead(row)
+    }
+
+
+def sign_in(
+    log: CatalogLog,
+    state: State,
+    *,
+    release: str,
+    holder: str,
+    clock: Clock,
+    token: Callable[[], str],
+) -> State | None:
+    """Put on record that this process lives with the names of ``state``, before it makes them.
+
+    Nothing is written when its row says so already. None when the catalog has moved to another
+    serial: then the names are to be made from that. Rows of the proven dead go on the way.
+    """
+    serial = state.serial
+    own = own_session(state, holder)
+    if own is not None and (own[1].release, own[1].serial) == (release, serial):
+        return state
+    process = this_process()
+    since = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")
+    row = SessionRecord(
+        release=release, serial=serial, holder=holder, host=process.host, boot_id=process.boot_id,
+        pid=process.pid, started=process.started, since=since,
+    )
+    fresh = token()[:8]
+    moved = False
+
+    def decide(current: State) -> Changes | None:
+        nonlocal moved
+        moved = current.serial != serial
+        if moved:
+            return None
+        known = own_session(current, holder)
+        changes = Changes()
+        changes.put("session", known[0] if known is not None else fresh, row)
+        others = other_sessions(current, holder)
+        for key in current.sessions:
+            if key not in others and (known is None or key != known[0]):
+                changes.delete("session", key)
+        _fold(changes, others)
+        return changes
+
+    committed = commit(log, decide, kind="session")
+    return None if moved else committed
+
+
+def _fold(changes: Changes, others: dict[str, SessionRecord]) -> None:
+    """Keep the newest rows and make one of all the rest, so that rows do not grow for ever."""
+    single = sorted(
+        (key for key in others if key != OTHERS), key=lambda key: (others[key].serial, key)
+    )
+    excess = single[: max(0, len(single) + 1 - MOST_ROWS)]
+    if not excess:
+        return
+    before = others.get(OTHERS)
+    folded = [others[key] for key in excess] + ([before] if before is not None else [])
+    for key in excess:
+        changes.delete("session", key)
+    newest = max(folded, key=lambda row: row.serial)
+    changes.put(
+        "session", OTHERS,
+        SessionRecord(
+            release=newest.release, serial=newest.serial, holder=OTHERS,
+            since=max(row.since for row in folded),
+            folded=len(excess) + (before.folded if before is not None else 0),
+        ),
+    )
+
+
+def remove_sessions(
+    log: CatalogLog, ids: Collection[str] = (), *, before: int | None = None
+) -> tuple[str, ...]:
+    """Take rows of processes that are surely gone away, and return their ids.
+
+    ``before`` takes all rows of an older serial than it. The row of the folded ones goes by the
+    newest of them. Raises UnknownSession for an id that has no row; then none is taken.
+    """
+    if not ids and before is None:
+        raise UsageError("no session was named", remedy="name one, or a serial")
+    removed: tuple[str, ...] = ()
+
+    def decide(state: State) -> Changes | None:
+        nonlocal removed
+        unknown = sorted(set(ids) - set(state.sessions))
+        if unknown:
+            raise UnknownSession(
+                f"no session has the id {', '.join(unknown)}",
+                remedy="`catalog-migrate status` lists them", ids=tuple(unknown),
+            )
+        older = () if before is None else (
+            key for key, row in state.sessions.items() if row.serial < before
+        )
+        removed = tuple(sorted({*ids, *older}))
+        changes = Changes()
+        for key in removed:
+            changes.delete("session", key)
+        return changes
+
+    commit(log, decide, kind="unlock")
+    return removed
