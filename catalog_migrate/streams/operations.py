@@ -27,7 +27,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.probes import Verdict, probe_queries, validate
+from catalog_migrate.streams.probes import Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.supervisor import Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream
@@ -43,6 +43,9 @@ KEPT = 50
 
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""
+
+STARTED = "started"
+"""``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
 
 SETTING_BACK = "setting back"
 """``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
@@ -66,6 +69,12 @@ class Operations:
 
     def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
         """Take one operation to its end. ``inherited``: an earlier runtime had begun it."""
+        try:
+            self._carry_out(state, key, inherited=inherited)
+        finally:
+            self.supervisor.forget(state.operations[key].dependents)
+
+    def _carry_out(self, state: State, key: str, *, inherited: bool) -> None:
         row = state.operations[key]
         if row.state == "validating":
             if inherited:
@@ -89,14 +98,26 @@ class Operations:
     # -- validating ----------------------------------------------------------------------------
 
     def _validated(self, state: State, key: str, row: OperationRecord) -> bool:
-        """Probe everything with the new definition; commit it with the holds when all is well."""
+        """Probe everything with the new definition; commit it with the holds when all is well.
+
+        Spark makes the plans of the new queries meanwhile: most of what a start costs is spent
+        while the old ones still run, and what it refuses is refused before the commit.
+        """
         after = altered(state, row)
-        if row.validate:
+        with ThreadPoolExecutor(1, thread_name_prefix="plans") as pool:
+            planning = pool.submit(self.supervisor.prepare, after, row.dependents)
             verdicts = validate(
                 after, row.target, row.dependents, self.supervisor.warehouse,
                 resolve=self.supervisor.resolve,
-            )
+            ) if row.validate else []
+            refused = planning.result()
+        if row.validate:
             bad = [verdict for verdict in verdicts if not verdict.ok]
+            named = {verdict.item_id for verdict in bad}
+            bad += [
+                refusal(after, item_id, error) for item_id, error in sorted(refused.items())
+                if item_id not in named
+            ]
             if bad:
                 self._finish(key, "failed", "refused by validation", verdicts=bad)
                 return False
@@ -121,10 +142,8 @@ class Operations:
 
     def _trial(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
-        if not row.snapshots:
-            self.supervisor.stop(row.dependents, state)
-            row = self._snapshot(key, row, state)
-        self._lift(key, row)
+        if row.detail.get("phase") != STARTED:
+            row = self._stand_still(key, row, state)
         problems = self._watch(row)
         if not problems:
             self._finish(key, "confirmed", "")
@@ -132,21 +151,30 @@ class Operations:
         self._put_back(key, row, problems)
         self._set_back(key, self.follow().operations[key])
 
-    def _snapshot(self, key: str, row: OperationRecord, state: State) -> OperationRecord:
-        """Settle what was under way on the old options, then snapshot every checkpoint."""
+    def _stand_still(self, key: str, row: OperationRecord, state: State) -> OperationRecord:
+        """Stop all; as soon as one stands still, settle what was under way on the old options and
+        snapshot its checkpoint. One commit then writes that down and lifts the holds."""
         snapshots: dict[str, int] = {}
         before = altered(state, row, back=True)
-        for item_id in row.dependents:
+
+        def take(item_id: str) -> None:
             self.alive()
             checkpoint = self._checkpoint(state, item_id)
             if checkpoint.query_id is None:
-                continue
+                return
             self._settle(before, item_id, checkpoint)
             snapshots[item_id] = Snapshots(checkpoint).take(f"operation {key}", active=()).number
+
+        self.supervisor.stop(row.dependents, state, then=take)
         row = msgspec.structs.replace(
-            row, snapshots=snapshots, detail={**row.detail, "phase": "started"}
+            row, snapshots=dict(sorted(snapshots.items())), detail={**row.detail, "phase": STARTED}
         )
-        self._commit(lambda changes, _: changes.put("operation", key, row), "snapshot")
+
+        def put(changes: Changes, _: State) -> None:
+            changes.put("operation", key, row)
+            _lift(changes, key, row)
+
+        self._commit(put, "snapshot")
         return row
 
     def _settle(self, state: State, item_id: str, checkpoint: Checkpoint) -> None:
@@ -266,7 +294,7 @@ class Operations:
             self.alive()
             if item_id in state.items:
                 self._restore(state, item_id, number)
-        self._lift(key, row)
+        self._commit(lambda changes, _: _lift(changes, key, row), "lift holds")
         problems = self._watch(row)
         reason = row.detail.get("reason", "")
         if problems:
@@ -292,15 +320,6 @@ class Operations:
             return  # what cannot be proven is not restored; the checkpoint is valid as it stands
 
     # -- the row -------------------------------------------------------------------------------
-
-    def _lift(self, key: str, row: OperationRecord) -> None:
-        """Take this operation's holds away, nobody else's."""
-
-        def put(changes: Changes, _: State) -> None:
-            for item_id in row.dependents:
-                changes.delete("hold", f"{item_id}/operation:{key}/1")
-
-        self._commit(put, "lift holds")
 
     def _finish(
         self, key: str, final: str, reason: str, *, verdicts: Sequence[Verdict] = ()
@@ -336,6 +355,12 @@ class Operations:
     def _on_before(self, state: State, row: OperationRecord) -> bool:
         item = state.items.get(row.target)
         return item is not None and row.before is not None and _same(item.definition, row.before)
+
+
+def _lift(changes: Changes, key: str, row: OperationRecord) -> None:
+    """Take an operation's holds away, nobody else's."""
+    for item_id in row.dependents:
+        changes.delete("hold", f"{item_id}/operation:{key}/1")
 
 
 def _same(one: ObjectDefinition, other: ObjectDefinition) -> bool:

@@ -82,12 +82,10 @@ def probe_queries(
     found: dict[str, Upstream] = {}
     specs: dict[str, QuerySpec] = {}
     for item_id in item_ids:
-        item = state.items[item_id]
         try:
             specs[item_id] = spec_of(state, item_id, warehouse, resolve=resolve)
         except CatalogMigrateError as error:
-            name = f"{item.definition.kind} {item.definition.item_name}"
-            verdicts[item_id] = [_refusal(item_id, name, error)]
+            verdicts[item_id] = [refusal(state, item_id, error)]
     shared: dict[str, list[str]] = {}
     alone: list[str] = []
     for item_id, spec in specs.items():
@@ -213,6 +211,12 @@ def _connection(
         )
         for finding in validate_connection(connector, resolved, timeout=timeout)
     ]
+
+
+def refusal(state: State, item_id: str, error: CatalogMigrateError) -> Verdict:
+    """What refused a source or sink, as what validation says of it."""
+    definition = state.items[item_id].definition
+    return _refusal(item_id, f"{definition.kind} {definition.item_name}", error)
 
 
 def _refusal(item_id: str, name: str, error: CatalogMigrateError) -> Verdict:

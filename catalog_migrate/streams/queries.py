@@ -92,8 +92,18 @@ class RunningQuery(Protocol):
         """Let the current batch end for at most ``drain`` seconds, then stop; whether it ended."""
 
 
+class PreparedQuery(Protocol):
+    """A query whose plan stands and that nothing was started of yet; it is started once."""
+
+    def start(self) -> RunningQuery:
+        """Start it; returns at once. EngineFailure when Spark refuses it right away."""
+
+
 class QueryEngine(Protocol):
     """Starts queries; the Spark implementation is in :mod:`catalog_migrate.streams.spark`."""
+
+    def prepare(self, spec: QuerySpec) -> PreparedQuery:
+        """Make the plan of a query, which may run as it is meanwhile; EngineFailure if refused."""
 
     def start(self, spec: QuerySpec) -> RunningQuery:
         """Start a query; returns at once. EngineFailure when Spark refuses it right away."""

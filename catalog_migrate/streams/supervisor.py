@@ -32,7 +32,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
-from catalog_migrate.streams.queries import QueryEngine, QuerySpec, RunningQuery
+from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by
 from catalog_migrate.streams.upstream import Upstream, identify, require_ledger, require_same
@@ -42,6 +42,9 @@ LONGEST_BACK_OFF = 60.0
 
 UPSTREAM = "upstream"
 """Holder of the hold that a changed upstream sets."""
+
+STOPS = 32
+"""Queries that are stopped at once, at most; mostly they wait for the end of a batch."""
 
 Known = Callable[[], Mapping[str, Upstream]]
 """Waits for and gives the upstreams of queries that start together, by item id."""
@@ -96,6 +99,7 @@ class Supervisor:
     threads: int = 4
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
+    prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -210,6 +214,37 @@ class Supervisor:
 
     # -- starting ------------------------------------------------------------------------------
 
+    def prepare(self, state: State, item_ids: Sequence[str]) -> dict[str, CatalogMigrateError]:
+        """Make the plans of queries that are about to be started anew, while they still run.
+
+        Returns what was refused, by item id, without any secret in it. A plan is used by the next
+        start that would make the very same one; others are dropped by :meth:`forget`.
+        """
+        refused: dict[str, CatalogMigrateError] = {}
+
+        def one(item_id: str) -> None:
+            try:
+                spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve)
+                self.prepared[item_id] = spec, self.engine.prepare(spec)
+            except CatalogMigrateError as error:
+                refused[item_id] = error
+
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="prepare") as pool:
+            list(pool.map(one, item_ids))
+        return refused
+
+    def forget(self, item_ids: Iterable[str]) -> None:
+        """Drop plans that were prepared and not used."""
+        for item_id in item_ids:
+            self.prepared.pop(item_id, None)
+
+    def _plan(self, spec: QuerySpec) -> tuple[QuerySpec, PreparedQuery]:
+        """The plan that was prepared for this very specification, else a new one."""
+        known = self.prepared.pop(spec.item_id, None)
+        if known is None or known[0] != spec:
+            known = spec, self.engine.prepare(spec)
+        return known
+
     def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
         each.fingerprint = wiring.fingerprint(state, each.item_id)
         if self._pool is None:
@@ -233,14 +268,16 @@ class Supervisor:
     ) -> RunningQuery:
         """Everything between a committed definition and a started query; runs in a thread.
 
-        The upstream is identified and written down before the first batch, and compared at every
-        later start; then the checkpoint's guards, then Spark.
+        Spark's plan comes first, while the upstream is asked: that is identified and written down
+        before the first batch, and compared at every later start. Then the checkpoint's guards, and
+        the start.
         """
         self.ensure_shards(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
         redactor = Redactor.of(spec.connection)
         try:
+            planned, query = self._plan(spec)
             found = (known() if known is not None else {}).get(item_id) or identify(spec)
             stream = self._identified(state, spec, stream, found)
             spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
@@ -259,8 +296,10 @@ class Supervisor:
                 active=(), sinks=batches,
             )
             require_ledger(spec, checkpoint)
+            if spec != planned:  # the first start of a sink: its topic ids became known just now
+                query = self.engine.prepare(spec)
             self.lease.require_fresh()
-            return self.engine.start(spec)
+            return query.start()
         except CatalogMigrateError as error:
             error.message = redactor.scrub(error.message)
             raise
@@ -309,25 +348,36 @@ class Supervisor:
     # -- stopping ------------------------------------------------------------------------------
 
     def stop(
-        self, item_ids: Sequence[str], state: State | None = None, *, drain: float | None = None
+        self, item_ids: Sequence[str], state: State | None = None, *, drain: float | None = None,
+        then: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Stop queries, sinks before the sources that they read, each wave in parallel."""
+        """Stop queries, sinks before the sources that they read, each wave in parallel.
+
+        ``then`` is called for each item as soon as it stands still, whether it ran or not, by
+        several threads at once.
+        """
         limit = self.drain if drain is None else drain
         for item_id in item_ids:
             starting = self.managed[item_id].starting if item_id in self.managed else None
             if starting is not None:
                 starting.exception()  # a start under way cannot be called back: wait for it
                 self._started(self.managed[item_id])
-        running = [each for each in item_ids if each in self.managed and self.managed[each].query]
-        known = [each for each in running if state is not None and each in state.items]
+        known = [each for each in item_ids if state is not None and each in state.items]
         waves = list(reversed(wiring.topological(state, tuple(known)))) if state and known else []
-        rest = tuple(each for each in running if each not in known)
+        rest = tuple(each for each in item_ids if each not in known)
+
+        def one(item_id: str) -> None:
+            self._stop_one(item_id, limit)
+            then(item_id)
+
         for wave in [*waves, *([rest] if rest else [])]:
-            with ThreadPoolExecutor(max(1, len(wave)), thread_name_prefix="stop") as pool:
-                list(pool.map(lambda each: self._stop_one(each, limit), wave))
+            with ThreadPoolExecutor(min(STOPS, len(wave)), thread_name_prefix="stop") as pool:
+                list(pool.map(one, wave))
 
     def _stop_one(self, item_id: str, limit: float) -> None:
-        each = self.managed[item_id]
+        each = self.managed.get(item_id)
+        if each is None:
+            return
         if each.query is not None:
             each.query.stop(limit)
         each.query, each.failures, each.next_try = None, 0, 0.0

@@ -84,17 +84,27 @@ class Files:
         """
         self._on_step(f"copy {source.name}")
         if source.is_file():
-            _copy_file(source, target)
+            shutil.copyfile(source, target)
+            _sync(target)
             return
+        # written first and synced then: the file system writes all of it in one go
+        for path in self._copied(source, target):
+            _sync(path)
+
+    def _copied(self, source: Path, target: Path) -> list[Path]:
+        """Copy a directory without a sync; what was written, a directory after its contents."""
         target.mkdir(parents=True)
+        written: list[Path] = []
         for entry in sorted(source.iterdir()):
             if is_litter(entry):
                 continue
+            copy = target / entry.name
             if entry.is_dir():
-                self.copy_tree(entry, target / entry.name)
+                written += self._copied(entry, copy)
             else:
-                _copy_file(entry, target / entry.name)
-        sync_directory(target)
+                shutil.copyfile(entry, copy)
+                written.append(copy)
+        return [*written, target]
 
     def install_tree(self, source: Path, target: Path) -> None:
         """Put a copy of ``source`` (a directory) in the place of ``target``, which may be there."""
@@ -146,6 +156,10 @@ def is_litter(path: Path) -> bool:
 
 def sync_directory(path: Path) -> None:
     """Make renames and removals in a directory durable."""
+    _sync(path)
+
+
+def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -156,10 +170,3 @@ def sync_directory(path: Path) -> None:
 def _hidden(path: Path) -> Path:
     """A fresh temporary name beside ``path``."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_HIDDEN_SUFFIX}")
-
-
-def _copy_file(source: Path, target: Path) -> None:
-    with source.open("rb") as reader, target.open("xb") as writer:
-        shutil.copyfileobj(reader, writer)
-        writer.flush()
-        os.fsync(writer.fileno())

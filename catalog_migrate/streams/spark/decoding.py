@@ -1,7 +1,8 @@
 """From a record of a topic to a row: FORMAT JSON, TEXT and BYTES, and what does not fit.
 
 Expressions are SQL text: built through the functions of PySpark they cost hundreds of calls into
-the JVM at every start of a query, half a second of ten queries that restart together.
+the JVM at every start of a query, half a second of ten queries that restart together. They stand in
+one SELECT, where later ones use earlier ones by name, because Spark analyses each SELECT anew.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _KEY_NOT_TEXT = "its key is not UTF-8"
 _PROBLEM = "__catalog_migrate_problem"
 _PARSED = "__catalog_migrate_parsed"
 _ROW = "__catalog_migrate_row"
+_GOOD = "__catalog_migrate_good"
 _CORRUPT = "__catalog_migrate_corrupt"
 _END = "__catalog_migrate_end"
 _TEXT = "CAST(value AS STRING)"
@@ -36,17 +38,23 @@ _POSITIONS = dict(zip(POSITION, ("topic", "partition", "offset", "timestamp"), s
 
 
 def decode(frame: DataFrame, spec: QuerySpec) -> DataFrame:
-    """Kafka records with their decoded row and what is wrong with it, for the two functions below.
+    """Kafka records with their decoded row and what is wrong with it, for readable and unreadable.
 
     A record is bad when it has no value (JSON), is not UTF-8 (JSON, TEXT), is not exactly one JSON
     object, has a value of another type than declared, is too long for CHAR or VARCHAR, leaves a NOT
     NULL column out, or has a key that INCLUDE would show and is not UTF-8. Fields that were not
     declared are passed over; names of fields are compared with their case.
     """
+    return frame.selectExpr("*", *_steps(spec))
+
+
+def _steps(spec: QuerySpec) -> list[str]:
+    """The row and what is wrong with it, as columns that use each other."""
     columns = declared_columns(spec)
     written = (spec.external.format or "JSON").upper()
+    parsed = []
     if written == "JSON":
-        frame = frame.selectExpr("*", f"{_json(columns)} AS {_PARSED}")
+        parsed = [f"{_json(columns)} AS {_PARSED}"]
         row, problem = f"get({_PARSED}.rows, 0)", _json_problem(columns)
     elif written in ("TEXT", "BYTES"):
         row, problem = _whole(spec, written, columns)
@@ -56,9 +64,7 @@ def decode(frame: DataFrame, spec: QuerySpec) -> DataFrame:
             remedy="write FORMAT JSON, TEXT or BYTES",
         )
     rules = [problem, *_broken_rules(columns), *_key_rule(spec)]
-    return frame.selectExpr("*", f"{row} AS {_ROW}").selectExpr(
-        "*", f"coalesce({', '.join(rules)}) AS {_PROBLEM}"
-    )
+    return [*parsed, f"{row} AS {_ROW}", f"coalesce({', '.join(rules)}) AS {_PROBLEM}"]
 
 
 def _key_rule(spec: QuerySpec) -> list[str]:
@@ -96,18 +102,18 @@ def unreadable(decoded: DataFrame) -> DataFrame:
     )
 
 
-def all_or_fail(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
+def all_or_fail(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard; the first bad record fails the query and says where it lies."""
     message = (
         f"concat({string_literal(BAD_RECORD_MARK + 'topic ')}, topic, ', partition ',"
         f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {_PROBLEM})"
     )
-    whole = f"CASE WHEN {_PROBLEM} IS NOT NULL THEN raise_error({message}) ELSE {_ROW} END"
+    good = f"CASE WHEN {_PROBLEM} IS NOT NULL THEN raise_error({message}) ELSE {_ROW} END"
     kept = [*dict.fromkeys([*_FROM_KAFKA.values(), *_POSITIONS.values()])]
-    return _rows(decoded.selectExpr(*kept, f"{whole} AS {_ROW}"), spec)
+    return _rows(frame.selectExpr(*kept, *_steps(spec), f"{good} AS {_GOOD}"), spec, row=_GOOD)
 
 
-def _rows(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
+def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = _ROW) -> DataFrame:
     """The columns of the shard, in its order."""
     own = {fold(column.name) for column in declared_columns(spec)}
     included = {fold(name): what for what, name in spec.external.include.items()}
@@ -115,7 +121,7 @@ def _rows(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
     for column in spec.columns:
         name = fold(column.name)
         if name in own:
-            value = _field(column)
+            value = _field(column, row)
         elif name in included:
             value = _FROM_KAFKA[included[name].upper()]
             if column.type == "STRING":
@@ -154,15 +160,15 @@ def _json_problem(columns: Sequence[Column]) -> str:
         )
         for column in columns
     )
-    misfit = f"array_compact(array({misfits}))"
+    # concat_ws passes over NULL; told apart from nothing, the message goes without names
+    misfit = f"'its value does not fit ' || nullif(concat_ws(', ', {misfits}), '')"
     return (
         "CASE WHEN value IS NULL THEN 'it has no value'"
         f" WHEN NOT is_valid_utf8({_TEXT}) THEN 'it is not UTF-8'"
         f" WHEN NOT coalesce({alone}, false)"
         " THEN 'it is not one JSON object of the declared columns'"
-        f" WHEN {_PARSED}.{_CORRUPT} IS NOT NULL THEN CASE WHEN size({misfit}) > 0"
-        f" THEN concat('its value does not fit ', array_join({misfit}, ', '))"
-        " ELSE 'a value inside of it does not fit the declared type' END END"
+        f" WHEN {_PARSED}.{_CORRUPT} IS NOT NULL THEN coalesce({misfit},"
+        " 'a value inside of it does not fit the declared type') END"
     )
 
 
@@ -181,8 +187,8 @@ def _broken_rules(columns: Sequence[Column]) -> list[str]:
     return rules
 
 
-def _field(column: Column) -> str:
-    return f"{_ROW}.{quote_sql(column.name)}"
+def _field(column: Column, row: str = _ROW) -> str:
+    return f"{row}.{quote_sql(column.name)}"
 
 
 def _when(condition: str, value: str) -> str:

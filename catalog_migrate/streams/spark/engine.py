@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,12 +38,18 @@ class SparkQueries:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = settings.query_session(spark)
 
-    def start(self, spec: QuerySpec) -> SparkRunningQuery:
-        """Start a query; returns at once.
+    def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
+        """Have Spark make the plan of a query: most of what a start costs, before anything stops.
 
         Raises :class:`EngineFailure` when Spark refuses it right away, without any secret in it.
         """
-        return self._start(spec, once=False)
+        with _scrubbing(spec):
+            frame, writer = self._build(spec)
+        return SparkPreparedQuery(self, spec, frame, writer)
+
+    def start(self, spec: QuerySpec) -> SparkRunningQuery:
+        """Prepare and start a query; returns at once. EngineFailure as :meth:`prepare`."""
+        return self.prepare(spec).start()
 
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run exactly the uncommitted batch of the checkpoint; nothing when there is none.
@@ -52,7 +60,7 @@ class SparkQueries:
         checkpoint = Path(local_path(spec.checkpoint))
         if is_settled(checkpoint):
             return
-        query = self._start(spec, once=True)
+        query = self.prepare(spec).start(once=True)
         if not query.wait(timeout):
             query.stop(drain=0.0)
             if not is_settled(checkpoint):
@@ -96,39 +104,6 @@ class SparkQueries:
                 transient=isinstance(error, psycopg.OperationalError),
             ) from None
 
-    def _start(self, spec: QuerySpec, *, once: bool) -> SparkRunningQuery:
-        redactor = Redactor.of(spec.connection)
-        try:
-            with failing(f"start the query of {spec.kind} {spec.name}"):
-                frame, writer = self._build(spec)
-                gate = None if writer is None else BatchGate(
-                    writer, lambda error: scrubbed(error, redactor)
-                )
-                stream = self._stream(frame, spec, once=once)
-                if gate is not None:
-                    query = stream.foreachBatch(gate).start()
-                else:
-                    query = stream.format("delta").outputMode("append").start(
-                        local_path(spec.shard)
-                    )
-        except EngineFailure as error:
-            clean = redactor.scrub(error.message)
-            cause = error.__cause__ or error
-            if clean == error.message and scrubbed(cause, redactor) is cause:
-                raise
-            raise EngineFailure(
-                clean, condition=error.condition, transient=error.transient, remedy=error.remedy
-            ) from None
-        return SparkRunningQuery(
-            query,
-            name=str(spec.name),
-            checkpoint=Path(local_path(spec.checkpoint)),
-            redactor=redactor,
-            gate=gate,
-            # Spark puts all jobs of a run into the group of its id.
-            cancel_jobs=self._spark.sparkContext.cancelJobGroup,
-        )
-
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
         """What is read, and who writes its batches (None: Spark's own Delta sink)."""
         connector = spec.external.connector
@@ -139,10 +114,11 @@ class SparkQueries:
             if connector == "POSTGRES":
                 return rows, PostgresSink(spec)
         elif connector == "KAFKA":
-            decoded = decoding.decode(sources.kafka_records(self._spark, spec), spec)
+            records = sources.kafka_records(self._spark, spec)
             if spec.dead_letters is not None:
+                decoded = decoding.decode(records, spec)
                 return decoded, SortingWriter(spec, local_path(spec.dead_letters))
-            return decoding.all_or_fail(decoded, spec), None
+            return decoding.all_or_fail(records, spec), None
         elif connector == "FILES" and spec.dead_letters is None:
             return sources.file_rows(self._spark, spec), None
         elif connector == "FILES":
@@ -151,11 +127,66 @@ class SparkQueries:
             )
         raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
 
-    @staticmethod
-    def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWriter:
-        stream = frame.writeStream.queryName(f"{spec.kind} {spec.name}").option(
-            "checkpointLocation", local_path(spec.checkpoint)
+    def begin(
+        self, spec: QuerySpec, frame: DataFrame, writer: BatchWriter | None, *, once: bool
+    ) -> SparkRunningQuery:
+        """Start what was prepared; ``once`` runs one batch and ends."""
+        redactor = Redactor.of(spec.connection)
+        with _scrubbing(spec):
+            gate = None if writer is None else BatchGate(
+                writer, lambda error: scrubbed(error, redactor)
+            )
+            stream = _stream(frame, spec, once=once)
+            if gate is not None:
+                query = stream.foreachBatch(gate).start()
+            else:
+                query = stream.format("delta").outputMode("append").start(local_path(spec.shard))
+        return SparkRunningQuery(
+            query,
+            name=str(spec.name),
+            checkpoint=Path(local_path(spec.checkpoint)),
+            redactor=redactor,
+            gate=gate,
+            # Spark puts all jobs of a run into the group of its id.
+            cancel_jobs=self._spark.sparkContext.cancelJobGroup,
         )
-        if once:
-            return stream.trigger(once=True)
-        return stream.trigger(processingTime=settings.trigger_interval(spec))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPreparedQuery:
+    """A query's plan, as Spark has analysed it, and who writes its batches."""
+
+    engine: SparkQueries
+    spec: QuerySpec
+    frame: DataFrame
+    writer: BatchWriter | None
+
+    def start(self, *, once: bool = False) -> SparkRunningQuery:
+        """Start it; returns at once. Raises :class:`EngineFailure` without any secret in it."""
+        return self.engine.begin(self.spec, self.frame, self.writer, once=once)
+
+
+def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWriter:
+    stream = frame.writeStream.queryName(f"{spec.kind} {spec.name}").option(
+        "checkpointLocation", local_path(spec.checkpoint)
+    )
+    if once:
+        return stream.trigger(once=True)
+    return stream.trigger(processingTime=settings.trigger_interval(spec))
+
+
+@contextmanager
+def _scrubbing(spec: QuerySpec) -> Iterator[None]:
+    """What Spark refuses as :class:`EngineFailure`, without the connection's secrets."""
+    redactor = Redactor.of(spec.connection)
+    try:
+        with failing(f"start the query of {spec.kind} {spec.name}"):
+            yield
+    except EngineFailure as error:
+        clean = redactor.scrub(error.message)
+        cause = error.__cause__ or error
+        if clean == error.message and scrubbed(cause, redactor) is cause:
+            raise
+        raise EngineFailure(
+            clean, condition=error.condition, transient=error.transient, remedy=error.remedy
+        ) from None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SESSION_CONFS: Mapping[str, str] = MappingProxyType({
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # What decodes a record names its steps within one SELECT.
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
     # An idle query says so within half a second: that is how a fresh start is seen to be healthy.
     "spark.sql.streaming.noDataProgressEventInterval": "300",
     # stop() waits for the stream's thread, and forever unless told otherwise.

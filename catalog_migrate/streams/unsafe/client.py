@@ -34,7 +34,7 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
-from catalog_migrate.streams.queries import QuerySpec, RunningQuery
+from catalog_migrate.streams.queries import PreparedQuery, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.gates import missing, require
@@ -53,8 +53,12 @@ LEASE_TTL = 30.0
 class OfflineQueries:
     """A query engine without Spark: it knows what tables have, and can start nothing."""
 
-    def start(self, spec: QuerySpec) -> RunningQuery:
+    def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Never: whoever acts alone starts nothing."""
+        raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
+
+    def start(self, spec: QuerySpec) -> RunningQuery:
+        """Never, as :meth:`prepare`."""
         raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
 
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:  # noqa: ARG002

@@ -77,7 +77,7 @@ class TestJson:
             b' "at": "2026-01-02T03:04:05.123456Z", "inner": {"a": 7, "b": true}}',
             ' {"id": 2, "code": "äöü"} '.encode(),
         )
-        rows = decoding.all_or_fail(decoding.decode(frame, source), source).collect()
+        rows = decoding.all_or_fail(frame, source).collect()
         assert [tuple(row)[:4] for row in rows] == [
             (1, Decimal("12.34"), "abc", ["x", None]), (2, None, "äöü", None),
         ]
@@ -114,7 +114,7 @@ class TestJson:
 
         source = spec(ORDERS, "JSON")
         frame = records(spark, b'{"id": 1}', b'{"id": "private"}')
-        rows = decoding.all_or_fail(decoding.decode(frame, source), source)
+        rows = decoding.all_or_fail(frame, source)
         with pytest.raises(Exception, match="topic t, partition 1, offset 11: its value") as caught:
             rows.collect()
         failure = causes.explain(list(causes.python_causes(caught.value)), Redactor(()))
@@ -157,7 +157,7 @@ class TestTextAndBytes:
         )  # fmt: skip
         source = spec(columns, "BYTES", KEY="k", PARTITION="p", OFFSET="o", TIMESTAMP="ts")
         frame = records(spark, b"\x00\xff", None)
-        rows = decoding.all_or_fail(decoding.decode(frame, source), source).collect()
+        rows = decoding.all_or_fail(frame, source).collect()
         assert [tuple(row)[:4] for row in rows] == [
             (bytearray(b"\x00\xff"), bytearray(b"k0"), 1, 10), (None, bytearray(b"k1"), 1, 11),
         ]
