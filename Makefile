@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill an operator's process in an unsafe operation, 50 times"
+	@echo "make docs            docs/states.md as the code has it"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
 
@@ -60,6 +61,10 @@ crash-streams: jars
 
 crash-unsafe: jars
 	CRASH_UNSAFE=50 $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py
+
+docs: install
+	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new
+	mv docs/states.md.new docs/states.md
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
