@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -212,6 +213,10 @@ class DeltaLog:
         """The newest heartbeat of a lease."""
         with self._lock:
             return self._renewals.heartbeat(key)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
 
     def _commit(
         self,

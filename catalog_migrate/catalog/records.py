@@ -156,13 +156,17 @@ class SealedShard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prepare under ``epoch`` may leave behind; key ``<epoch>``."""
+    """What a prepare under ``epoch`` may leave behind; key ``<epoch>``.
+
+    ``abandoned``: its own holder has begun to undo it, so that its commit cannot land any more.
+    """
 
     epoch: int
     plan_hash: str
     release: str
     paths: tuple[str, ...] = ()
     seals: tuple[SealedShard, ...] = ()
+    abandoned: bool = False
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
