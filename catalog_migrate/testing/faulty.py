@@ -13,6 +13,8 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -100,7 +102,7 @@ def abandons_at_once() -> AbstractContextManager[None]:
     """A failed attempt is undone by what the catalog says, though its commit may be under way."""
 
     def abandon(work: Work) -> Any:
-        state = cleanup.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
+        state = transaction.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
         found = state.intents.get(str(work.epoch))
         return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
 
@@ -194,7 +196,8 @@ def plans_by_order() -> AbstractContextManager[None]:
 
     def plan(baseline: Any, release: Any, **options: Any) -> Any:
         found = original(baseline, release, **options)
-        return replace(found, plan=replace(found.plan, plan_hash=release.objects[0].name))
+        plan = msgspec.structs.replace(found.plan, plan_hash=release.objects[0].name)
+        return replace(found, plan=plan)
 
     from catalog_migrate.testing import run
 
