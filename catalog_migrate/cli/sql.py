@@ -74,7 +74,7 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
     """Statements of our own language: each result as soon as it is there."""
     from catalog_migrate.api import Catalog
     from catalog_migrate.cli.options import need
-    from catalog_migrate.cli.unsafe import ask
+    from catalog_migrate.cli.unsafe import asking
 
     opened = Catalog.open(need(settings, "catalog.uri", "--catalog URI"), mode="write")
 
@@ -91,7 +91,7 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
 
     opened.execute(
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
-        confirm=lambda plan: ask(plan, yes=yes),
+        confirm=asking(yes=yes),
     )
 
 
