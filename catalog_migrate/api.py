@@ -6,7 +6,7 @@ The command line calls exactly these functions, so that whatever it can do a pro
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -18,6 +18,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference, quote_part
+from catalog_migrate.storage import Storage
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-    from catalog_migrate.streams.still import Still
     from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
 
 Mode = Literal["read-only", "write"]
@@ -57,7 +57,7 @@ class Status:
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged: operation, sources, reason. ``sessions`` are processes that may
-    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still.
+    live, by id, in the order of their starts.
     """
 
     release: str | None
@@ -73,7 +73,6 @@ class Status:
     history: tuple[tuple[str, int, bool], ...]
     unsafe: tuple[tuple[str, str, str], ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
-    still: tuple[Still, ...] = ()
 
 
 class Catalog:
@@ -86,12 +85,21 @@ class Catalog:
     def __init__(self, log: CatalogLog, mode: Mode = "read-only") -> None:
         self.log = log
         self.mode = mode
+        self._storage_options: Mapping[str, str] | None = None
 
     @classmethod
-    def open(cls, uri: str | os.PathLike[str], mode: Mode = "read-only") -> Catalog:
-        """Open the catalog at ``uri``; CatalogNotFound, NotACatalog or UnsupportedFormat if not."""
+    def open(
+        cls, uri: str | os.PathLike[str], mode: Mode = "read-only",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Catalog:
+        """Open the catalog at ``uri``; CatalogNotFound, NotACatalog or UnsupportedFormat if not.
+
+        ``storage_options`` are those of an object store, for delta-rs; no message has them.
+        """
         text = os.fspath(uri)
-        catalog = cls(open_log(text if "://" in text else os.path.abspath(text)), mode)
+        place = text if "://" in text else os.path.abspath(text)
+        catalog = cls(open_log(place, Storage(storage_options)), mode)
+        catalog._storage_options = storage_options
         catalog.state()
         return catalog
 
@@ -207,6 +215,7 @@ class Catalog:
         return bootstrap(
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
             policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
+            storage_options=self._storage_options,
         )
 
     # -- connections, sources, sinks -----------------------------------------------------------
@@ -355,7 +364,6 @@ class Catalog:
             ),
             unsafe=_unsafe(state),
             sessions=tuple(sorted(state.sessions.items(), key=lambda pair: pair[1].since)),
-            still=_still(state),
         )
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:
@@ -467,15 +475,6 @@ class Catalog:
             remedy="did you mean " + " or ".join(near) + "?" if near
             else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
         )
-
-
-def _still(state: State) -> tuple[Still, ...]:
-    """Queries that do not run."""
-    if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
-        return ()
-    from catalog_migrate.streams.still import standing_still
-
-    return standing_still(state, state.config["warehouse"].value)
 
 
 def _unsafe(state: State) -> tuple[tuple[str, str, str], ...]:

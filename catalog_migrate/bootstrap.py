@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,7 +24,6 @@ from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
     MigrationBlocked,
-    NotReconciled,
     StalePlan,
     UsageError,
 )
@@ -49,6 +48,7 @@ from catalog_migrate.reconciler.reconcile import (
 from catalog_migrate.reconciler.refill import refill, unfilled
 from catalog_migrate.reconciler.work import OnProgress, Progress, Work, new_token, silent
 from catalog_migrate.release.release import Release
+from catalog_migrate.storage import Storage, is_remote
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
@@ -99,12 +99,15 @@ def bootstrap(
     on_progress: OnProgress | None = None,
     threads: int = 4,
     session: bool = True,
+    storage_options: Mapping[str, str] | None = None,
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
     ``spark`` is any session with Delta configured, ``release`` a directory of ``*.sql``, a manifest
     file or a loaded Release, ``catalog`` the durable catalog's directory, ``warehouse`` the
     directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog).
+    ``catalog`` may be on an object store (``s3://…``) whose options ``storage_options`` are handed
+    to delta-rs and shown nowhere; the shards lie in a directory that Spark reads.
     ``approve`` takes ``schema.table[.column]`` entries; ``plan`` an approved plan (or its file):
     anything else is refused. ``policy`` holds rules about risks (those of the configuration:
     ``catalog_migrate.config.load().policy``).
@@ -129,13 +132,13 @@ def bootstrap(
         def fill(name: str, path: str) -> None:
             callback(spark, name, path)
 
-    log = open_log(uri)
+    log = open_log(uri, Storage(storage_options))
     ansi, time_zone = _session_settings(spark, log)
     return migrate(
         SparkEngine(spark, threads=threads),
         log,
         loaded,
-        warehouse=None if warehouse is None else os.path.abspath(os.fspath(warehouse)),
+        warehouse=_warehouse(log, warehouse),
         clock=SystemClock(),
         holder=f"{socket.gethostname()}/{os.getpid()}",
         approve=approve,
@@ -146,11 +149,29 @@ def bootstrap(
         plan=_approved(plan),
         read_only=read_only,
         on_progress=on_progress or silent,
-        system=system_release(uri, _cluster_logs(log)),
+        # Spark reads the log for our own views, and has no way to most object stores
+        system=None if is_remote(uri) else system_release(uri, _cluster_logs(log)),
         ansi=ansi,
         time_zone=time_zone,
         session=session,
     )
+
+
+def _warehouse(log: CatalogLog, given: str | os.PathLike[str] | None) -> str | None:
+    """The shards' directory, absolute; UsageError for one that is no directory."""
+    text = None if given is None else os.fspath(given)
+    if text is not None and is_remote(text):
+        raise UsageError(
+            f"the warehouse {text} is on an object store; rows are kept in directories",
+            remedy="give --warehouse a directory that every Spark process sees (a mounted volume);"
+            " the catalog itself may be on an object store",
+        )
+    if text is None and is_remote(log.uri) and not log.exists():
+        raise UsageError(
+            f"the catalog {log.uri} is on an object store, so where are the rows kept?",
+            remedy="give --warehouse a directory that every Spark process sees",
+        )
+    return None if text is None else os.path.abspath(text)
 
 
 def _session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
@@ -313,9 +334,7 @@ class _Start:
                 if signed is None:
                     self.opening = None
                     return self.run(warehouse)
-                names = 0
-                if local:
-                    signed, names = self._session_names(signed)
+                names = reconcile_names(work, signed) if local else 0
                 return self._done("unchanged", first.plan, signed, names=names)
         if not first.plan.applyable:
             raise _blocked(first)
@@ -331,18 +350,14 @@ class _Start:
             lease.release()
         if report.outcome == "fenced_out":
             return report
-        signed = self._signed_in()
-        if self.engine.persistent_names:
-            return report
-        state, names = self._session_names(signed)
-        return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
-
-    def _signed_in(self) -> State:
-        """The newest state, with word left of this process."""
         signed = None
         while signed is None:
             signed = self._sign_in(read_state(self.log))
-        return signed
+        if self.engine.persistent_names:
+            return report
+        state = signed
+        names = reconcile_names(self._work(state, None), state)
+        return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
 
     def _sign_in(self, state: State) -> State | None:
         """Leave word of this process before it makes names of ``state``; None when that is old."""
@@ -352,21 +367,6 @@ class _Start:
             self.log, state, release=self.release.name, holder=self.holder, clock=self.clock,
             token=self.token,
         )
-
-    def _session_names(self, state: State) -> tuple[State, int]:
-        """Bring this session's names in line; again when the catalog moved on meanwhile.
-
-        Nothing keeps another process from changing tables in place under these statements.
-        """
-        for _ in range(REPLANS):
-            try:
-                return state, reconcile_names(self._work(state, None), state)
-            except NotReconciled:
-                newest = self._signed_in()
-                if newest.serial == state.serial:
-                    raise
-                state = newest
-        return state, reconcile_names(self._work(state, None), state)
 
     def _under_lease(self, lease: Lease, *, created: bool, seen: str | None) -> BootstrapReport:
         state = read_state(self.log)
@@ -490,7 +490,7 @@ class _Start:
         from catalog_migrate.errors import CatalogMigrateError
 
         try:
-            cleanup.abandon(work)
+            cleanup.abandon(work, read_state(self.log))
         except CatalogMigrateError as error:
             self.on_progress(Progress("clean up", 0, 1, f"left to the next start: {error.message}"))
 

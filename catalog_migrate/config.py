@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from catalog_migrate.errors import InvalidConfiguration, Problem
 from catalog_migrate.files import read_file
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
+from catalog_migrate.storage import Storage
 
 FILE_NAME = "catalog_migrate.toml"
 ENV_PREFIX = "CATALOG_MIGRATE__"
@@ -51,8 +52,9 @@ class Key:
 
 KEYS: tuple[Key, ...] = (
     Key("catalog", "uri", "uri", None,
-        "Directory of the durable catalog: its log is the Delta table `log` in it.", "--catalog"),
-    Key("catalog", "warehouse", "path", None,
+        "Directory of the durable catalog, or its address on an object store (`s3://…`, `gs://…`,"
+        " `az://…`): its log is the Delta table `log` in it.", "--catalog"),
+    Key("catalog", "warehouse", "uri", None,
         "Directory the tables' rows are kept in. Written into the catalog when it is created;"
         " needed only then.", "--warehouse"),
     Key("release", "path", "path", None,
@@ -106,7 +108,18 @@ LISTED: tuple[Key, ...] = tuple(
 )
 """Keys of the entries of lists. The variable holds the whole list, as TOML writes it in a line."""
 
-DOCUMENTED = (*KEYS, *LISTED)
+STORAGE = "storage_options"
+
+NAMED: tuple[Key, ...] = (
+    Key(STORAGE, "*", "text", None,
+        "Any option of the catalog's object store, as delta-rs calls it (`aws_endpoint_url`,"
+        " `aws_secret_access_key`, …): handed through, shown nowhere. delta-rs reads the store's"
+        " own variables (`AWS_…`, `AZURE_…`, `GOOGLE_…`) too.",
+        variable=f"{ENV_PREFIX}{STORAGE.upper()}__*"),
+)
+"""Sections whose keys are somebody else's."""
+
+DOCUMENTED = (*KEYS, *LISTED, *NAMED)
 """The one table that documents every key; ``docs/configuration.md`` is generated from it."""
 
 _BY_PATH = {key.path: key for key in KEYS}
@@ -128,6 +141,8 @@ class Settings:
     file: Path | None = None
     policy: tuple[Rule, ...] = ()
     policy_origin: str = "default"
+    storage: Storage = field(default_factory=Storage)
+    storage_origins: Mapping[str, str] = field(default_factory=dict)
 
     def text(self, path: str) -> str | None:
         """The value of a text, path, uri or choice key; None when not set."""
@@ -158,6 +173,20 @@ def load(
     settings = {key.path: Setting(key.default, "default") for key in KEYS}
     policy: tuple[Rule, ...] = ()
     policy_origin = "default"
+    storage: dict[str, str] = {}
+    origins: dict[str, str] = {}
+
+    def put(path: str, raw: Any, origin: str, base: Path, **place: str) -> None:
+        if not path.startswith(f"{STORAGE}."):
+            _set(settings, path, raw, origin, base, problems, **place)
+            return
+        name = path[len(STORAGE) + 1 :]
+        text = _option(raw)
+        if text is None:
+            problems.append(_unfit_option(place.get("variable", path), place.get("file")))
+        else:
+            storage[name], origins[name] = text, origin
+
     if found is not None:
         for path, raw in _read(found, problems):
             if path == POLICY:
@@ -165,7 +194,7 @@ def load(
                 policy, wrong = read_rules(raw, origin=policy_origin, file=policy_origin)
                 problems += wrong
             else:
-                _set(settings, path, raw, str(found), found.parent, problems, file=str(found))
+                put(path, raw, str(found), found.parent, file=str(found))
     for variable, raw_text in sorted((os.environ if env is None else env).items()):
         if variable == POLICY_VARIABLE:
             policy_origin = variable
@@ -173,7 +202,7 @@ def load(
             problems += wrong
         elif variable.startswith(ENV_PREFIX):
             path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
-            _set(settings, path, raw_text, variable, directory, problems, variable=variable)
+            put(path, raw_text, variable, directory, variable=variable)
     for path, given in (flags or {}).items():
         if given is not None:
             flag = _BY_PATH[path].flag if path in _BY_PATH else None
@@ -184,7 +213,7 @@ def load(
             problems=problems,
             remedy="docs/configuration.md lists every key",
         )
-    return Settings(settings, found, policy, policy_origin)
+    return Settings(settings, found, policy, policy_origin, Storage(storage), origins)
 
 
 def markdown_table(keys: Iterable[Key] = DOCUMENTED) -> str:
@@ -301,6 +330,22 @@ def _set(
     settings[path] = Setting(value, origin)
 
 
+def _option(raw: Any) -> str | None:
+    """An option of the store as text; None for what is none."""
+    if isinstance(raw, bool):
+        return str(raw).lower()
+    if isinstance(raw, (int, float)):
+        return str(raw)
+    return raw if isinstance(raw, str) and raw else None
+
+
+def _unfit_option(name: str, file: str | None) -> Problem:
+    """The value is not told: it may be half a secret."""
+    return Problem(
+        "CM0600", f"{name} is not a text or a number", file=file, remedy="write it in quotes"
+    )
+
+
 def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
     """``raw`` as a value of ``key``; None when it does not fit."""
     if key.type in ("integer", "seconds"):
@@ -336,13 +381,13 @@ def _unknown(path: str, *, file: str | None = None, variable: str | None = None)
     """An unknown key with the nearest known one."""
     import difflib
 
-    if any(key.section == path for key in KEYS):
+    if path == STORAGE or any(key.section == path for key in KEYS):
         return Problem(
             "CM0600", f"{variable or path} is a section, not a key", file=file,
             remedy=f"write the keys of {path} below it: docs/configuration.md lists them",
         )
     known = {key.env if variable else key.path: key for key in KEYS}
-    sections = {key.section: key for key in KEYS}
+    sections = {key.section for key in KEYS} | {STORAGE}
     near = difflib.get_close_matches(variable or path, [*known, *sections], n=1, cutoff=0.5)
     remedy = f"did you mean {near[0]}?" if near else "docs/configuration.md lists every key"
     return Problem("CM0600", f"{variable or path} is not a key", file=file, remedy=remedy)

@@ -150,6 +150,15 @@ class UnknownSerial(CatalogMigrateError, LookupError):
     code = "CM0205"
 
 
+class StoreFailure(CatalogMigrateError, OSError):
+    """An object store that did not answer, or refused; no option of it is in the message."""
+
+    code = "CM0230"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
 class CommitConflict(CatalogMigrateError, RuntimeError):
     """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog_migrate.testing.services.kafka import KafkaCluster
+    from catalog_migrate.testing.services.object_store import ObjectStore
     from catalog_migrate.testing.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
@@ -65,6 +66,23 @@ def warehouse(tmp_path: Path) -> str:
 def schema_name() -> str:
     """A schema name that no other test of this run has."""
     return f"s{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The one S3-compatible server of a run; a test makes buckets of its own."""
+    from catalog_migrate.testing.services.object_store import ObjectStore
+
+    with ObjectStore(
+        tmp_path_factory.mktemp("objects"), key="MARKED-KEY-ID", secret="MARKED-SECRET"
+    ) as store:
+        yield store
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore) -> str:
+    """The address of an empty bucket."""
+    return object_store.bucket(f"bucket-{next(_numbers)}")
 
 
 @pytest.fixture(scope="session")

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.catalog.delta_files import CommitFiles
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
+from catalog_migrate.storage import Storage, plainly
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.catalog.remote_files import RemoteCommits
 
 APPLICATION = "catalog_migrate/audit"
 """Delta application id; its transaction version is the log's version that is copied last."""
@@ -36,11 +38,14 @@ _CONFIGURATION = {
 class AuditTable:
     """The audit table in one directory; made when it is first written."""
 
-    __slots__ = ("_directory", "_files")
+    __slots__ = ("_directory", "_files", "_storage")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path | str, files: CommitFiles | RemoteCommits, storage: Storage
+    ) -> None:
         self._directory = directory
-        self._files = CommitFiles(directory)
+        self._files = files
+        self._storage = storage
 
     def catch_up(self, log: CatalogLog) -> int:
         """Append every commit of ``log`` that is not there yet; returns how many.
@@ -72,13 +77,17 @@ class AuditTable:
         if self._files.newest() is None:
             return None
         try:
-            return DeltaTable(str(self._directory))
+            return DeltaTable(str(self._directory), storage_options=self._options())
         except (DeltaError, OSError) as error:
             raise CatalogCorrupt(
-                f"the audit table {self._directory} cannot be read: {error}",
+                f"the audit table {self._directory} cannot be read: "
+                f"{self._storage.hidden(plainly(error))}",
                 remedy="delete this directory: the next start writes it again from the log",
                 file=str(self._directory),
-            ) from error
+            ) from self._storage.cause(error)
+
+    def _options(self) -> dict[str, str] | None:
+        return self._storage.options() if self._storage else None
 
     def _append(self, table: DeltaTable | None, fresh: Sequence[Entry]) -> None:
         from deltalake import CommitProperties, Transaction, write_deltalake
@@ -91,6 +100,7 @@ class AuditTable:
                 _arrow(fresh),
                 mode="error" if table is None else "append",
                 configuration=_CONFIGURATION if table is None else None,
+                storage_options=self._options() if table is None else None,
                 commit_properties=CommitProperties(
                     max_commit_retries=0, app_transactions=[upto]
                 ),
@@ -100,11 +110,13 @@ class AuditTable:
         except (DeltaError, OSError) as error:
             if table is None and self._files.newest() is not None:
                 raise _Lost from error  # it created the table in this very moment
-            raise self._refusal(error) from error
+            raise self._refusal(error) from self._storage.cause(error)
 
     def _refusal(self, error: Exception | None) -> CatalogWriteRefused:
         return CatalogWriteRefused(
-            f"the audit table {self._directory} could not be written: {error}",
+            f"the audit table {self._directory} could not be written: "
+            + ("other processes were faster every time" if error is None
+               else self._storage.hidden(plainly(error))),
             remedy="make the catalog directory writable, or free space on its disk; the history "
             "is whole without it, and the next start copies what is missing",
         )

@@ -7,6 +7,7 @@ what delta-rs would pass over in silence: a commit file cut off between two acti
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,19 +68,7 @@ class CommitFiles:
         info: dict[str, Any] = next(
             action["commitInfo"] for action in self.actions(version) if "commitInfo" in action
         )
-        said: dict[str, str] = {}
-        for name, value in info.items():
-            if name.startswith(_OURS):
-                if not isinstance(value, str):
-                    _corrupt(path, f"is damaged: its {name} is {value!r}")
-                said[name.removeprefix(_OURS)] = value
-        milliseconds = info.get("timestamp")
-        if milliseconds is not None and _number(milliseconds) is None:
-            _corrupt(path, f"is damaged: its timestamp is {milliseconds!r}")
-        return Commit(
-            version, str(path), said.pop("commit", None),
-            None if milliseconds is None else _number(milliseconds), said,
-        )
+        return commit_of(version, str(path), info)
 
     def whole(self) -> int | None:
         """The newest version, after a listing that shows every commit since the very first.
@@ -155,6 +144,23 @@ class CommitFiles:
         return first, newest
 
 
+def commit_of(version: int, place: str, info: Mapping[str, Any]) -> Commit:
+    """A commit from its ``commitInfo``; :class:`CatalogCorrupt` names ``place`` if it is odd."""
+    said: dict[str, str] = {}
+    for name, value in info.items():
+        if name.startswith(_OURS):
+            if not isinstance(value, str):
+                _corrupt(place, f"is damaged: its {name} is {value!r}")
+            said[name.removeprefix(_OURS)] = value
+    milliseconds = info.get("timestamp")
+    if milliseconds is not None and _number(milliseconds) is None:
+        _corrupt(place, f"is damaged: its timestamp is {milliseconds!r}")
+    return Commit(
+        version, place, said.pop("commit", None),
+        None if milliseconds is None else _number(milliseconds), said,
+    )
+
+
 def _is_action(pair: tuple[Any, Any]) -> bool:
     """Whether one member of a commit's line has the shape that every Delta action has."""
     return isinstance(pair[1], dict)
@@ -168,7 +174,7 @@ def _number(value: Any) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _corrupt(path: Path, what: str, cause: Exception | None = None) -> NoReturn:
+def _corrupt(path: Path | str, what: str, cause: Exception | None = None) -> NoReturn:
     raise CatalogCorrupt(
         f"the file {path} of the catalog's log {what}",
         remedy="restore this file from a backup, or the whole catalog directory; "

@@ -8,9 +8,7 @@ imports pandas and has aborted the interpreter at exit (STACK section 8).
 
 from __future__ import annotations
 
-import re
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -32,11 +30,13 @@ from catalog_migrate.errors import (
     NotACatalog,
     UsageError,
 )
+from catalog_migrate.storage import Storage, is_remote, plainly
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from catalog_migrate.catalog.history import Commit
+    from catalog_migrate.catalog.remote_files import RemoteCommits
 
 _CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
@@ -59,11 +59,13 @@ class DeltaLog:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._root = _local_path(uri)
-        self._path = self._root / "log"
-        self._files = CommitFiles(self._path)
-        self._renewals = Renewals(self._root / "renewals")
-        self._audit = AuditTable(self._root / "audit")
+        root = _local_path(uri)
+        self._root: Path | str = root
+        self._path: Path | str = root / "log"
+        self._storage = Storage()
+        self._files: CommitFiles | RemoteCommits = CommitFiles(root / "log")
+        self._renewals = Renewals(root / "renewals", CommitFiles(root / "renewals"), self._storage)
+        self._audit = AuditTable(root / "audit", CommitFiles(root / "audit"), self._storage)
         self._lock = threading.RLock()
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
@@ -75,12 +77,13 @@ class DeltaLog:
 
     def exists(self) -> bool:
         """Whether a log is there; :class:`NotACatalog` when something else is."""
-        if not self._root.exists():
+        root = Path(self._root)
+        if not root.exists():
             return False
-        if not self._root.is_dir():
+        if not root.is_dir():
             raise self._not_ours("a file is there")
         try:
-            names = {entry.name for entry in self._root.iterdir()}
+            names = {entry.name for entry in root.iterdir()}
         except OSError as error:
             raise CatalogCorrupt(
                 f"the catalog directory {self._root} cannot be read: {error.strerror}",
@@ -125,7 +128,6 @@ class DeltaLog:
 
     def read_at(self, version: int) -> LogSnapshot:
         """The state as of an earlier version."""
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         newest = self._files.whole()
@@ -133,12 +135,13 @@ class DeltaLog:
             raise self._absent()
         self._files.actions(version)
         try:
-            table = DeltaTable(str(self._path), version=version)
+            table = self._open(version)
         except (DeltaError, OSError) as error:
             raise CatalogCorrupt(
-                f"the log {self._path} cannot be read as of version {version}: {error}",
+                f"the log {self._path} cannot be read as of version {version}: "
+                f"{self._told(error)}",
                 remedy=_FAILED_READ, file=str(self._files.path(version)),
-            ) from error
+            ) from self._cause(error)
         return self._query(table)
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
@@ -214,10 +217,6 @@ class DeltaLog:
         with self._lock:
             return self._renewals.heartbeat(key)
 
-    def wait(self, seconds: float) -> None:
-        """Sleep."""
-        time.sleep(seconds)
-
     def _commit(
         self,
         rows: Sequence[LogRow],
@@ -241,6 +240,7 @@ class DeltaLog:
                 _arrow(rows),
                 mode=mode,
                 configuration=_CONFIGURATION if creating else None,
+                storage_options=self._storage.options() if creating and self._storage else None,
                 commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=custom),
                 post_commithook_properties=PostCommitHookProperties(
                     create_checkpoint=False, cleanup_expired_logs=False
@@ -277,34 +277,47 @@ class DeltaLog:
         text = str(error).lower()
         if isinstance(error, OSError) or any(refusal in text for refusal in _REFUSALS):
             raise CatalogWriteRefused(
-                f"the catalog {self._root} cannot be written: {_plainly(error)}",
+                f"the catalog {self._root} cannot be written: {self._told(error)}",
                 remedy="make the directory writable for this user, or free space on its disk; "
                 "nothing was changed",
-            ) from error
+            ) from self._cause(error)
         raise CommitOutcomeUnknown(
-            f"a commit to {self._path} failed and is not in the log: {_plainly(error)}",
+            f"a commit to {self._path} failed and is not in the log: {self._told(error)}",
             remedy="run again: what was meant is computed afresh", commit_id=commit_id,
-        ) from error
+        ) from self._cause(error)
+
+    def _told(self, error: Exception) -> str:
+        """What delta-rs says, on one line and without an option of the store."""
+        return self._storage.hidden(plainly(error))
+
+    def _cause(self, error: Exception) -> Exception:
+        """The error to raise from: on an object store a copy without what is secret."""
+        return self._storage.cause(error) if is_remote(self._uri) else error
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        options = self._storage.options() if self._storage else None
+        return DeltaTable(str(self._path), version=version, storage_options=options)
 
     def _load(self, version: int) -> DeltaTable:
         """The table at exactly ``version``, even when others have committed since."""
-        from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
         try:
             if self._table is None:
-                self._table = DeltaTable(str(self._path))
+                self._table = self._open()
             elif self._table.version() < version:
                 self._table.update_incremental()
             if self._table.version() != version:
-                self._table = DeltaTable(str(self._path), version=version)
+                self._table = self._open(version)
         except (DeltaError, OSError) as error:
             self._table = None
             self._files.verify()
             raise CatalogCorrupt(
-                f"the log {self._path} cannot be read: {error}", remedy=_FAILED_READ,
+                f"the log {self._path} cannot be read: {self._told(error)}", remedy=_FAILED_READ,
                 file=str(self._path),
-            ) from error
+            ) from self._cause(error)
         return self._table
 
     def _query(self, table: DeltaTable) -> LogSnapshot:
@@ -323,16 +336,14 @@ class DeltaLog:
 
     def _blame(self, table: DeltaTable, error: Exception) -> NoReturn:
         """Raise the most telling error for a table that was opened and cannot be read."""
-        columns = tuple(field.name for field in table.schema().fields)
-        if columns != _COLUMNS:
-            raise self._not_ours(f"a table with the columns {', '.join(columns)}") from error
+        self._refuse_other_columns(table, error)
         actions = table.get_add_actions(flatten=True)
         sizes = zip(
             actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(),
             strict=True,
         )
         for name, size in sizes:
-            path = self._path / unquote(str(name))
+            path = Path(self._path) / unquote(str(name))
             if not path.exists() or path.stat().st_size != size:
                 what = "is truncated" if path.exists() else "is missing"
                 raise CatalogCorrupt(
@@ -343,6 +354,13 @@ class DeltaLog:
             f"the log {self._path} cannot be read: {error}", remedy=_FAILED_READ,
             file=str(self._path),
         ) from error
+
+    def _refuse_other_columns(self, table: DeltaTable, error: Exception) -> None:
+        columns = tuple(field.name for field in table.schema().fields)
+        if columns != _COLUMNS:
+            raise self._not_ours(
+                f"a table with the columns {', '.join(columns)}"
+            ) from self._cause(error)
 
     def _conflict(self, version: int) -> CommitConflict:
         return CommitConflict(
@@ -366,21 +384,15 @@ class DeltaLog:
 
 
 def _local_path(uri: str) -> Path:
-    """The directory of an address; :class:`UsageError` for a store that is not a file system."""
-    if "://" not in uri and not uri.startswith("file:"):
+    """The directory of an address; :class:`UsageError` for another machine's."""
+    if not uri.startswith("file:"):
         return Path(uri)
     parsed = urlparse(uri)
-    if parsed.scheme != "file" or parsed.netloc not in ("", "localhost"):
+    if parsed.netloc not in ("", "localhost"):
         raise UsageError(
             f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
         )
     return Path(unquote(parsed.path))
-
-
-def _plainly(error: Exception) -> str:
-    """An error of delta-rs on one line, without the colours that it draws its causes with."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", ":")
-    return " ".join(plain.split())
 
 
 def _arrow(rows: Sequence[LogRow]) -> Any:

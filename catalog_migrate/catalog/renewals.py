@@ -6,10 +6,14 @@ Renewals stay out of the log, so that a held lease is no version that a writer m
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.delta_files import CommitFiles
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
+from catalog_migrate.storage import Storage, plainly
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.remote_files import RemoteCommits
 
 _ATTEMPTS = 20
 _TIDY_EVERY = 64
@@ -23,11 +27,14 @@ _RETENTION_HOURS = 1
 class Renewals:
     """The newest heartbeat of each lease; every write replaces the table's one small file."""
 
-    __slots__ = ("_directory", "_files")
+    __slots__ = ("_directory", "_files", "_storage")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path | str, files: CommitFiles | RemoteCommits, storage: Storage
+    ) -> None:
         self._directory = directory
-        self._files = CommitFiles(directory)
+        self._files = files
+        self._storage = storage
 
     def heartbeat(self, key: str) -> str | None:
         """The newest heartbeat of a lease, None before the first."""
@@ -43,7 +50,7 @@ class Renewals:
         from deltalake import CommitProperties, PostCommitHookProperties, write_deltalake
         from deltalake.exceptions import CommitFailedError, DeltaError
 
-        refused: Exception | None = None
+        refused: Exception = RuntimeError("other processes were faster every time")
         for _ in range(_ATTEMPTS):
             table, beats = (None, {}) if self._files.newest() is None else self._read()
             beats[key] = beat
@@ -53,6 +60,7 @@ class Renewals:
                     _arrow(beats),
                     mode="error" if table is None else "overwrite",
                     configuration=_CONFIGURATION if table is None else None,
+                    storage_options=self._options() if table is None else None,
                     commit_properties=CommitProperties(max_commit_retries=0),
                     post_commithook_properties=PostCommitHookProperties(
                         create_checkpoint=False, cleanup_expired_logs=False
@@ -71,26 +79,30 @@ class Renewals:
             return
         raise CatalogWriteRefused(
             f"the heartbeat of the lease {key!r} could not be written to {self._directory}: "
-            f"{refused}",
+            f"{self._storage.hidden(plainly(refused))}",
             remedy="make the catalog directory writable, or free space on its disk",
-        ) from refused
+        ) from self._storage.cause(refused)
 
     def _read(self) -> tuple[Any, dict[str, str]]:
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import DeltaError
 
         try:
-            table = DeltaTable(str(self._directory))
+            table = DeltaTable(str(self._directory), storage_options=self._options())
             query = QueryBuilder().register("beats", table)
             found = query.execute("SELECT key, beat FROM beats").read_all()
             pairs = zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True)
             return table, {str(key): str(beat) for key, beat in pairs}
         except (DeltaError, OSError) as error:
             raise CatalogCorrupt(
-                f"the heartbeats in {self._directory} cannot be read: {error}",
+                f"the heartbeats in {self._directory} cannot be read:"
+                f" {self._storage.hidden(plainly(error))}",
                 remedy="when no process works on the catalog, delete this directory: "
                 "it holds nothing else",
-            ) from error
+            ) from self._storage.cause(error)
+
+    def _options(self) -> dict[str, str] | None:
+        return self._storage.options() if self._storage else None
 
     def _tidy(self, table: Any) -> None:
         """Bound the size of the table's directory; whoever reads an old file looks again."""

@@ -13,13 +13,20 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import CommitConflict
+from catalog_migrate.storage import Storage, is_remote
 
 
-def open_log(uri: str) -> CatalogLog:
-    """The log of the catalog at ``uri`` (a directory); nothing is read or written yet.
+def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
+    """The log of the catalog at ``uri``; nothing is read or written yet.
 
-    The log itself is the Delta table ``<uri>/log``, heartbeats are in ``<uri>/renewals``.
+    ``uri`` is a directory or an address on an object store, whose options are ``storage``. The log
+    itself is the Delta table ``<uri>/log``, heartbeats are in ``<uri>/renewals``. UsageError for an
+    address or options that cannot keep a catalog.
     """
+    if is_remote(uri):
+        from catalog_migrate.catalog.remote_log import RemoteLog
+
+        return RemoteLog(uri, storage or Storage())
     from catalog_migrate.catalog.delta_log import DeltaLog
 
     return DeltaLog(uri)

@@ -13,6 +13,8 @@ from catalog_migrate.cli.options import (
     warehouse_option,
 )
 from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.config import STORAGE
+from catalog_migrate.storage import HIDDEN
 
 
 @click.group("config")
@@ -61,6 +63,10 @@ def show(
             ],
             "origin": settings.policy_origin,
         }
+        for name in settings.storage.names:
+            shown[f"{STORAGE}.{name}"] = {
+                "value": HIDDEN, "origin": settings.storage_origins[name]
+            }
         emit(as_json(shown))
         return
     emit(as_columns([
@@ -71,5 +77,9 @@ def show(
         *(
             (f"policy.{number}", f"{rule.action} {rule.risk} of {rule.name}", rule.origin)
             for number, rule in enumerate(settings.policy, 1)
+        ),
+        *(
+            (f"{STORAGE}.{name}", HIDDEN, settings.storage_origins[name])
+            for name in settings.storage.names
         ),
     ]))

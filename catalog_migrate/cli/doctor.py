@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import uuid4
 
 import click
 
@@ -16,7 +14,8 @@ from catalog_migrate.cli.options import catalog_option, format_option, settings_
 from catalog_migrate.cli.output import as_json, emit, note
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, CommitConflict
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
         trials += [
             ("catalog", lambda: _catalog(settings)), ("lease", lambda: _lease(settings)),
         ]
-    trials.append(("commits", lambda: race(settings.text("catalog.uri"))))
+    trials.append(("commits", lambda: race(settings.text("catalog.uri"), settings.storage)))
     if not no_spark:
         trials.append(("spark", lambda: _spark(settings)))
     findings = [tried(name, trial) for name, trial in trials]
@@ -73,42 +72,26 @@ def tried(name: str, trial: Callable[[], str]) -> Finding:
         return Finding(name, False, f"{error.code} {error.message}", error.remedy)
 
 
-def race(uri: str | None) -> str:
-    """Two commits at one version, in a scratch log beside the catalog's: exactly one must win.
+def race(uri: str | None, storage: Storage | None = None) -> str:
+    """Commits against each other, in a scratch table beside the catalog's log.
 
-    A store without compare-and-set (some network file systems) would let both through, and two
-    processes could then migrate at once.
+    A catalog that is not there yet has its directory tried, and nothing is left of it.
     """
-    from catalog_migrate.catalog.log import LogRow
-    from catalog_migrate.catalog.store import create_catalog, open_log
+    from catalog_migrate.catalog import trial
 
-    with _scratch(uri) as place:
-        first, second = open_log(place), open_log(place)
-        create_catalog(first, warehouse=f"{place}/warehouse")
-        version = first.version()
-        wins = 0
-        for number, log in enumerate((first, second)):
-            row = LogRow("operation", f"doctor/{number}", '{"kind":"doctor","state":"tried"}', 1)
-            try:
-                log.append([row], follows=version, commit_id=uuid4().hex, metadata={})
-            except CommitConflict:
-                continue
-            wins += 1
-    if wins != 1:
-        raise CatalogWriteRefused(
-            f"two commits at one version in {place}: {wins} succeeded instead of one",
-            remedy="keep the catalog on a store with put-if-absent, such as a local disk",
-        )
-    return "two commits raced for one version and one of them won"
+    if uri is not None:
+        trial.race(uri, storage)
+    else:
+        with _scratch() as place:
+            trial.race(place)
+    where = "on the catalog's own store" if uri is not None else "on this machine's disk"
+    return f"commits raced for the same version {where}, and one of each two was refused"
 
 
 @contextmanager
-def _scratch(uri: str | None) -> Iterator[str]:
-    """A directory of our own on the catalog's store, removed in the end."""
-    if uri is not None and os.path.isdir(uri):
-        place = os.path.join(uri, f"doctor-{uuid4().hex}")
-    else:
-        place = tempfile.mkdtemp(prefix="catalog-migrate-doctor-")
+def _scratch() -> Iterator[str]:
+    """A directory of our own, removed in the end."""
+    place = tempfile.mkdtemp(prefix="catalog-migrate-doctor-")
     try:
         yield place
     finally:
@@ -143,7 +126,7 @@ def _lease(settings: Settings) -> str:
 def _spark(settings: Settings) -> str:
     with local_spark(settings) as spark:
         engine_on(spark, settings)
-        with _scratch(None) as place:
+        with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()
         return f"Spark {spark.version} wrote and read {rows} row of a Delta table"

@@ -53,6 +53,7 @@ def run_hook(
                 on_progress=on_progress,
                 threads=threads_of(settings),
                 session=False,
+                storage_options=settings.storage.options(),
             )
     except MigrationBlocked as error:
         if error.plan is not None:

@@ -28,7 +28,8 @@ def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
     from catalog_migrate.api import Catalog
 
     return Catalog.open(
-        need(settings, "catalog.uri", "--catalog URI"), mode="write" if write else "read-only"
+        need(settings, "catalog.uri", "--catalog URI"), mode="write" if write else "read-only",
+        storage_options=settings.storage.options(),
     )
 
 
@@ -71,7 +72,7 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
     from catalog_migrate.release.release import Release
 
     uri = text[len(COMMITTED):] or need(settings, "catalog.uri", "--catalog URI")
-    catalog = Catalog.open(uri)
+    catalog = Catalog.open(uri, storage_options=settings.storage.options())
     state = catalog.state()
     baseline = Baseline.from_state(state, owner="release", uri=catalog.log.uri)
     in_force = state.release_in_force("release")

@@ -72,11 +72,9 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
 
 def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> None:
     """Statements of our own language: each result as soon as it is there."""
-    from catalog_migrate.api import Catalog
-    from catalog_migrate.cli.options import need
-    from catalog_migrate.cli.unsafe import asking
+    from catalog_migrate.cli.unsafe import ask
 
-    opened = Catalog.open(need(settings, "catalog.uri", "--catalog URI"), mode="write")
+    opened = open_catalog(settings, write=True)
 
     def show(result: Result) -> None:
         for line in result.notices:
@@ -91,7 +89,7 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
 
     opened.execute(
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
-        confirm=asking(yes=yes),
+        confirm=lambda plan: ask(plan, yes=yes),
     )
 
 

@@ -28,16 +28,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Drops and creates in waves, names of others that are in the way, and it all in words.
-
-    ``replaced`` are the item ids whose view or function stands there in an earlier form.
-    """
+    """Drops and creates in waves, names of others that are in the way, and it all in words."""
 
     drops: tuple[tuple[Registration, ...], ...]
     waves: tuple[tuple[DesiredName, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
-    replaced: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -111,7 +107,6 @@ def decide(
     drops: list[Registration] = []
     drift: list[Drift] = []
     create: dict[str, DesiredName] = {}
-    replaced: set[str] = set()
     for registration in observed:
         folded = registration.name.folded
         identity = (namespace_of(registration.kind), folded[0], folded[1])
@@ -124,7 +119,6 @@ def decide(
         if wanted is not None and matches(wanted, registration, warehouse):
             standing[identity] = registration
         elif wanted is not None and _replaceable(wanted, registration):
-            replaced.add(wanted.item_id)
             drift.append(
                 Drift("different", str(wanted.name), "its definition is not the committed one",
                       "catalog-migrate drift --repair")
@@ -155,7 +149,6 @@ def decide(
         waves=waves(create),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
-        replaced=frozenset(replaced),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from catalog_migrate.engine.port import (
     BindRequest,
@@ -32,7 +32,6 @@ from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Versio
 BYTES_PER_ROW = 100
 """What :meth:`SimulatedEngine.shard_size` takes a row for."""
 
-T = TypeVar("T")
 _APPEND_ONLY = frozenset({"append", "metadata", "fence"})
 
 
@@ -61,8 +60,7 @@ class SimulatedEngine:
     """One simulated process' view of the world.
 
     ``persistent`` says whether names live in the world (a metastore) or die with this instance;
-    ``on_call`` hears every call (module docstring) and may raise; it may be set later. ``about``
-    is what the call is about; listings come the other way round while ``reorders`` is set.
+    ``on_call`` hears every call (module docstring) and may raise; it may be set later.
     """
 
     def __init__(
@@ -76,21 +74,14 @@ class SimulatedEngine:
         self._persistent = persistent
         self._names = self.world.names if persistent else Names()
         self.on_call: Callable[[str], None] = on_call or _silent
-        self.about: object = ""
-        self.reorders = False
 
     @property
     def persistent_names(self) -> bool:
         """Whether names live in the world and outlive this instance."""
         return self._persistent
 
-    def _call(self, method: str, about: object = "") -> _Call:
-        self.about = about
+    def _call(self, method: str) -> _Call:
         return _Call(self, method)
-
-    def _listed(self, found: list[T]) -> list[T]:
-        """A listing in the order that this process happens to get it in."""
-        return found[::-1] if self.reorders else found
 
     def _wrote_name(self) -> None:
         if self._persistent:
@@ -99,14 +90,14 @@ class SimulatedEngine:
     # names ---------------------------------------------------------------------------------
     def ensure_schema(self, schema: str) -> None:
         """Create the schema unless it exists."""
-        with self._call("ensure_schema", schema):
+        with self._call("ensure_schema"):
             if schema.lower() not in self._names.schemas:
                 self._names.schemas.add(schema.lower())
                 self._wrote_name()
 
     def drop_schema_if_empty(self, schema: str) -> None:
         """Drop a schema that holds nothing; leave any other alone."""
-        with self._call("drop_schema_if_empty", schema):
+        with self._call("drop_schema_if_empty"):
             folded = schema.lower()
             held = (*self._names.relations, *self._names.functions)
             if folded in self._names.schemas and all(key[0] != folded for key in held):
@@ -115,7 +106,7 @@ class SimulatedEngine:
 
     def names(self, schema: str) -> frozenset[ItemName]:
         """Names of the schema's relations."""
-        with self._call("names", schema):
+        with self._call("names"):
             folded = schema.lower()
             return frozenset(
                 entry.name for key, entry in self._names.relations.items() if key[0] == folded
@@ -123,7 +114,7 @@ class SimulatedEngine:
 
     def observe(self, schema: str) -> Sequence[Registration]:
         """All relations and functions of a schema, relations first, by folded name."""
-        with self._call("observe", schema):
+        with self._call("observe"):
             folded = schema.lower()
             relations = [
                 _relation_registration(entry)
@@ -135,14 +126,14 @@ class SimulatedEngine:
                 for key, entry in sorted(self._names.functions.items(), key=lambda pair: pair[0])
                 if key[0] == folded
             ]
-            return self._listed([*relations, *functions])
+            return [*relations, *functions]
 
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard.
 
         EngineFailure: no shard there, no such schema, the name taken by anything else.
         """
-        with self._call("register_table", name):
+        with self._call("register_table"):
             self.world.shard(path)
             self._need_schema(name)
             held = self._names.relations.get(name.folded)
@@ -155,24 +146,18 @@ class SimulatedEngine:
             self._names.relations[name.folded] = TableEntry(name, path)
             self._wrote_name()
 
-    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
-        """Create (or replace) a view; its body is analysed against the names that stand now.
+    def create_view(self, view: ViewSpec) -> None:
+        """Create or replace a view; its body is analysed against the names that stand now.
 
         EngineFailure: a table holds the name, a parent or column is missing, the body's types do
         not fit the contract, the view would read itself.
         """
-        with self._call("create_view", view.name):
+        with self._call("create_view"):
             self._need_schema(view.name)
             held = self._names.relations.get(view.name.folded)
             if isinstance(held, TableEntry):
                 raise EngineFailure(
                     f"{view.name} is a table", condition="EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
-                )
-            if held is not None and not replace:
-                if held == view:
-                    return
-                raise EngineFailure(
-                    f"{view.name} exists already", condition="TABLE_OR_VIEW_ALREADY_EXISTS"
                 )
             self._prove(view)
             self._names.relations[view.name.folded] = view
@@ -180,14 +165,14 @@ class SimulatedEngine:
 
     def create_function(self, function: FunctionSpec) -> None:
         """Create or replace a SQL function."""
-        with self._call("create_function", function.name):
+        with self._call("create_function"):
             self._need_schema(function.name)
             self._names.functions[function.name.folded] = function
             self._wrote_name()
 
     def drop(self, registration: Registration) -> None:
         """Drop a name by the statement of its kind; absent succeeds, another kind is refused."""
-        with self._call("drop", registration.name):
+        with self._call("drop"):
             folded = registration.name.folded
             if registration.kind == "function":
                 if self._names.functions.pop(folded, None) is not None:
@@ -208,7 +193,7 @@ class SimulatedEngine:
     # shards --------------------------------------------------------------------------------
     def create_shard(self, shard: ShardSpec) -> None:
         """Create an empty shard; there already in the same form, untouched: nothing to do."""
-        with self._call("create_shard", shard.path):
+        with self._call("create_shard"):
             version = Version(
                 "create",
                 tuple(_bare(column) for column in shard.columns),
@@ -230,31 +215,31 @@ class SimulatedEngine:
 
     def shard_version(self, path: str) -> int | None:
         """Newest version, or None."""
-        with self._call("shard_version", path):
+        with self._call("shard_version"):
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns of the newest version."""
-        with self._call("shard_columns", path):
+        with self._call("shard_columns"):
             return self.world.newest(path).columns
 
     def shard_size(self, path: str) -> tuple[int, int]:
         """(rows, bytes) of the newest version."""
-        with self._call("shard_size", path):
+        with self._call("shard_size"):
             rows = len(self.world.newest(path).rows)
             return rows, rows * BYTES_PER_ROW
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version."""
-        with self._call("count_rows", path):
+        with self._call("count_rows"):
             return len(self.world.rows(path, version))
 
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
     ) -> CopyResult:
         """Append the projected rows of one version of ``source`` to ``target``."""
-        with self._call("copy_rows", target):
+        with self._call("copy_rows"):
             return self._insert(self.world.rows(source, source_version), target, projection)
 
     def copy_tail(
@@ -266,7 +251,7 @@ class SimulatedEngine:
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Append what versions after+1..upto added; None when one of them did more than append."""
-        with self._call("copy_tail", target):
+        with self._call("copy_tail"):
             before, until = self.world.rows(source, after), self.world.rows(source, upto)
             between = self.world.shard(source).versions[after + 1 : upto + 1]
             if any(version.act not in _APPEND_ONLY for version in between):
@@ -275,7 +260,7 @@ class SimulatedEngine:
 
     def truncate_shard(self, path: str) -> None:
         """Remove all rows; refused on a sealed (append-only) shard."""
-        with self._call("truncate_shard", path):
+        with self._call("truncate_shard"):
             newest = self.world.newest(path)
             if newest.is_sealed:
                 raise EngineFailure(
@@ -286,7 +271,7 @@ class SimulatedEngine:
 
     def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
         """Seal behind the data after ``follows``; EngineFailure SEAL_CONFLICT behind metadata."""
-        with self._call("seal", path), self.world.locked():
+        with self._call("seal"), self.world.locked():
             newest = self.world.newest(path)
             between = self.world.shard(path).versions[follows + 1 :]
             if newest.transactions.get(app_id, 0) > epoch or any(
@@ -307,46 +292,40 @@ class SimulatedEngine:
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
         """The present value of each property that sealing sets."""
-        with self._call("seal_properties", path):
+        with self._call("seal_properties"):
             properties = self.world.newest(path).properties
             return {name: properties.get(name) for name in SEAL}
 
     def is_sealed(self, path: str) -> bool:
         """Whether the newest version carries the seal."""
-        with self._call("is_sealed", path):
+        with self._call("is_sealed"):
             return self.world.newest(path).is_sealed
 
-    def unseal(
-        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
-    ) -> None:
+    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
         """Take the seal off and put the earlier values back; nothing to do when not sealed."""
-        with self._call("unseal", path):
+        with self._call("unseal"):
             newest = self.world.newest(path)
             if not newest.is_sealed:
                 return
-            if newest.transactions.get(app_id, 0) > epoch:
-                raise EngineFailure(f"{path} carries a later epoch", condition="FENCED")
             kept = {k: v for k, v in newest.properties.items() if k not in SEAL}
             kept |= {name: value for name, value in properties.items() if value is not None}
             self.world.commit(path, replace(newest, act="metadata", properties=kept))
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """One empty commit that carries ``Transaction(app_id, epoch)``; refused below a later."""
-        with self._call("fence", path):
+        """One empty commit that carries ``Transaction(app_id, epoch)``."""
+        with self._call("fence"):
             newest = self.world.newest(path)
-            if newest.transactions.get(app_id, 0) > epoch:
-                raise EngineFailure(f"{path} carries a later epoch", condition="FENCED")
             marks = {**newest.transactions, app_id: epoch}
             self.world.commit(path, replace(newest, act="fence", transactions=marks))
 
     def shard_layout(self, path: str) -> Layout:
         """Columns of the newest version by physical and given names."""
-        with self._call("shard_layout", path):
+        with self._call("shard_layout"):
             return self.world.newest(path).layout
 
     def create_twin(self, path: str, twin: str) -> None:
         """An empty shard with everything of another but its rows."""
-        with self._call("create_twin", twin):
+        with self._call("create_twin"):
             original = self.world.shard(path)
             if original.clustered_by:
                 raise EngineFailure(
@@ -369,11 +348,11 @@ class SimulatedEngine:
 
         Each ALTER of a reshape is announced as ``alter``.
         """
-        with self._call("evolve", path):
+        with self._call("evolve"):
             if shape is not None:
                 declared = {column.name.lower(): column for column in columns}
                 for step in steps_to(self.world.newest(path).layout, shape):
-                    with self._call("alter", path):
+                    with self._call("alter"):
                         alter(self.world, path, step, declared)
             newest = self.world.newest(path)
             evolved = replace(
@@ -399,13 +378,13 @@ class SimulatedEngine:
 
     def delete_shard(self, path: str) -> None:
         """Remove a directory; absent is fine."""
-        with self._call("delete_shard", path):
+        with self._call("delete_shard"):
             if self.world.shards.pop(path, None) is not None:
                 self.world.writes += 1
 
     def delete_shard_data(self, path: str) -> None:
         """Remove the data files; the log, and a seal in it, stay."""
-        with self._call("delete_shard_data", path):
+        with self._call("delete_shard_data"):
             shard = self.world.shards.get(path)
             if shard is not None and not shard.data_deleted:
                 shard.data_deleted = True
@@ -415,7 +394,7 @@ class SimulatedEngine:
         """Paths of all shards below the warehouse, sorted."""
         with self._call("list_shards"):
             below = warehouse.rstrip("/") + "/"
-            return self._listed(sorted(p for p in self.world.shards if p.startswith(below)))
+            return sorted(path for path in self.world.shards if path.startswith(below))
 
     # binding -------------------------------------------------------------------------------
     def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:

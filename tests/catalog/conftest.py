@@ -18,10 +18,12 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     identity_text,
 )
+from catalog_migrate.catalog.remote_log import RemoteLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.storage import Storage
 
 
 class FakeClock:
@@ -62,12 +64,18 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-@pytest.fixture(params=["delta", "memory"])
+@pytest.fixture(
+    params=["delta", "memory", pytest.param("remote", marks=pytest.mark.services)]
+)
 def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Users]:
     """Two views of a place where no log was created yet, for each kind of log."""
     if request.param == "delta":
         place = str(tmp_path / "catalog")
         yield Users(DeltaLog(place), DeltaLog(place))
+    elif request.param == "remote":
+        bucket = f"{request.getfixturevalue('bucket')}/catalog"
+        storage = Storage(request.getfixturevalue("object_store").options)
+        yield Users(RemoteLog(bucket, storage), RemoteLog(bucket, storage))
     else:
         log = MemoryLog()
         yield Users(log, log.attach())

@@ -330,7 +330,7 @@ def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> 
     from catalog_migrate.cli.doctor import race
 
     (tmp_path / "c").mkdir()
-    assert race(str(tmp_path / "c")).endswith("one of them won")
+    assert race(str(tmp_path / "c")).endswith("one of each two was refused")
     assert list((tmp_path / "c").iterdir()) == []
 
 

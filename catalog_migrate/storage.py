@@ -1,0 +1,113 @@
+"""Options of an object store: handed through to delta-rs, never shown.
+
+``[storage_options]`` of the configuration, or delta-rs's own variables (``AWS_…``, ``AZURE_…``,
+``GOOGLE_…``). Whatever text delta-rs or a server says is passed through :meth:`Storage.hidden`
+before anybody sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from catalog_migrate.errors import UsageError
+
+HIDDEN = "***"
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
+"""Object stores whose put-if-absent delta-rs commits with."""
+
+_VARIABLES = re.compile(
+    r"(?:AWS|AZURE|GOOGLE|GCP|GCS)_\w*(?:KEY|SECRET|TOKEN|SAS|PASSW|CREDENTIAL)"
+)
+_UNSAFE = re.compile(r"(?:aws_)?(?:s3_)?allow_unsafe_rename\Z")
+_CONDITIONAL = re.compile(r"(?:aws_)?conditional_put\Z")
+_LOGIN = re.compile(r"(\w://)[^/@\s]+@")
+_SIGNATURE = re.compile(r"([?&](?:sig|X-Amz-\w+|token|code)=)[^&\s\"'<>]+", re.IGNORECASE)
+_FALSE = ("", "false", "0", "no")
+_SHORTEST = 4
+"""Shorter values (``true``, a number) are no secrets, and would be hidden in the midst of words."""
+
+
+def is_remote(uri: str) -> bool:
+    """Whether an address is on an object store."""
+    return "://" in uri and not uri.startswith("file:")
+
+
+class Storage:
+    """Options of the store that a catalog lies on; its text form shows names only."""
+
+    __slots__ = ("_options",)
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        self._options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"Storage({', '.join(sorted(self._options))})"
+
+    def __bool__(self) -> bool:
+        return bool(self._options)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Which options are set."""
+        return tuple(sorted(self._options))
+
+    def options(self) -> dict[str, str]:
+        """Names and values, for delta-rs alone."""
+        return dict(self._options)
+
+    def hidden(self, text: str) -> str:
+        """``text`` without any value of an option, login or signature."""
+        values = {*self._options.values(), *_from_environment()}
+        for value in sorted(values, key=len, reverse=True):
+            if len(value) >= _SHORTEST and value.lower() not in ("true", "false"):
+                text = text.replace(value, HIDDEN)
+        return _SIGNATURE.sub(rf"\1{HIDDEN}", _LOGIN.sub(rf"\1{HIDDEN}@", text))
+
+    def cause(self, error: BaseException) -> Exception:
+        """An error to raise from in place of ``error``: its kind and its text, hidden."""
+        return RuntimeError(f"{type(error).__name__}: {self.hidden(plainly(error))}")
+
+    def refuse_unsafe(self, uri: str) -> None:
+        """UsageError for an address or options that cannot keep a catalog.
+
+        A login in the address would be printed with it, and without put-if-absent two processes
+        could commit the same version.
+        """
+        parts = urlsplit(uri)
+        if parts.password is not None or (parts.username and parts.scheme.startswith("s3")):
+            raise UsageError(
+                "the catalog's address holds a login, which would be shown with it",
+                remedy="put it into [storage_options] of the configuration, or the environment",
+            )
+        if parts.scheme not in SCHEMES:
+            raise UsageError(
+                f"a catalog cannot lie at {uri!r}",
+                remedy="give a directory, a file: URI, or one of "
+                + ", ".join(f"{scheme}://" for scheme in SCHEMES),
+            )
+        for name, value in {**_lowered(os.environ), **_lowered(self._options)}.items():
+            on = value.lower() not in _FALSE
+            if (_UNSAFE.match(name) and on) or (
+                _CONDITIONAL.match(name) and value.lower() == "disabled"
+            ):
+                raise UsageError(
+                    f"{name} gives up put-if-absent, by which of two commits one is refused",
+                    remedy="take it out; a store without put-if-absent cannot keep a catalog",
+                )
+
+
+def plainly(error: BaseException) -> str:
+    """An error of delta-rs on one line, without the colours that it draws its causes with."""
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", ":")
+    return " ".join(plain.split())
+
+
+def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in options.items()}
+
+
+def _from_environment() -> set[str]:
+    return {value for name, value in os.environ.items() if _VARIABLES.match(name.upper())}
