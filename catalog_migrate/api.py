@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
+    from catalog_migrate.streams.still import Still
     from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
 
 Mode = Literal["read-only", "write"]
@@ -57,7 +58,7 @@ class Status:
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged: operation, sources, reason. ``sessions`` are processes that may
-    live, by id, in the order of their starts.
+    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still.
     """
 
     release: str | None
@@ -73,6 +74,7 @@ class Status:
     history: tuple[tuple[str, int, bool], ...]
     unsafe: tuple[tuple[str, str, str], ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
+    still: tuple[Still, ...] = ()
 
 
 class Catalog:
@@ -364,6 +366,7 @@ class Catalog:
             ),
             unsafe=_unsafe(state),
             sessions=tuple(sorted(state.sessions.items(), key=lambda pair: pair[1].since)),
+            still=_still(state),
         )
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:
@@ -475,6 +478,15 @@ class Catalog:
             remedy="did you mean " + " or ".join(near) + "?" if near
             else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
         )
+
+
+def _still(state: State) -> tuple[Still, ...]:
+    """Queries that do not run."""
+    if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
+        return ()
+    from catalog_migrate.streams.still import standing_still
+
+    return standing_still(state, state.config["warehouse"].value)
 
 
 def _unsafe(state: State) -> tuple[tuple[str, str, str], ...]:

@@ -24,6 +24,7 @@ from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
     MigrationBlocked,
+    NotReconciled,
     StalePlan,
     UsageError,
 )
@@ -334,7 +335,9 @@ class _Start:
                 if signed is None:
                     self.opening = None
                     return self.run(warehouse)
-                names = reconcile_names(work, signed) if local else 0
+                names = 0
+                if local:
+                    signed, names = self._session_names(signed)
                 return self._done("unchanged", first.plan, signed, names=names)
         if not first.plan.applyable:
             raise _blocked(first)
@@ -350,14 +353,18 @@ class _Start:
             lease.release()
         if report.outcome == "fenced_out":
             return report
+        signed = self._signed_in()
+        if self.engine.persistent_names:
+            return report
+        state, names = self._session_names(signed)
+        return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
+
+    def _signed_in(self) -> State:
+        """The newest state, with word left of this process."""
         signed = None
         while signed is None:
             signed = self._sign_in(read_state(self.log))
-        if self.engine.persistent_names:
-            return report
-        state = signed
-        names = reconcile_names(self._work(state, None), state)
-        return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
+        return signed
 
     def _sign_in(self, state: State) -> State | None:
         """Leave word of this process before it makes names of ``state``; None when that is old."""
@@ -367,6 +374,21 @@ class _Start:
             self.log, state, release=self.release.name, holder=self.holder, clock=self.clock,
             token=self.token,
         )
+
+    def _session_names(self, state: State) -> tuple[State, int]:
+        """Bring this session's names in line; again when the catalog moved on meanwhile.
+
+        Nothing keeps another process from changing tables in place under these statements.
+        """
+        for _ in range(REPLANS):
+            try:
+                return state, reconcile_names(self._work(state, None), state)
+            except NotReconciled:
+                newest = self._signed_in()
+                if newest.serial == state.serial:
+                    raise
+                state = newest
+        return state, reconcile_names(self._work(state, None), state)
 
     def _under_lease(self, lease: Lease, *, created: bool, seen: str | None) -> BootstrapReport:
         state = read_state(self.log)
@@ -490,7 +512,7 @@ class _Start:
         from catalog_migrate.errors import CatalogMigrateError
 
         try:
-            cleanup.abandon(work, read_state(self.log))
+            cleanup.abandon(work)
         except CatalogMigrateError as error:
             self.on_progress(Progress("clean up", 0, 1, f"left to the next start: {error.message}"))
 

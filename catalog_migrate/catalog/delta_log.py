@@ -9,6 +9,7 @@ imports pandas and has aborted the interpreter at exit (STACK section 8).
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -216,6 +217,10 @@ class DeltaLog:
         """The newest heartbeat of a lease."""
         with self._lock:
             return self._renewals.heartbeat(key)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep."""
+        time.sleep(seconds)
 
     def _commit(
         self,

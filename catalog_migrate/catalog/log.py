@@ -139,3 +139,7 @@ class CatalogLog(Protocol):
     def heartbeat(self, key: str) -> str | None:
         """The newest heartbeat of a lease, opaque, compared for equality only."""
         ...
+
+    def wait(self, seconds: float) -> None:
+        """Let other writers go first, after a lost race; at most so long."""
+        ...

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from catalog_migrate.catalog.history import Commit, Entry, entries
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
 from catalog_migrate.catalog.state import State, sum_rows
-from catalog_migrate.errors import CatalogNotFound, CommitConflict
+from catalog_migrate.errors import CatalogNotFound, CommitConflict, CommitOutcomeUnknown
+
+
+class InFlight(Exception):
+    """Raised by a hook at ``append``: the caller hears nothing certain of its commit.
+
+    The commit stays under way; :meth:`MemoryLog.land` lets it arrive, if its version is then still
+    free, as a store may do with a request whose sender has given up.
+    """
 
 
 class MemoryLog:
@@ -18,7 +27,8 @@ class MemoryLog:
     writes, and may raise there. An :class:`OSError` raised at ``append.done`` is a commit that
     landed while its reply was lost: the log finds it by its id, as the contract wants. Anything
     else that is raised goes to the caller, like the death of its process. Several users of one
-    log, each with its own hook, are made by :meth:`attach`.
+    log, each with its own hook, are made by :meth:`attach`. ``about`` says, while a hook is told
+    of a commit, what kind of commit it is.
     """
 
     def __init__(
@@ -26,6 +36,7 @@ class MemoryLog:
     ) -> None:
         self._uri = uri
         self.on_call = on_call
+        self.about = ""
         self._store = _Store()
 
     def attach(self, on_call: Callable[[str], None] | None = None) -> MemoryLog:
@@ -65,6 +76,11 @@ class MemoryLog:
     def rows(self) -> Sequence[LogRow]:
         """Every row that was ever written, in order."""
         return self._store.rows
+
+    @property
+    def length(self) -> int:
+        """How many versions there are."""
+        return len(self._store.commits)
 
     def replay(self) -> LogSnapshot:
         """The newest state summed from the very first row, with nothing remembered of it.
@@ -140,6 +156,24 @@ class MemoryLog:
         """The newest heartbeat of a lease."""
         return self._store.beats.get(key)
 
+    def wait(self, seconds: float) -> None:
+        """Let others go first: a hook decides who, without one time passes."""
+        if self.on_call is None:
+            time.sleep(seconds)
+        else:
+            self.on_call("wait")
+
+    def land(self) -> int:
+        """Let commits arrive that are under way; how many found their version still free."""
+        landed = 0
+        with self._store.lock:
+            for follows, rows, commit_id, metadata, state in self._store.in_flight:
+                if len(self._store.commits) == follows + 1:
+                    self._store.add(rows, commit_id, metadata, state)
+                    landed += 1
+            self._store.in_flight.clear()
+        return landed
+
     def metadata(self, version: int) -> Mapping[str, str]:
         """What was written with a commit."""
         return self._store.commits[version][1]
@@ -164,7 +198,15 @@ class MemoryLog:
         metadata: Mapping[str, str],
         state: State | None = None,
     ) -> int:
-        self._announce(method)
+        self.about = metadata.get("kind", method)
+        try:
+            self._announce(method)
+        except InFlight:
+            self._store.in_flight.append((follows, rows, commit_id, metadata, state))
+            raise CommitOutcomeUnknown(
+                f"a commit to {self._uri} got no answer and is not in the log",
+                remedy="run again: what was meant is computed afresh", commit_id=commit_id,
+            ) from None
         with self._store.lock:
             if len(self._store.commits) != follows + 1:
                 raise CommitConflict(
@@ -192,6 +234,9 @@ class _Store:
         self.rows: list[LogRow] = []
         self.ends: list[int] = []
         self.audit: list[Entry] = []
+        self.in_flight: list[
+            tuple[int, Sequence[LogRow], str, Mapping[str, str], State | None]
+        ] = []
         self._snapshot: LogSnapshot | None = None
 
     def add(

@@ -156,13 +156,17 @@ class SealedShard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IntentRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a prepare under ``epoch`` may leave behind; key ``<epoch>``."""
+    """What a prepare under ``epoch`` may leave behind; key ``<epoch>``.
+
+    ``abandoned``: its own holder has begun to undo it, so that its commit cannot land any more.
+    """
 
     epoch: int
     plan_hash: str
     release: str
     paths: tuple[str, ...] = ()
     seals: tuple[SealedShard, ...] = ()
+    abandoned: bool = False
 
 
 class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -210,7 +214,7 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     the partitions put elsewhere. ``doubled``, ``skipped`` and ``expired`` are records, predicted
     (at most that many unless ``exact``); ``actual_…`` were counted later, None until then.
     ``seconds`` is how long it took, ``undoes`` the operation taken back, ``acknowledged`` who has
-    seen it.
+    seen it. ``prepared`` is what is committed after a RESTORE, as JSON.
     """
 
     who: str
@@ -233,6 +237,7 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     undoes: str = ""
     acknowledged: str = ""
+    prepared: str = ""
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -243,7 +248,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``before`` to ``after`` (with the links of each); ``dependents`` are the items whose queries
     restart; ``limit`` is how many seconds they have to become healthy; ``snapshots`` the number
     of each dependent's checkpoint snapshot. ``detail`` is for people. An unsafe operation goes
-    ``requested``, ``stopping``, ``committed``, then ``done``, ``refused`` or ``stale``.
+    ``requested``, ``stopping``, (``restoring``,) ``committed``, then ``done``, ``refused`` or
+    ``stale``.
     """
 
     kind: str

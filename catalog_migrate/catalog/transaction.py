@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
@@ -147,7 +146,7 @@ def commit(
         except CommitConflict:
             if attempt + 1 < attempts:
                 longest = min(_LONGEST_PAUSE, 0.004 * 2**attempt)
-                time.sleep(random.uniform(0, longest))  # noqa: S311 - spreads writers, no secret
+                log.wait(random.uniform(0, longest))  # noqa: S311 - spreads writers, no secret
             continue
         compact_when_due(log)
         return after.at(version)

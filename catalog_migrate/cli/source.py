@@ -30,6 +30,9 @@ def positions(
 ) -> None:
     """Print where SOURCE stands: per partition the next record to read.
 
+    123 means that the record 122 was read, and 123 comes next. Of a sink it is the version of its
+    table that it reads next.
+
     What `--format json` prints is accepted by `unsafe inject-offsets --file`.
 
     \b

@@ -72,7 +72,7 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
 
 def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> None:
     """Statements of our own language: each result as soon as it is there."""
-    from catalog_migrate.cli.unsafe import ask
+    from catalog_migrate.cli.unsafe import asking
 
     opened = open_catalog(settings, write=True)
 
@@ -89,7 +89,7 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
 
     opened.execute(
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
-        confirm=lambda plan: ask(plan, yes=yes),
+        confirm=asking(yes=yes),
     )
 
 

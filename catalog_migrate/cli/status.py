@@ -78,6 +78,11 @@ def document(status: Status) -> dict[str, object]:
             }
             for key, row in status.sessions
         ],
+        "still": [
+            {"kind": each.kind, "name": each.name, "state": each.state,
+             "reasons": list(each.reasons), "next": each.next}
+            for each in status.still
+        ],
     }
 
 
@@ -104,6 +109,10 @@ def text(status: Status) -> str:
         lines += [f"  {name}: {value}" for name, value in status.failure.items()]
     if status.unfilled:
         lines.append(f"unfilled   {', '.join(status.unfilled)}")
+    for each in status.still:
+        lines.append(f"still      {each.kind} {each.name}: {each.state}")
+        lines += [f"             {reason}" for reason in each.reasons if reason]
+        lines.append(f"             next: {each.next}")
     for key, sources, reason in status.unsafe:
         lines.append(f"unsafe     operation {key} on {sources}: {reason}")
         lines.append(f"             seen? catalog-migrate unsafe acknowledge {key}")

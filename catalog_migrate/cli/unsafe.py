@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.language.statements import Unsafe, UnsafeAction
-    from catalog_migrate.streams.unsafe.client import Outcome
+    from catalog_migrate.streams.unsafe.client import Confirm, Outcome
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
     from catalog_migrate.streams.unsafe.requests import Request
 
@@ -161,11 +161,16 @@ def inject_offsets(
 
 @command.command("undo")
 @click.argument("operation", metavar="OPERATION")
+@click.option("--restore-table", is_flag=True,
+              help="Take the table back too, to what it held when OPERATION had "
+              "stopped the source; sinks below go on after that.")
 @_with(*_ACTING)
-def undo(ctx: click.Context, operation: str, **acting: Any) -> int:
+def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any) -> int:
     """Put back what OPERATION changed: definition and positions, by another operation.
 
-    Rows that were doubled meanwhile stay; the plan says what comes again.
+    Positions are the next record to read. Rows that came since stay in the table, and the plan
+    says what comes again; with --restore-table they go, exactly, unless somebody else has written
+    into the table. Of a sink below, doubled are rows that it sends again.
 
     \b
     Example:
@@ -174,7 +179,8 @@ def undo(ctx: click.Context, operation: str, **acting: Any) -> int:
     from catalog_migrate.streams.unsafe.undo import undo_request
 
     opened = _opened(ctx, acting["catalog"], write=not acting["only_plan"])
-    return _run(opened, undo_request(opened.state(), operation), acting)
+    request = undo_request(opened.state(), operation, restore_table=restore_table)
+    return _run(opened, request, acting)
 
 
 @command.command("apply")
@@ -203,7 +209,7 @@ def apply_file(
     plan = read_plan(file)
     request = approved(opened.state(), plan, tolerance)
     outcome = opened.unsafe(on_progress=note).run(
-        request, plan.reason, confirm=lambda shown: ask(shown, yes=yes), key=key
+        request, plan.reason, confirm=asking(yes=yes), key=key
     )
     return _report(outcome, format_)
 
@@ -249,15 +255,22 @@ def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
 # -- shared ----------------------------------------------------------------------------------------
 
 
-def ask(plan: UnsafePlan, *, yes: bool) -> bool:
-    """Show the plan, and let the name of a source be typed on a terminal; else only ``yes``."""
+def asking(*, yes: bool) -> Confirm:
+    """Shows the plan, and lets the name of a source be typed on a terminal unless ``yes``.
+
+    Where neither is possible nobody is asked.
+    """
+    from catalog_migrate.streams.unsafe.client import nobody
     from catalog_migrate.streams.unsafe.render import render
 
-    note(render(plan))
-    if yes or not sys.stdin.isatty():
-        return yes
-    name = plan.items[0].name
-    return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
+    def ask(plan: UnsafePlan) -> bool:
+        note(render(plan))
+        if yes:
+            return True
+        name = plan.items[0].name
+        return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
+
+    return ask if yes or sys.stdin.isatty() else nobody
 
 
 def _opened(ctx: click.Context, catalog: str | None, *, write: bool) -> Catalog:
@@ -350,7 +363,7 @@ def _run(opened: Catalog, request: Request, acting: dict[str, Any]) -> int:
         plan = client.plan(request, acting["reason"] or "", with_times=acting["with_times"])
         return _dry(plan, acting)
     outcome = client.run(
-        request, acting["reason"], confirm=lambda plan: ask(plan, yes=acting["yes"]),
+        request, acting["reason"], confirm=asking(yes=acting["yes"]),
         key=acting["key"],
     )
     return _report(outcome, acting["format_"])

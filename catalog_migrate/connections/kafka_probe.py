@@ -242,7 +242,7 @@ class KafkaProbe:
         left = list(places)
         while left:
             in_time = time.monotonic() - begun < self._timeout
-            answered = self._asked(left, spec, (_NOT_LEADER,) if in_time else ())
+            answered = self._asked(left, spec, _LEADER_CHANGES if in_time else ())
             found.update(answered)
             left = [place for place in left if place not in answered]
             if left:
@@ -430,8 +430,9 @@ def _connects(host: str, port: int) -> bool:
 
 _TOPIC_UNKNOWN = 3
 """KafkaError.UNKNOWN_TOPIC_OR_PART, a number of Kafka's protocol."""
-_NOT_LEADER = 6
-"""KafkaError.NOT_LEADER_FOR_PARTITION: the leader is changing."""
+_LEADER_CHANGES = (6, 74, 75)
+"""KafkaError.NOT_LEADER_FOR_PARTITION, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH: the leader is
+changing, or one side has not heard of it yet."""
 _LEADER_SECONDS = 0.1
 _TOPIC_FORBIDDEN = 29
 """KafkaError.TOPIC_AUTHORIZATION_FAILED."""

@@ -134,8 +134,11 @@ class Engine(Protocol):
         """Make ``name`` a table at an existing shard (checks the log first, never creates one)."""
         ...
 
-    def create_view(self, view: ViewSpec) -> None:
-        """Create or replace a view WITH SCHEMA BINDING, with its column list and casts."""
+    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+        """Create a view WITH SCHEMA BINDING, with its column list and casts.
+
+        Without ``replace`` the name must be free, or held by this very view.
+        """
         ...
 
     def create_function(self, function: FunctionSpec) -> None:
@@ -209,12 +212,22 @@ class Engine(Protocol):
         """Whether the shard carries the seal."""
         ...
 
-    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
-        """Take the seal off and put the earlier property values back; no-op when not sealed."""
+    def unseal(
+        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
+    ) -> None:
+        """Take the seal off and put the earlier property values back; no-op when not sealed.
+
+        With ``app_id`` and ``epoch`` the seal of a holder with a later epoch is left alone:
+        EngineFailure with condition ``FENCED``.
+        """
         ...
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """One empty commit carrying ``Transaction(app_id, epoch)``: seals of older epochs lose."""
+        """One empty commit carrying ``Transaction(app_id, epoch)``: seals of older epochs lose.
+
+        EngineFailure with condition ``FENCED`` when the shard carries a later epoch: whoever fences
+        late must not go on.
+        """
         ...
 
     def shard_layout(self, path: str) -> Layout:

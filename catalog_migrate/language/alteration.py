@@ -68,11 +68,15 @@ def _connection(cursor: Cursor, target: Target) -> AlterConnection:
 
 
 def _item(kind: QueryKind) -> Verb:
+    unsafe = _unsafe(kind)
+
     def read(cursor: Cursor, target: Target) -> Explainable:
         if cursor.sees("SET", "CONNECTION"):
             cursor.need("SET", "CONNECTION")
             connection = clauses.item_name(cursor, "a connection")
             return SetConnection(kind, target.name, connection, target.if_exists)
+        if cursor.sees("RESET", "SPLITS"):
+            return unsafe(cursor, target)
         return AlterItem(kind, target.name, actions(cursor, ITEM_ACTIONS), target.if_exists)
 
     return read
@@ -80,17 +84,21 @@ def _item(kind: QueryKind) -> Verb:
 
 def _unsafe(kind: QueryKind) -> Verb:
     def read(cursor: Cursor, target: Target) -> Unsafe:
-        cursor.need("UNSAFE")
+        said = cursor.accept("UNSAFE")  # what is missing is told together, when it would be done
         taken = unsafe_actions(cursor)
         settings, reason = unsafe_clauses(cursor)
-        return Unsafe(kind, target.name, taken, reason, settings, target.if_exists)
+        return Unsafe(kind, target.name, taken, reason, settings, target.if_exists, said)
 
     return read
 
 
 def _query_verbs(kind: QueryKind) -> Mapping[str, Verb]:
     item = _item(kind)
-    return {"SET": item, "DROP": item, "RESET": item, "RENAME": _rename, "UNSAFE": _unsafe(kind)}
+    unsafe = _unsafe(kind)
+    return {
+        "SET": item, "DROP": item, "RESET": item, "RENAME": _rename, "UNSAFE": unsafe,
+        "INJECT": unsafe,
+    }
 
 
 _VERBS: Mapping[Kind, Mapping[str, Verb]] = {

@@ -202,7 +202,7 @@ def _alter_item(x: s.AlterItem) -> _Clauses:
 
 def _unsafe(x: s.Unsafe) -> _Clauses:
     return [
-        _altered(x.kind, x.name, x.if_exists) + " UNSAFE",
+        _altered(x.kind, x.name, x.if_exists) + (" UNSAFE" if x.said else ""),
         *_actions(x.actions),
         *_settings(x.settings),
         *_reason(x.reason),

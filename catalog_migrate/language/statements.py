@@ -220,7 +220,10 @@ UnsafeAction = SetOptions | DropOptions | ResetOptions | ResetSplits | InjectOff
 
 
 class Unsafe(msgspec.Struct, frozen=True):
-    """``ALTER SOURCE | SINK name UNSAFE action, … [WITH (…)] REASON 'text'``: one operation."""
+    """``ALTER SOURCE | SINK name UNSAFE action, … [WITH (…)] REASON 'text'``: one operation.
+
+    ``said`` is whether the word UNSAFE was; without it, or a reason, nothing but a dry run is done.
+    """
 
     kind: QueryKind
     name: str
@@ -228,6 +231,7 @@ class Unsafe(msgspec.Struct, frozen=True):
     reason: str
     settings: dict[str, str] = {}
     if_exists: bool = False
+    said: bool = True
 
 
 Explainable = (

@@ -23,10 +23,12 @@ def unsafe_actions(cursor: Cursor) -> tuple[UnsafeAction, ...]:
 
 
 def unsafe_clauses(cursor: Cursor) -> tuple[dict[str, str], str]:
-    """``[WITH (…)] REASON 'text'``: settings and the reason, without which nothing is done."""
+    """``[WITH (…)] [REASON 'text']``: settings and the reason, without which nothing is done.
+
+    A dry run needs none, and what is missing besides is told together with it.
+    """
     settings = clauses.settings(cursor) if cursor.accept("WITH") else {}
-    cursor.need("REASON")
-    return settings, cursor.need_string("a reason")
+    return settings, cursor.need_string("a reason") if cursor.accept("REASON") else ""
 
 
 def _reset(cursor: Cursor) -> UnsafeAction:

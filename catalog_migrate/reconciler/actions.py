@@ -28,12 +28,16 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """Drops and creates in waves, names of others that are in the way, and it all in words."""
+    """Drops and creates in waves, names of others that are in the way, and it all in words.
+
+    ``replaced`` are the item ids whose view or function stands there in an earlier form.
+    """
 
     drops: tuple[tuple[Registration, ...], ...]
     waves: tuple[tuple[DesiredName, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
+    replaced: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:
@@ -107,6 +111,7 @@ def decide(
     drops: list[Registration] = []
     drift: list[Drift] = []
     create: dict[str, DesiredName] = {}
+    replaced: set[str] = set()
     for registration in observed:
         folded = registration.name.folded
         identity = (namespace_of(registration.kind), folded[0], folded[1])
@@ -119,6 +124,7 @@ def decide(
         if wanted is not None and matches(wanted, registration, warehouse):
             standing[identity] = registration
         elif wanted is not None and _replaceable(wanted, registration):
+            replaced.add(wanted.item_id)
             drift.append(
                 Drift("different", str(wanted.name), "its definition is not the committed one",
                       "catalog-migrate drift --repair")
@@ -149,6 +155,7 @@ def decide(
         waves=waves(create),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
+        replaced=frozenset(replaced),
     )
 
 

@@ -23,9 +23,24 @@ def clean_up(work: Work, state: State) -> State:
     return state
 
 
-def abandon(work: Work, state: State) -> State:
-    """Undo this holder's own attempt after it failed, so that the old release goes on at once."""
+def abandon(work: Work) -> State:
+    """Undo this holder's own attempt after it failed, so that the old release goes on at once.
+
+    Its commit may have landed although the call failed, or be under way still. So the first act is
+    a commit of its own: either it finds the attempt committed, and nothing is undone, or it takes
+    the version that a commit under way would need.
+    """
     key = str(work.epoch)
+
+    def decide(current: State) -> Changes | None:
+        intent = current.intents.get(key)
+        if intent is None:
+            return None
+        changes = Changes()
+        changes.put("intent", key, msgspec.structs.replace(intent, abandoned=True))
+        return changes
+
+    state = commit(work.log, decide, epoch=work.epoch, kind="abandon")
     intent = state.intents.get(key)
     return state if intent is None else _undo(work, state, key, intent)
 
@@ -40,8 +55,10 @@ def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
 
         def unseal(location: str = location, properties: dict[str, str | None] = seal.properties,
                    ) -> None:
+            # a holder that was stopped here and lost its lease meanwhile must not take off the
+            # seal of its successor, which carries a later epoch
             work.engine.fence(location, state.app_id, work.epoch)
-            work.engine.unseal(location, properties)
+            work.engine.unseal(location, properties, app_id=state.app_id, epoch=work.epoch)
 
         work.retrying(unseal)
     for path in intent.paths:

@@ -83,7 +83,7 @@ def names_complete(work: Work, state: State) -> bool:
     wanted = desired_names_only(state)
     schemas = {mapping.schema for mapping in state.mappings.values()}
     standing: set[tuple[str, str]] = set()
-    for schema in schemas:
+    for schema in sorted(schemas):
         standing.update(name.folded for name in work.engine.names(schema))
     return wanted <= standing
 
@@ -136,7 +136,9 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
     for wave in actions.waves:
         ready = [name for name in wave if not failed.intersection(name.uses)]
         failed.update(name.item_id for name in wave if failed.intersection(name.uses))
-        for name, result in work.each(ready, lambda name: _put(work, name)):
+        for name, result in work.each(
+            ready, lambda name: _put(work, name, replace=name.item_id in actions.replaced)
+        ):
             done += 1
             work.on_progress(Progress("create", done, total, str(name.name)))
             if isinstance(result, Exception):
@@ -145,9 +147,10 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
     return done
 
 
-def _put(work: Work, name: DesiredName) -> None:
+def _put(work: Work, name: DesiredName, *, replace: bool) -> None:
     if name.view is not None:
-        work.engine.create_view(name.view)
+        # what came under the name since the look is somebody else's: never replaced
+        work.engine.create_view(name.view, replace=replace)
     elif name.function is not None:
         work.engine.create_function(name.function)
     elif name.location is not None:

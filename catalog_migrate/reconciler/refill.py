@@ -70,9 +70,7 @@ def refill(work: Work, state: State, populate: Populate) -> State:
             versions[item_id] = work.engine.shard_version(location)
             work.on_progress(Progress("populate", number, len(pending), name))
     except Exception as error:
-        from catalog_migrate.catalog.store import read_state
-
-        cleanup.abandon(work, read_state(work.log))
+        cleanup.abandon(work)
         raise PrepareFailed(
             f"populate failed: {type(error).__name__}: {error}",
             remedy="mend the callback and start again; the tables stay as they were",

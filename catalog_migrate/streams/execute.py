@@ -39,7 +39,7 @@ from catalog_migrate.streams.probes import (
 )
 from catalog_migrate.streams.show import Rows, create_statement, show
 from catalog_migrate.streams.specs import Resolve, resolve_secret
-from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient
+from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import sentence
 from catalog_migrate.streams.unsafe.requests import request_of
@@ -83,7 +83,7 @@ class Executor:
     resolve: Resolve = resolve_secret
     limit: float = TRIAL_LIMIT
     on_progress: Callable[[str], None] = lambda _: None
-    confirm: Confirm = lambda _: False
+    confirm: Confirm = nobody
 
     @classmethod
     def on(cls, log: CatalogLog, make_shards: Callable[[State, str], None]) -> Executor:
@@ -144,7 +144,8 @@ class Executor:
         if statement.if_exists and wiring.lookup(state, statement.kind, statement.name) is None:
             return Result(f"no {statement.kind} {statement.name}", ("nothing was altered",))
         outcome = self.unsafe.run(
-            request_of(state, statement), statement.reason, confirm=self.confirm
+            request_of(state, statement), statement.reason, confirm=self.confirm,
+            said=statement.said,
         )
         return unsafe_result(outcome)
 

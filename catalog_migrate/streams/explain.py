@@ -44,8 +44,11 @@ def _unsafe(state: State, statement: st.Unsafe, resolve: Resolve) -> str:
         state, request_of(state, statement), statement.reason, resolve=resolve, now=time.time(),
         at="",
     )
-    closed = missing(state, plan.cluster, reason=statement.reason, confirmed=True)
-    return "\n".join([render(plan), *(f"missing: {each}" for each in closed)])
+    closed = missing(
+        state, plan.cluster, reason=statement.reason, confirmed=True, said=statement.said
+    )
+    lacking = [f"missing: {each}" for each in closed] if plan.changes else []
+    return "\n".join([render(plan), *lacking])
 
 
 def _definition(after: State, effect: Effect) -> list[str]:

@@ -85,6 +85,12 @@ class Carrier(Protocol):
         """Take one to its end; ``inherited``: an earlier runtime had begun it."""
 
 
+def _says(state: State, item_id: str, reason: str) -> bool:
+    """Whether the hold of a changed upstream gives this reason already."""
+    hold = state.holds.get(f"{item_id}/{UPSTREAM}/1")
+    return hold is not None and hold.reason == reason
+
+
 class Runtime:
     """Runs the queries of one cluster until it is asked to stop, or is fenced out."""
 
@@ -292,10 +298,14 @@ class Runtime:
             self._say(f"an unsafe operation cannot be counted yet: {error}")
 
     def _poll_upstream(self, supervisor: Supervisor, state: State) -> None:
-        """A topic that was recreated under a running query is silent otherwise."""
+        """A topic that was recreated under a running query is silent otherwise.
+
+        One that is held because its topic was gone says so too, once there is another one.
+        """
+        held = {hold.item_id for hold in state.holds.values() if hold.holder == UPSTREAM}
         running = [
             item_id for item_id, each in supervisor.managed.items()
-            if each.active and item_id in state.items
+            if (each.active or item_id in held) and item_id in state.items
             and state.items[item_id].definition.kind == "source"
             and wiring.external_of(state.items[item_id]).connector == "KAFKA"
         ]
@@ -306,7 +316,7 @@ class Runtime:
                 pool.map(lambda item_id: self._changed(state, item_id, supervisor), running)
             )
         for item_id, error in zip(running, changed, strict=True):
-            if error is not None:
+            if error is not None and not _says(state, item_id, error.message):
                 self._say(error.message)
                 supervisor.hold(item_id, UPSTREAM, error.message)
 

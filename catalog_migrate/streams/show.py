@@ -146,10 +146,23 @@ def _clusters(state: State, _: str) -> Rows:
             (
                 _name(each), runtime, lease.since if lease is not None and runtime else None,
                 sum(1 for _ in wiring.queries(state, each.item_id)), str(log.item_name),
-                log.properties.get("primary_index"),
+                log.properties.get("primary_index"), _gate(state, each.item_id),
             )
         )
-    return Rows(("name", "runtime", "since", "queries", "log", "log_index"), tuple(rows))
+    return Rows(
+        ("name", "runtime", "since", "queries", "log", "log_index", "unsafe_ops"), tuple(rows)
+    )
+
+
+def _gate(state: State, cluster: str) -> str:
+    """The gate of unsafe operations; that of the last runtime is not told as one that lives."""
+    row = state.clusters.get(cluster)
+    if row is None:
+        return "closed: no runtime was ever started"
+    gate = "open" if row.unsafe else "closed"
+    if runtime_lives(state, cluster):
+        return gate
+    return f"no runtime lives; the last one left it {gate}"
 
 
 def _queries(kind: str) -> Callable[[State, str], Rows]:
@@ -159,7 +172,7 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
         for each in _named(state, kind):
             status = statuses.get(each.item_id)
             holds = held_by(state, each.item_id)
-            alive = _runtime_lives(state, each.item.links.get("cluster", ""))
+            alive = runtime_lives(state, each.item.links.get("cluster", ""))
             rows.append(
                 (
                     _name(each), each.external.connector,
@@ -195,7 +208,8 @@ def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -
     return status.state
 
 
-def _runtime_lives(state: State, cluster: str) -> bool:
+def runtime_lives(state: State, cluster: str) -> bool:
+    """Whether a runtime holds the lease of a cluster and is not proven dead."""
     lease = state.leases.get(f"cluster/{cluster}")
     return lease is not None and bool(lease.holder) and not proven_dead(lease)
 

@@ -131,10 +131,10 @@ def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
 
 
 def held_by(state: State, item_id: str) -> tuple[str, ...]:
-    """Why a query must not run: ``holder: reason`` of each hold."""
+    """Why a query must not run: ``holder: reason`` of each hold, and since when if it is known."""
     return tuple(
-        f"{hold.holder}: {hold.reason}" for _, hold in sorted(state.holds.items())
-        if hold.item_id == item_id
+        f"{hold.holder}: {hold.reason}" + (f" (since {hold.since})" if hold.since else "")
+        for _, hold in sorted(state.holds.items()) if hold.item_id == item_id
     )
 
 

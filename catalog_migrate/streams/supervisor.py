@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -29,7 +30,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.streams import following, wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.guards import check_start, claim
+from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
@@ -283,6 +284,7 @@ class Supervisor:
             spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
             checkpoint = Checkpoint(spec.checkpoint)
             sources = [self.described(state, item_id)]
+            clear_torn_start(checkpoint)
             claim(checkpoint, item=item_id, sources=sources)
             query_id = checkpoint.query_id
             batches = self.engine.last_batch(spec, query_id) if query_id is not None else {}
@@ -391,12 +393,18 @@ class Supervisor:
     # -- holds and status ----------------------------------------------------------------------
 
     def hold(self, item_id: str, holder: str, reason: str) -> None:
-        """Add one hold to the set of a query, unless that holder has it already."""
+        """Add one hold to the set of a query; the holder's own of before says the new reason.
+
+        Nothing is written where it says it already.
+        """
+        moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
+        since = moment.isoformat(timespec="seconds")
 
         def put(changes: Changes, state: State) -> None:
             key = f"{item_id}/{holder}/1"
-            if key not in state.holds and item_id in state.items:
-                changes.put("hold", key, HoldRecord(item_id=item_id, holder=holder, reason=reason))
+            standing = state.holds.get(key)
+            if item_id in state.items and (standing is None or standing.reason != reason):
+                changes.put("hold", key, HoldRecord(item_id, holder, reason, since))
 
         self.commit(put, "hold")
 

@@ -6,8 +6,8 @@ definitions with every decision that a migration to it needs, from any earlier r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import Random
 
@@ -52,6 +52,36 @@ class DraftedRelease:
     tables: Mapping[int, TableShape]
     approve: tuple[str, ...]
     mutations: tuple[str, ...]
+
+    def number_of(self, definition: ObjectDefinition) -> int:
+        """The lasting number of an object: its name ends in it, unless it is a renamed table."""
+        for number, shape in self.tables.items():
+            if definition.kind == "table" and shape.name == definition.name:
+                return number
+        return int(definition.name[1:])
+
+    def columns_of(self, definition: ObjectDefinition) -> str:
+        """A table's columns in words; empty for anything else."""
+        shape = next((s for s in self.tables.values() if s.name == definition.name), None)
+        if shape is None or definition.kind != "table":
+            return ""
+        columns = ", ".join(
+            f"{c.name} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in shape.columns
+        )
+        return f"({columns}){' derived' if shape.derived else ''}"
+
+    def less(self, without: Collection[int]) -> DraftedRelease:
+        """The release without some objects, by number; ValueError when others use one of them."""
+        kept = tuple(each for each in self.objects if self.number_of(each) not in without)
+        left_out = {
+            (each.schema, each.name) for each in self.objects if self.number_of(each) in without
+        }
+        for each in kept:
+            for use in each.depends_on or ():
+                if tuple(use.rpartition(":")[2].split(".")) in left_out:
+                    raise ValueError(f"{each.key} uses {use}")
+        tables = {number: shape for number, shape in self.tables.items() if number not in without}
+        return replace(self, objects=kept, tables=tables)
 
 
 @dataclass(slots=True)

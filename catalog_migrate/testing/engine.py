@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from catalog_migrate.engine.port import (
     BindRequest,
@@ -32,6 +32,7 @@ from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Versio
 BYTES_PER_ROW = 100
 """What :meth:`SimulatedEngine.shard_size` takes a row for."""
 
+T = TypeVar("T")
 _APPEND_ONLY = frozenset({"append", "metadata", "fence"})
 
 
@@ -60,7 +61,8 @@ class SimulatedEngine:
     """One simulated process' view of the world.
 
     ``persistent`` says whether names live in the world (a metastore) or die with this instance;
-    ``on_call`` hears every call (module docstring) and may raise; it may be set later.
+    ``on_call`` hears every call (module docstring) and may raise; it may be set later. ``about``
+    is what the call is about; listings come the other way round while ``reorders`` is set.
     """
 
     def __init__(
@@ -74,14 +76,21 @@ class SimulatedEngine:
         self._persistent = persistent
         self._names = self.world.names if persistent else Names()
         self.on_call: Callable[[str], None] = on_call or _silent
+        self.about: object = ""
+        self.reorders = False
 
     @property
     def persistent_names(self) -> bool:
         """Whether names live in the world and outlive this instance."""
         return self._persistent
 
-    def _call(self, method: str) -> _Call:
+    def _call(self, method: str, about: object = "") -> _Call:
+        self.about = about
         return _Call(self, method)
+
+    def _listed(self, found: list[T]) -> list[T]:
+        """A listing in the order that this process happens to get it in."""
+        return found[::-1] if self.reorders else found
 
     def _wrote_name(self) -> None:
         if self._persistent:
@@ -90,14 +99,14 @@ class SimulatedEngine:
     # names ---------------------------------------------------------------------------------
     def ensure_schema(self, schema: str) -> None:
         """Create the schema unless it exists."""
-        with self._call("ensure_schema"):
+        with self._call("ensure_schema", schema):
             if schema.lower() not in self._names.schemas:
                 self._names.schemas.add(schema.lower())
                 self._wrote_name()
 
     def drop_schema_if_empty(self, schema: str) -> None:
         """Drop a schema that holds nothing; leave any other alone."""
-        with self._call("drop_schema_if_empty"):
+        with self._call("drop_schema_if_empty", schema):
             folded = schema.lower()
             held = (*self._names.relations, *self._names.functions)
             if folded in self._names.schemas and all(key[0] != folded for key in held):
@@ -106,7 +115,7 @@ class SimulatedEngine:
 
     def names(self, schema: str) -> frozenset[ItemName]:
         """Names of the schema's relations."""
-        with self._call("names"):
+        with self._call("names", schema):
             folded = schema.lower()
             return frozenset(
                 entry.name for key, entry in self._names.relations.items() if key[0] == folded
@@ -114,7 +123,7 @@ class SimulatedEngine:
 
     def observe(self, schema: str) -> Sequence[Registration]:
         """All relations and functions of a schema, relations first, by folded name."""
-        with self._call("observe"):
+        with self._call("observe", schema):
             folded = schema.lower()
             relations = [
                 _relation_registration(entry)
@@ -126,14 +135,14 @@ class SimulatedEngine:
                 for key, entry in sorted(self._names.functions.items(), key=lambda pair: pair[0])
                 if key[0] == folded
             ]
-            return [*relations, *functions]
+            return self._listed([*relations, *functions])
 
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard.
 
         EngineFailure: no shard there, no such schema, the name taken by anything else.
         """
-        with self._call("register_table"):
+        with self._call("register_table", name):
             self.world.shard(path)
             self._need_schema(name)
             held = self._names.relations.get(name.folded)
@@ -146,18 +155,24 @@ class SimulatedEngine:
             self._names.relations[name.folded] = TableEntry(name, path)
             self._wrote_name()
 
-    def create_view(self, view: ViewSpec) -> None:
-        """Create or replace a view; its body is analysed against the names that stand now.
+    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+        """Create (or replace) a view; its body is analysed against the names that stand now.
 
         EngineFailure: a table holds the name, a parent or column is missing, the body's types do
         not fit the contract, the view would read itself.
         """
-        with self._call("create_view"):
+        with self._call("create_view", view.name):
             self._need_schema(view.name)
             held = self._names.relations.get(view.name.folded)
             if isinstance(held, TableEntry):
                 raise EngineFailure(
                     f"{view.name} is a table", condition="EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
+                )
+            if held is not None and not replace:
+                if held == view:
+                    return
+                raise EngineFailure(
+                    f"{view.name} exists already", condition="TABLE_OR_VIEW_ALREADY_EXISTS"
                 )
             self._prove(view)
             self._names.relations[view.name.folded] = view
@@ -165,14 +180,14 @@ class SimulatedEngine:
 
     def create_function(self, function: FunctionSpec) -> None:
         """Create or replace a SQL function."""
-        with self._call("create_function"):
+        with self._call("create_function", function.name):
             self._need_schema(function.name)
             self._names.functions[function.name.folded] = function
             self._wrote_name()
 
     def drop(self, registration: Registration) -> None:
         """Drop a name by the statement of its kind; absent succeeds, another kind is refused."""
-        with self._call("drop"):
+        with self._call("drop", registration.name):
             folded = registration.name.folded
             if registration.kind == "function":
                 if self._names.functions.pop(folded, None) is not None:
@@ -193,7 +208,7 @@ class SimulatedEngine:
     # shards --------------------------------------------------------------------------------
     def create_shard(self, shard: ShardSpec) -> None:
         """Create an empty shard; there already in the same form, untouched: nothing to do."""
-        with self._call("create_shard"):
+        with self._call("create_shard", shard.path):
             version = Version(
                 "create",
                 tuple(_bare(column) for column in shard.columns),
@@ -215,31 +230,31 @@ class SimulatedEngine:
 
     def shard_version(self, path: str) -> int | None:
         """Newest version, or None."""
-        with self._call("shard_version"):
+        with self._call("shard_version", path):
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns of the newest version."""
-        with self._call("shard_columns"):
+        with self._call("shard_columns", path):
             return self.world.newest(path).columns
 
     def shard_size(self, path: str) -> tuple[int, int]:
         """(rows, bytes) of the newest version."""
-        with self._call("shard_size"):
+        with self._call("shard_size", path):
             rows = len(self.world.newest(path).rows)
             return rows, rows * BYTES_PER_ROW
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version."""
-        with self._call("count_rows"):
+        with self._call("count_rows", path):
             return len(self.world.rows(path, version))
 
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
     ) -> CopyResult:
         """Append the projected rows of one version of ``source`` to ``target``."""
-        with self._call("copy_rows"):
+        with self._call("copy_rows", target):
             return self._insert(self.world.rows(source, source_version), target, projection)
 
     def copy_tail(
@@ -251,7 +266,7 @@ class SimulatedEngine:
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Append what versions after+1..upto added; None when one of them did more than append."""
-        with self._call("copy_tail"):
+        with self._call("copy_tail", target):
             before, until = self.world.rows(source, after), self.world.rows(source, upto)
             between = self.world.shard(source).versions[after + 1 : upto + 1]
             if any(version.act not in _APPEND_ONLY for version in between):
@@ -260,7 +275,7 @@ class SimulatedEngine:
 
     def truncate_shard(self, path: str) -> None:
         """Remove all rows; refused on a sealed (append-only) shard."""
-        with self._call("truncate_shard"):
+        with self._call("truncate_shard", path):
             newest = self.world.newest(path)
             if newest.is_sealed:
                 raise EngineFailure(
@@ -271,7 +286,7 @@ class SimulatedEngine:
 
     def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
         """Seal behind the data after ``follows``; EngineFailure SEAL_CONFLICT behind metadata."""
-        with self._call("seal"), self.world.locked():
+        with self._call("seal", path), self.world.locked():
             newest = self.world.newest(path)
             between = self.world.shard(path).versions[follows + 1 :]
             if newest.transactions.get(app_id, 0) > epoch or any(
@@ -292,40 +307,46 @@ class SimulatedEngine:
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
         """The present value of each property that sealing sets."""
-        with self._call("seal_properties"):
+        with self._call("seal_properties", path):
             properties = self.world.newest(path).properties
             return {name: properties.get(name) for name in SEAL}
 
     def is_sealed(self, path: str) -> bool:
         """Whether the newest version carries the seal."""
-        with self._call("is_sealed"):
+        with self._call("is_sealed", path):
             return self.world.newest(path).is_sealed
 
-    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+    def unseal(
+        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
+    ) -> None:
         """Take the seal off and put the earlier values back; nothing to do when not sealed."""
-        with self._call("unseal"):
+        with self._call("unseal", path):
             newest = self.world.newest(path)
             if not newest.is_sealed:
                 return
+            if newest.transactions.get(app_id, 0) > epoch:
+                raise EngineFailure(f"{path} carries a later epoch", condition="FENCED")
             kept = {k: v for k, v in newest.properties.items() if k not in SEAL}
             kept |= {name: value for name, value in properties.items() if value is not None}
             self.world.commit(path, replace(newest, act="metadata", properties=kept))
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """One empty commit that carries ``Transaction(app_id, epoch)``."""
-        with self._call("fence"):
+        """One empty commit that carries ``Transaction(app_id, epoch)``; refused below a later."""
+        with self._call("fence", path):
             newest = self.world.newest(path)
+            if newest.transactions.get(app_id, 0) > epoch:
+                raise EngineFailure(f"{path} carries a later epoch", condition="FENCED")
             marks = {**newest.transactions, app_id: epoch}
             self.world.commit(path, replace(newest, act="fence", transactions=marks))
 
     def shard_layout(self, path: str) -> Layout:
         """Columns of the newest version by physical and given names."""
-        with self._call("shard_layout"):
+        with self._call("shard_layout", path):
             return self.world.newest(path).layout
 
     def create_twin(self, path: str, twin: str) -> None:
         """An empty shard with everything of another but its rows."""
-        with self._call("create_twin"):
+        with self._call("create_twin", twin):
             original = self.world.shard(path)
             if original.clustered_by:
                 raise EngineFailure(
@@ -348,11 +369,11 @@ class SimulatedEngine:
 
         Each ALTER of a reshape is announced as ``alter``.
         """
-        with self._call("evolve"):
+        with self._call("evolve", path):
             if shape is not None:
                 declared = {column.name.lower(): column for column in columns}
                 for step in steps_to(self.world.newest(path).layout, shape):
-                    with self._call("alter"):
+                    with self._call("alter", path):
                         alter(self.world, path, step, declared)
             newest = self.world.newest(path)
             evolved = replace(
@@ -378,13 +399,13 @@ class SimulatedEngine:
 
     def delete_shard(self, path: str) -> None:
         """Remove a directory; absent is fine."""
-        with self._call("delete_shard"):
+        with self._call("delete_shard", path):
             if self.world.shards.pop(path, None) is not None:
                 self.world.writes += 1
 
     def delete_shard_data(self, path: str) -> None:
         """Remove the data files; the log, and a seal in it, stay."""
-        with self._call("delete_shard_data"):
+        with self._call("delete_shard_data", path):
             shard = self.world.shards.get(path)
             if shard is not None and not shard.data_deleted:
                 shard.data_deleted = True
@@ -394,7 +415,7 @@ class SimulatedEngine:
         """Paths of all shards below the warehouse, sorted."""
         with self._call("list_shards"):
             below = warehouse.rstrip("/") + "/"
-            return sorted(path for path in self.world.shards if path.startswith(below))
+            return self._listed(sorted(p for p in self.world.shards if p.startswith(below)))
 
     # binding -------------------------------------------------------------------------------
     def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:

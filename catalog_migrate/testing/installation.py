@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from catalog_migrate.bootstrap import BootstrapReport, migrate
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
@@ -69,14 +71,19 @@ class Installation:
         engine: SimulatedEngine | None = None,
         populate: Populate | None = None,
         read_only: bool = False,
+        log: CatalogLog | None = None,
+        clock: Clock | None = None,
+        holder: str | None = None,
     ) -> tuple[SimulatedEngine, BootstrapReport]:
-        """A process that starts with a release, to its end."""
+        """A process that starts with a release, to its end; with a log and clock of its own."""
         if engine is None:
             engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
         report = migrate(
-            engine, self.log.attach(on_call), release, warehouse=WAREHOUSE, clock=self.clock,
-            holder=f"process {next(self.processes)}", approve=draft.approve, populate=populate,
-            wait=600.0, token=lambda: f"{next(self.tokens):06d}", read_only=read_only,
+            engine, self.log.attach(on_call) if log is None else log, release,
+            warehouse=WAREHOUSE, clock=clock or self.clock,
+            holder=holder or f"process {next(self.processes)}", approve=draft.approve,
+            populate=populate, wait=600.0, token=lambda: f"{next(self.tokens):06d}",
+            read_only=read_only,
         )  # fmt: skip
         return engine, report
 

@@ -134,12 +134,26 @@ def check_committed(world: World, state: State, ledger: Ledger, warehouse: str) 
         require("I6", found == expected, f"{shape.name} holds {found}, expected {expected}")
 
 
-def check_reconciled(engine: SimulatedEngine, state: State, ledger: Ledger, warehouse: str) -> None:
-    """I6 after a start that succeeded: the world equals the committed state, row by row."""
+def check_sealed(world: World, state: State, ledger: Ledger, warehouse: str) -> None:
+    """I7 at any moment: a replaced shard takes no more rows, or they would be lost."""
+    for path, record in state.shards.items():
+        if record.state == "retired" and path.split("/")[1] not in ledger.derived:
+            held = world.shards.get(f"{warehouse}/{path}")
+            sealed = held is not None and held.versions[-1].is_sealed
+            require("I7", sealed, f"{path} is retired and not sealed")
+
+
+def check_reconciled(
+    engine: SimulatedEngine, state: State, ledger: Ledger, warehouse: str, *, late: bool = False
+) -> None:
+    """I6 after a start that succeeded: the world equals the committed state, row by row.
+
+    ``late``: a directory may lie about that is on record as gone, made by an act that came late.
+    """
     world = engine.world
     require("I6", not state.intents, f"intents are left: {sorted(state.intents)}")
     require("I6", not state.tombstones, f"tombstones are left: {state.tombstones}")
-    _check_shards(world, state, ledger, warehouse)
+    _check_shards(world, state, ledger, warehouse, late=late)
     _check_names(engine, state, warehouse)
     draft = ledger.in_force
     shards = table_shards(state)
@@ -170,7 +184,9 @@ def _derived(shape: TableShape) -> list[Row]:
     return derived_rows(shape.columns)
 
 
-def _check_shards(world: World, state: State, ledger: Ledger, warehouse: str) -> None:
+def _check_shards(
+    world: World, state: State, ledger: Ledger, warehouse: str, *, late: bool
+) -> None:
     """Nothing lies in the warehouse but shards in force and retired, sealed ones.
 
     A replaced shard of a derived table is not sealed: its rows are the application's to make again.
@@ -185,7 +201,10 @@ def _check_shards(world: World, state: State, ledger: Ledger, warehouse: str) ->
             sealed = held is not None and held.versions[-1].is_sealed
             name = path.split("/")[1]
             require("I6", sealed or name in ledger.derived, f"{path} is retired and not sealed")
-    known = {f"{warehouse}/{p}" for p, r in state.shards.items() if r.state in {"live", "retired"}}
+    known = {
+        f"{warehouse}/{path}" for path, record in state.shards.items()
+        if late or record.state in {"live", "retired"}
+    }
     stray = set(world.shards) - known
     require("I6", not stray, f"shards that nothing refers to: {sorted(stray)}")
 
@@ -206,6 +225,8 @@ def _check_names(engine: SimulatedEngine, state: State, warehouse: str) -> None:
     for schema in SCHEMAS:
         for held in engine.observe(schema):
             properties = held.properties
+            if held.kind == "view" and properties.get("catalog_migrate.lineage") != state.lineage:
+                continue  # a user's own
             key = (held.kind, held.name.schema, held.name.name)
             found[key] = held.location or " ".join(
                 properties.get(f"catalog_migrate.{part}", "?")

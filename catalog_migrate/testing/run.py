@@ -167,15 +167,20 @@ class Run:
             after = (self.place.world.writes, self.place.log.version())
             require("I10", before == after, "a read-only start wrote something")
 
-    def check_settled(self, engine: SimulatedEngine, target: int, *, again: bool) -> None:
-        """I6: the world is what is committed. I3, where ``again``: the same release is nothing."""
+    def check_settled(
+        self, engine: SimulatedEngine, target: int, *, again: bool, late: bool = False
+    ) -> None:
+        """I6: the world is what is committed. I3, where ``again``: the same release is nothing.
+
+        ``late``: an act may have come late, and made a shard again that is on record as gone.
+        """
         state = self.place.state()
         if state is None:
             raise InvariantBroken("I6", "a start ended without a catalog")
         held = state.release_in_force()
         name = self.chain[target].name
         require("I6", held is not None and held.name == name, f"{held} is in force, not {name}")
-        check_reconciled(engine, state, self.ledger, WAREHOUSE)
+        check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late)
         if again:
             before = (self.place.world.writes, self.place.log.version())
             _, report = self.place.start(self.chain[target], self.releases[target], engine=engine)

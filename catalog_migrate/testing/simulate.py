@@ -1,6 +1,7 @@
 """``python -m catalog_migrate.testing.simulate N [--seed S] [--jobs J]``: N schedules of failures.
 
-Prints schedules per second; on a violation the seed that replays it, and exit code 1.
+Prints schedules per second. A violation is made small, told as a story and kept in a file; the
+exit code is then 1. ``--replay FILE`` plays a kept schedule again.
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
+from catalog_migrate.testing.scenario import Scenario, decode, draw
 from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
+from catalog_migrate.testing.shrink import failure_of, keep, shrink, tell
+
+ALONE = 8
+"""Every so many schedules are of one process at a time, checked after each."""
 
 EVERY = 16
 """Every so many schedules the paths through a chain are compared as well (I4)."""
@@ -27,13 +34,27 @@ def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
     """
     starts = crashes = rows = 0
     for number in range(seed, seed + schedules):
-        report = run_schedule(number)
-        starts += report.starts
-        crashes += report.crashes
-        rows += report.rows
+        counts = _one(number)
+        starts += counts[0]
+        crashes += counts[1]
+        rows += counts[2]
         if number % EVERY == 0:
             compare_paths(number)
     return starts, crashes, rows
+
+
+def _one(number: int) -> tuple[int, int, int]:
+    if number % ALONE == 0:
+        report = run_schedule(number)
+        return report.starts, report.crashes, report.rows
+    from catalog_migrate.testing.play import Play
+
+    play = Play(draw(number))
+    try:
+        run = play.to_its_end()
+    except Exception as error:
+        raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    return run.starts, run.crashes, run.rows
 
 
 def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, int]:
@@ -56,13 +77,21 @@ def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, i
     return starts, crashes, rows
 
 
+def replay(scenario: Scenario) -> int:
+    """Play a kept schedule and tell it; the exit code."""
+    print(tell(scenario))
+    return 1 if failure_of(scenario) else 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m catalog_migrate.testing.simulate",
-        description="Run random schedules of releases, writers, crashes and restarts.",
+        description="Run random schedules of releases, processes, writers, faults and restarts.",
     )
-    parser.add_argument("schedules", type=int, help="how many schedules to run")
+    parser.add_argument(
+        "schedules", type=int, nargs="?", default=1, help="how many schedules to run"
+    )
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed (0)")
     parser.add_argument(
         "--jobs",
@@ -70,16 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=os.cpu_count() or 1,
         help="processes to spread them on (one a core)",
     )
+    parser.add_argument("--replay", type=Path, help="a kept schedule to play and tell instead")
+    parser.add_argument("--tell", action="store_true", help="tell the one schedule of --seed")
+    parser.add_argument(
+        "--keep", default=".", help="the directory that a failing schedule is kept in (.)"
+    )
     options = parser.parse_args(arguments)
+    if options.replay is not None:
+        return replay(decode(options.replay.read_bytes()))
+    if options.tell:
+        return replay(draw(options.seed))
     began, before = time.perf_counter(), sum(os.times()[:4])
     try:
         starts, crashes, rows = spread(options.schedules, seed=options.seed, jobs=options.jobs)
     except ScheduleFailed as failure:
-        print(failure, file=sys.stderr)
-        print(
-            f"replay: python -m catalog_migrate.testing.simulate 1 --seed {failure.seed}",
-            file=sys.stderr,
-        )
+        _report(failure, options.keep)
         return 1
     seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - before
     print(
@@ -88,6 +122,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f" {1000 * cpu / max(options.schedules, 1):.1f} ms of processor time each"
     )
     return 0
+
+
+def _report(failure: ScheduleFailed, directory: str) -> None:
+    """Tell a failure: as it is, and as small as it can be made."""
+    print(failure, file=sys.stderr)
+    print(
+        f"replay: python -m catalog_migrate.testing.simulate 1 --seed {failure.seed}",
+        file=sys.stderr,
+    )
+    scenario = draw(failure.seed)
+    if failure.seed % ALONE == 0 or failure_of(scenario) is None:
+        return
+    small = shrink(scenario)
+    file = os.path.join(directory, f"schedule-{failure.seed}.json")
+    keep(small, file)
+    print(f"\nmade small:\n{tell(small)}\n\nkept: {file}", file=sys.stderr)
 
 
 if __name__ == "__main__":

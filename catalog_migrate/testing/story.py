@@ -54,20 +54,10 @@ class Story:
         for draft in self.chain:
             lines.append(f"release {draft.name}: {', '.join(draft.mutations) or 'the first'}")
             lines.extend(
-                f"  {definition.key} {definition.sql or _columns(draft, definition.name)}"
+                f"  {definition.key} {definition.sql or draft.columns_of(definition)}"
                 for definition in sorted(draft.objects, key=lambda one: str(one.key))
             )
         return "\n".join((*lines, *map(str, self.starts)))
-
-
-def _columns(draft: DraftedRelease, table: str) -> str:
-    shape = next((shape for shape in draft.tables.values() if shape.name == table), None)
-    if shape is None:
-        return ""
-    columns = ", ".join(
-        f"{c.name} {c.type}{'' if c.nullable else ' NOT NULL'}" for c in shape.columns
-    )
-    return f"({columns}){' derived' if shape.derived else ''}"
 
 
 class StoryFailed(AssertionError):

@@ -47,12 +47,21 @@ def test_a_sinks_version() -> None:
     assert statement == Unsafe("sink", "k", (InjectVersion(12),), "r")
 
 
+@pytest.mark.parametrize("actions", ["RESET SPLITS", "INJECT OFFSETS (TO 'latest')"])
+def test_what_is_missing_is_told_by_the_gates(actions: str) -> None:
+    """Without UNSAFE and REASON it is read all the same, so that all that is missing is told."""
+    statement = parse_one(f"ALTER SOURCE s {actions}")
+    assert isinstance(statement, Unsafe)
+    assert (statement.said, statement.reason) == (False, "")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (
-            "ALTER SOURCE s UNSAFE RESET SPLITS",
-            "line 1, column 35: expected `(`, `,`, WITH or REASON, found the end of the statement",
+            "ALTER SOURCE s UNSAFE RESET SPLITS BECAUSE",
+            "line 1, column 36: expected `(`, `,`, WITH, REASON or the end of the statement, found "
+            "'BECAUSE'",
         ),
         (
             "ALTER SOURCE s UNSAFE INJECT OFFSETS ('t:0' = -1) REASON 'r'",

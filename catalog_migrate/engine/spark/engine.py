@@ -14,10 +14,10 @@ from catalog_migrate.engine.port import (
     ShardSpec,
     ViewSpec,
 )
-from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark import datatypes
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
-from catalog_migrate.engine.spark.failures import failing, mute_query_errors
+from catalog_migrate.engine.spark.failures import mute_query_errors
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
@@ -99,8 +99,8 @@ class SparkEngine:
             )
         self._registrations.register_table(name, path)
 
-    def create_view(self, view: ViewSpec) -> None:
-        """Create or replace a view with its column list, casts and SCHEMA BINDING."""
+    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+        """Create (or replace) a view with its column list, casts and SCHEMA BINDING."""
         types = self._binding.body_types(view.name, view.sql, view.columns)
         spec = ViewSpec(
             view.name,
@@ -112,8 +112,7 @@ class SparkEngine:
             view.comment,
             view.properties,
         )
-        with failing(f"create the view {view.name}"):
-            self.spark.sql(statements.create_view(spec, types))
+        self._registrations.create_view(spec, types, replace=replace)
 
     def create_function(self, function: FunctionSpec) -> None:
         """Create or replace a permanent SQL function."""
@@ -177,9 +176,11 @@ class SparkEngine:
         """Whether the shard carries the seal."""
         return self._shards.is_sealed(path)
 
-    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+    def unseal(
+        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
+    ) -> None:
         """Take the seal off and put the earlier values back."""
-        self._shards.unseal(path, properties)
+        self._shards.unseal(path, properties, app_id=app_id, epoch=epoch)
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
         """One empty commit carrying a transaction: a late seal then loses."""

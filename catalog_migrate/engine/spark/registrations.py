@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from catalog_migrate.engine.port import FunctionSpec, Registration
+from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.statements import local_path
@@ -140,6 +140,20 @@ class Registrations:
                 raise
             standing = self.find(name)
             if standing is None or standing.location != local_path(path):
+                raise
+
+    def create_view(self, view: ViewSpec, body_types: Sequence[str], *, replace: bool) -> None:
+        """CREATE [OR REPLACE] VIEW; without ``replace``, nothing when this very view is there."""
+        try:
+            with failing(f"create the view {view.name}"):
+                self._spark.sql(statements.create_view(view, body_types, replace=replace))
+        except EngineFailure as error:
+            if replace or error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
+                raise
+            standing = self.find(view.name)
+            if standing is None or standing.kind != "view":
+                raise
+            if any(standing.properties.get(k) != v for k, v in view.properties.items()):
                 raise
 
     def find(self, name: ItemName) -> Registration | None:

@@ -86,25 +86,48 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
     raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
 
 
-def unseal(path: str, properties: Mapping[str, str | None]) -> None:
-    """Put the earlier values back, then take the constraint off: its absence is the proof."""
-    if not is_sealed(path):
-        return
+def unseal(
+    path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
+) -> None:
+    """Put the earlier values back, then take the constraint off: its absence is the proof.
+
+    Both commits name the exact version that they follow. With ``app_id`` the seal of a holder with
+    a later epoch is left alone: EngineFailure ``FENCED``.
+    """
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    exactly = CommitProperties(max_commit_retries=0)
     earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
+    table = open_table(path)
+    if not _is_sealed(table):
+        return
     with failing(f"unseal {path}"):
-        open_table(path).alter.set_table_properties(earlier, raise_if_not_exists=False)
-        open_table(path).alter.drop_constraint(SEAL_CONSTRAINT, raise_if_not_exists=False)
+        try:
+            _require_epoch(table, path, app_id, epoch)
+            table.alter.set_table_properties(
+                earlier, raise_if_not_exists=False, commit_properties=exactly
+            )
+            table = open_table(path)
+            _require_epoch(table, path, app_id, epoch)
+            table.alter.drop_constraint(
+                SEAL_CONSTRAINT, raise_if_not_exists=False, commit_properties=exactly
+            )
+        except CommitFailedError as error:
+            raise _conflict(path, "another commit came between") from error
 
 
 def fence(path: str, app_id: str, epoch: int) -> None:
     """An empty commit with ``Transaction(app_id, epoch)``: a seal of an older epoch then loses.
 
     Like the seal it goes behind whatever others append. A seal that lands under it makes it fail
-    with a transient EngineFailure; then it is to be tried again.
+    with a transient EngineFailure; then it is to be tried again. EngineFailure ``FENCED`` when the
+    table carries a later epoch already.
     """
     from deltalake import CommitProperties, Transaction
 
     table = open_table(path)
+    _require_epoch(table, path, app_id, epoch)
     with failing(f"fence {path}"):
         table.create_write_transaction(
             [],
@@ -114,6 +137,14 @@ def fence(path: str, app_id: str, epoch: int) -> None:
             commit_properties=CommitProperties(
                 max_commit_retries=_RACES, app_transactions=[Transaction(app_id, epoch)]
             ),
+        )
+
+
+def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> None:
+    held = (table.transaction_version(app_id) or 0) if app_id else 0
+    if held > epoch:
+        raise EngineFailure(
+            f"{path} is worked on under epoch {held}, this is {epoch}", condition="FENCED"
         )
 
 

@@ -173,9 +173,11 @@ class Shards:
         """One commit behind ``follows`` and whatever data came after it."""
         return seals.seal(path, follows=follows, app_id=app_id, epoch=epoch)
 
-    def unseal(self, path: str, properties: Mapping[str, str | None]) -> None:
+    def unseal(
+        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
+    ) -> None:
         """Put the earlier values back, then take the constraint off: its absence is the proof."""
-        seals.unseal(path, properties)
+        seals.unseal(path, properties, app_id=app_id, epoch=epoch)
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
         """An empty commit with a transaction."""

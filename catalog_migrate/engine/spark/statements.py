@@ -127,15 +127,16 @@ def register_table(name: ItemName, path: str) -> str:
     return f"CREATE TABLE {name.sql} USING delta LOCATION {string_literal(path)}"
 
 
-def create_view(view: ViewSpec, body_types: Sequence[str]) -> str:
-    """CREATE OR REPLACE VIEW with the contract; ``body_types`` are those of the body's columns.
+def create_view(view: ViewSpec, body_types: Sequence[str], *, replace: bool = True) -> str:
+    """CREATE [OR REPLACE] VIEW with the contract; ``body_types`` are those of the body's columns.
 
     Where the body's type is the contract's, the body stays as it is written: a cast that changes
     nothing would hide a later change of the base from SCHEMA BINDING.
     """
     columns = ", ".join(quote_sql(c.name) + _comment(c.comment) for c in view.columns)
+    create = "CREATE OR REPLACE VIEW" if replace else "CREATE VIEW"
     return (
-        f"CREATE OR REPLACE VIEW {view.name.sql} ({columns}){_comment(view.comment)}"
+        f"{create} {view.name.sql} ({columns}){_comment(view.comment)}"
         f"{_properties(view.properties)} WITH SCHEMA BINDING AS {_cast_body(view, body_types)}"
     )
 

@@ -67,7 +67,7 @@ def has_rows_between(path: str, after: int, upto: int, *, skip_changes: bool = F
     """
     for version in range(after + 1, upto + 1):
         added = removed = False
-        for action in _actions(path, version):
+        for action in log_actions(path, version):
             added = added or bool(action.get("add", {}).get("dataChange"))
             removed = removed or bool(action.get("remove", {}).get("dataChange"))
         if (added and not (skip_changes and removed)) or (removed and not skip_changes):
@@ -75,7 +75,7 @@ def has_rows_between(path: str, after: int, upto: int, *, skip_changes: bool = F
     return False
 
 
-def _actions(path: str, version: int) -> Iterator[dict[str, Any]]:
+def log_actions(path: str, version: int) -> Iterator[dict[str, Any]]:
     """The actions of one commit of the table's log."""
     file = Path(path, "_delta_log", f"{version:020d}.json")
     try:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from catalog_migrate.errors import (
     BehindSink,
+    CheckpointCorrupt,
     ForeignCheckpoint,
     QueryRunning,
     SourcesChanged,
@@ -53,6 +54,33 @@ def require_item(checkpoint: Checkpoint, item: str) -> Mark | None:
             owner=mark.item,
         )
     return mark
+
+
+def clear_torn_start(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """Take away what a first start left half-written; the files removed, none mostly.
+
+    Before batch 0 is written down nothing was read or sent, so a query that was killed in its very
+    first file begins anew. From then on nothing is touched: a broken file is an error.
+    """
+    if checkpoint.latest_commits is not None or (checkpoint.latest_offsets or 0) > 0:
+        return ()
+    torn = []
+    if checkpoint.latest_offsets == 0:
+        try:
+            checkpoint.entry(0)
+            return ()
+        except CheckpointCorrupt:
+            torn.append(checkpoint.offsets_file(0))
+    try:
+        checkpoint.query_id  # noqa: B018 - it is read for what it raises
+    except CheckpointCorrupt:
+        torn.append(checkpoint.path / "metadata")
+    first = checkpoint.source_directory(0) / "0"
+    if first.is_file() and not first.stat().st_size:
+        torn.append(first)
+    for file in torn:
+        checkpoint.files.remove(file)
+    return tuple(str(file.relative_to(checkpoint.path)) for file in torn)
 
 
 def claim(

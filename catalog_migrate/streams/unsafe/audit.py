@@ -18,6 +18,9 @@ from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 from catalog_migrate.streams.unsafe.undo import operation_row
 
+Count = Callable[[str, Iterable[Stretch], "int | None"], Mapping[Partition, tuple[int, int]]]
+"""Rows and different offsets of stretches in a version of a shard; see :func:`rows_of`."""
+
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
     """Unsafe operations that changed something and that nobody has acknowledged, oldest first."""
@@ -63,11 +66,13 @@ def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
 
 def actual(
     state: State, row: OperationRecord, warehouse: str,
-    count: Callable[[str, Iterable[Stretch]], Mapping[Partition, tuple[int, int]]] | None = None,
+    count: Count | None = None,
 ) -> tuple[int, int] | None:
     """(doubled, skipped) records as the shards have them; None until the sources are past it.
 
-    A topic that is another one by now is left out: its offsets say nothing about the old one's.
+    Doubled are those that the shard had at the stop and has once more since. None for good where
+    somebody else moved a source meanwhile. A topic that is another one by now is left out: its
+    offsets say nothing about the old one's.
     """
     counted = count or rows_of
     doubled = skipped = 0
@@ -75,8 +80,10 @@ def actual(
         item, stream = state.items.get(image.item_id), state.streams.get(image.item_id)
         if item is None or stream is None or item.shard is None or not image.target:
             continue
-        if item.definition.kind != "source" or stream.generation != image.generation:
+        if item.definition.kind != "source":
             continue
+        if stream.generation != image.generation:
+            return None
         same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
         back = [each for each in stretches(image, back=True) if each.partition[0] in same]
         over = [each for each in stretches(image, back=False) if each.partition[0] in same]
@@ -84,8 +91,9 @@ def actual(
         if any(now.get(each.partition, -1) < each.last for each in back):
             return None
         path = f"{warehouse}/{item.shard}"
-        rows = counted(path, [*back, *over])
-        doubled += sum(_more(rows, each) for each in back)
+        rows = counted(path, [*back, *over], None)
+        base = counted(path, back, image.base) if back and image.base is not None else {}
+        doubled += sum(_more(rows, each) - _more(base, each) for each in back)
         skipped += sum(each.last - each.first - rows.get(each.partition, (0, 0))[1]
                        for each in over)
     return doubled, skipped
@@ -96,8 +104,13 @@ def _more(rows: Mapping[Partition, tuple[int, int]], each: Stretch) -> int:
     return total - distinct
 
 
-def rows_of(path: str, wanted: Iterable[Stretch]) -> Mapping[Partition, tuple[int, int]]:
-    """Rows and different offsets of each stretch in a shard, read by delta-rs."""
+def rows_of(
+    path: str, wanted: Iterable[Stretch], version: int | None = None
+) -> Mapping[Partition, tuple[int, int]]:
+    """Rows and different offsets of each stretch in a version of a shard, read by delta-rs.
+
+    ``version`` None is the newest.
+    """
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import DeltaError
 
@@ -106,7 +119,8 @@ def rows_of(path: str, wanted: Iterable[Stretch]) -> Mapping[Partition, tuple[in
     try:
         for start in range(0, len(listed), AT_ONCE):
             where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
-            table = QueryBuilder().register("t", DeltaTable(path)).execute(
+            at = DeltaTable(path, version=version)
+            table = QueryBuilder().register("t", at).execute(
                 "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
                 f"FROM t WHERE {where} GROUP BY _topic, _partition"
             ).read_all()

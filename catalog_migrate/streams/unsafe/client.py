@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -46,6 +46,12 @@ from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, new_row, submit
 Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""
 
+
+def nobody(_plan: UnsafePlan) -> bool:
+    """Where nobody can say yes: it is told with all else that is missing, before anything."""
+    return False
+
+
 _POLL = 0.05
 LEASE_TTL = 30.0
 
@@ -68,6 +74,13 @@ class OfflineQueries:
             "needs Spark",
             remedy="start the cluster (catalog-migrate run), let it run, and say it again",
         )
+
+    def append_range(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]],  # noqa: ARG002
+        *, app: str, version: int,  # noqa: ARG002
+    ) -> tuple[str, ...]:
+        """Never: records are read by Spark."""
+        raise EngineFailure(f"records of {spec.kind} {spec.name} cannot be read without Spark")
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
@@ -123,7 +136,8 @@ class UnsafeClient:
         if key is not None and key in state.operations:
             return self._wait(key, None)
         what = "the unsafe operation"
-        require(missing(state, cluster, reason=reason, confirmed=True, said=said), what)
+        asked = confirm is not nobody
+        require(missing(state, cluster, reason=reason, confirmed=asked, said=said), what)
         plan = self.plan(request, reason or "")
         if not plan.changes:
             return Outcome(plan, None, None)

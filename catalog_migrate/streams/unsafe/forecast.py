@@ -74,8 +74,10 @@ class Totals(msgspec.Struct, frozen=True):
 class Held:
     """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
 
-    ``exact`` is false when offsets are not known to be records one by one (compaction,
-    transactions). ``at`` gives the first record at or after a moment (ms), None for none.
+    ``exact`` is false when offsets are not known to be records one by one (compaction, or only
+    committed records are read); ``gaps`` looks whether they are in stretches (topic, partition,
+    first, after the last): markers of transactions are no records. ``at`` gives the first record
+    at or after a moment (ms), None for none.
     """
 
     cluster: str
@@ -83,6 +85,7 @@ class Held:
     bounds: Mapping[Partition, tuple[int, int]]
     at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
     exact: bool = True
+    gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +202,23 @@ def forecast(wish: Wish, standing: Standing, held: Held, *, now: float) -> Forec
         if partition not in positions and partition not in chosen
     ]
     ordered = tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))
+    exact = held.exact and not held.gaps(_counted(ordered))
     return Forecast(
-        positions, ordered, Totals.of(ordered, exact=held.exact), tuple(problems), tuple(notes),
-        foreign,
+        positions, ordered, Totals.of(ordered, exact=exact), tuple(problems), tuple(notes), foreign,
     )
+
+
+def _counted(rows: Iterable[Row]) -> list[tuple[str, int, int, int]]:
+    """The stretches that the counts of rows are of: what the broker has between the positions."""
+    found = []
+    for row in rows:
+        if row.doubled or row.skipped:
+            low, high, target = row.low or 0, row.high or 0, row.target or 0
+            ends = (target, 0 if row.current is None else row.current)
+            found.append(
+                (row.topic, row.partition, max(min(ends), low), min(max(ends), high))
+            )
+    return found
 
 
 def _chosen(

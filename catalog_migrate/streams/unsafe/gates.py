@@ -21,7 +21,7 @@ def is_open(state: State, cluster: str) -> bool:
 def missing(
     state: State, cluster: str, *, reason: str | None, confirmed: bool, said: bool = True
 ) -> tuple[str, ...]:
-    """What is missing, in words. ``said``: the word UNSAFE, or ``--unsafe``, was given."""
+    """What is missing, in words. ``said``: the word UNSAFE, or the verb ``unsafe``, was given."""
     found = []
     if not is_open(state, cluster):
         name = wiring.display(state, cluster) if cluster else "of it"
@@ -30,7 +30,7 @@ def missing(
             "(environment CATALOG_MIGRATE__STREAMS__ENABLE_UNSAFE_OPS=true)"
         )
     if not said:
-        found.append("the word: --unsafe")
+        found.append("the word: UNSAFE after the name of the source")
     if not (reason or "").strip():
         found.append("a reason: --reason TEXT, or REASON 'text'")
     if not confirmed:

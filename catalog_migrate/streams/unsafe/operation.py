@@ -3,9 +3,10 @@
 ``requested``: properties and targets are tried while the queries run; what is refused here stops
 nothing. ``stopping``: the queries are held by the operation, stopped and settled, everything is
 resolved again to numbers, and the checkpoints are snapshotted. Then one commit holds definitions,
-generations and the exact lines. ``committed``: from here it only rolls forward: whoever starts the
-query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start. An operation that
-is found before its commit is over, and nothing was changed.
+generations and the exact lines. ``restoring`` (undo with a table only): all of that is in the row,
+then comes the RESTORE, then the commit. ``committed``: from here it only rolls forward: whoever
+starts the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start. An
+operation that is found before its commit is over, and nothing was changed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
+from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.metrics import measure
@@ -47,7 +49,15 @@ from catalog_migrate.streams.unsafe.planning import (
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request
-from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, Image, images_in, request_in
+from catalog_migrate.streams.unsafe.rows import (
+    OPEN,
+    UNSAFE,
+    Image,
+    Prepared,
+    images_in,
+    prepared_in,
+    request_in,
+)
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
@@ -93,14 +103,20 @@ class UnsafeOperations:
     ) -> bool:
         """Whether it was committed; else it is refused, and nothing was changed."""
         try:
-            if inherited:
+            if row.state == "restoring":
+                self._resume(key, row)
+            elif inherited:
                 raise UnsafeBlocked("whoever carried it out ended before its commit")
-            self._prepare(state, key, row)
+            else:
+                self._prepare(state, key, row)
         except LeaseLost:
             raise
         except CatalogMigrateError as error:
-            if self.follow().operations[key].state == "committed":
+            standing = self.follow().operations[key]
+            if standing.state == "committed":
                 return True  # the commit landed, only its reply was lost
+            if standing.state == "restoring" and self._restored(key, prepared_in(standing)):
+                raise  # it is taken up again: the table is restored, what belongs to it must follow
             self._refuse(key, error, begun)
             return False
         return True
@@ -114,7 +130,7 @@ class UnsafeOperations:
         )
         require_bound(state, request)
         self._validate(state, request)
-        self._look(state, request)  # what is refused now stops nothing
+        self._look(state, request, sample=False)  # what is refused now stops nothing
         state = self._hold(key, row)
         require_bound(state, request)
         self.supervisor.stop(row.dependents, state)
@@ -129,7 +145,46 @@ class UnsafeOperations:
             if each.checkpoint.query_id is not None:
                 taken = Snapshots(each.checkpoint).take(f"operation {key}", active=())
                 snapshots[each.part.item_id] = taken.number
-        self._commit(key, request, looked, totals, snapshots)
+        prepared = _prepared_of(looked, totals, snapshots)
+        if prepared.restore is not None:
+            self._announce(key, prepared)
+            restore.perform(self.supervisor.warehouse, prepared.restore, key)
+        self._commit(key, request, prepared)
+
+    # -- a table that goes back --------------------------------------------------------------------
+
+    def _announce(self, key: str, prepared: Prepared) -> None:
+        """Write down what follows the RESTORE before it."""
+        self.alive()
+
+        def put(changes: Changes, current: State) -> None:
+            require_bound(current, request_in(current.operations[key]))
+            row = current.operations[key]
+            assert row.unsafe is not None
+            act = msgspec.structs.replace(
+                row.unsafe, prepared=msgspec.json.encode(prepared).decode()
+            )
+            changes.put(
+                "operation", key, msgspec.structs.replace(row, state="restoring", unsafe=act)
+            )
+
+        self.supervisor.commit(put, "restoring")
+
+    def _resume(self, key: str, row: OperationRecord) -> None:
+        """Commit after a RESTORE that happened; bar one that did not, which refuses it."""
+        prepared = prepared_in(row)
+        if not self._restored(key, prepared):
+            assert prepared.restore is not None
+            restore.bar(self.supervisor.warehouse, prepared.restore)
+            if not self._restored(key, prepared):
+                raise UnsafeBlocked("whoever carried it out ended before its table was restored")
+        self._commit(key, request_in(row), prepared)
+
+    def _restored(self, key: str, prepared: Prepared) -> bool:
+        assert prepared.restore is not None
+        return restore.happened(self.supervisor.warehouse, prepared.restore, key)
+
+    # -- in parts ----------------------------------------------------------------------------------
 
     def _validate(self, state: State, request: Request) -> None:
         bad = [
@@ -145,10 +200,13 @@ class UnsafeOperations:
                 verdicts=bad, remedy="mend what is named, or --skip-validate",
             )
 
-    def _look(self, state: State, request: Request) -> tuple[Looked, ...]:
+    def _look(
+        self, state: State, request: Request, *, sample: bool = True
+    ) -> tuple[Looked, ...]:
         return look(
             state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve,
             now=self.supervisor.clock.wall(), open_checkpoint=self.open_checkpoint,
+            sample=sample,
         )
 
     def _hold(self, key: str, row: OperationRecord) -> State:
@@ -187,37 +245,38 @@ class UnsafeOperations:
         if not perform(checkpoint, decision, active=()):
             supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
 
-    def _commit(
-        self, key: str, request: Request, looked: Sequence[Looked], totals: Totals,
-        snapshots: dict[str, int],
-    ) -> None:
-        """The one commit: definitions, generations, the exact lines, and the row."""
+    def _commit(self, key: str, request: Request, prepared: Prepared) -> None:
+        """The one commit: definitions, generations, the exact lines, and the row.
+
+        After a RESTORE nobody's change of a definition stands against it any more.
+        """
         self.alive()
-        edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in looked}
-        images = tuple(
-            _image(each, edits[each.part.item_id]) for each in looked
-        )
-        rows = [row for each in looked for row in each.survey.forecast.rows]
 
         def put(changes: Changes, current: State) -> None:
-            require_bound(current, request)
-            for each in looked:
-                part = each.part
+            if prepared.restore is None:
+                require_bound(current, request)
+            for part in request.parts:
+                if part.item_id not in current.items:
+                    continue
                 if part.redefines:
                     redefine(changes, current, part.item_id, part.after, part.links_after)
-                edit = edits[part.item_id]
+                edit = prepared.edits.get(part.item_id)
                 if edit is not None:
-                    changes.put("stream", part.item_id, _moved(current, each, edit))
+                    moved = _moved(current, part.item_id, edit, prepared)
+                    changes.put("stream", part.item_id, moved)
             row = current.operations[key]
             assert row.unsafe is not None
+            totals = prepared.totals
             act = msgspec.structs.replace(
-                row.unsafe, injected=sum(each.moves for each in rows), doubled=totals.doubled,
+                row.unsafe, injected=prepared.injected, doubled=totals.doubled,
                 skipped=totals.skipped, expired=totals.expired, exact=totals.exact,
-                images=msgspec.json.encode(images).decode(),
+                images=msgspec.json.encode(prepared.images).decode(), prepared="",
             )
             changes.put(
                 "operation", key,
-                msgspec.structs.replace(row, state="committed", snapshots=snapshots, unsafe=act),
+                msgspec.structs.replace(
+                    row, state="committed", snapshots=prepared.snapshots, unsafe=act
+                ),
             )
 
         self.supervisor.commit(put, UNSAFE)
@@ -237,7 +296,7 @@ class UnsafeOperations:
                 if user in self.supervisor.managed
             ]
             self.supervisor.stop(below, state)
-        moved = {image.item_id for image in images_in(row) if image.target}
+        moved = {image.item_id for image in images_in(row) if image.target and not image.past}
 
         def put(changes: Changes, current: State) -> None:
             self._lift(changes, current, key)
@@ -300,7 +359,8 @@ class UnsafeOperations:
         assert row.unsafe is not None
         seconds = round(self.supervisor.clock.monotonic() - begun, 3)
         return msgspec.structs.replace(
-            row, state=final, unsafe=msgspec.structs.replace(row.unsafe, seconds=seconds)
+            row, state=final,
+            unsafe=msgspec.structs.replace(row.unsafe, seconds=seconds, prepared=""),
         )
 
     def _lift(self, changes: Changes, current: State, key: str) -> None:
@@ -312,6 +372,26 @@ class UnsafeOperations:
 def _outcome(error: CatalogMigrateError) -> str:
     """The code of an error, by which whoever waits raises it again."""
     return error.code
+
+
+def _prepared_of(
+    looked: Sequence[Looked], totals: Totals, snapshots: dict[str, int]
+) -> Prepared:
+    """What is committed of what was found."""
+    edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in looked}
+    return Prepared(
+        images=tuple(_image(each, edits[each.part.item_id]) for each in looked),
+        edits={item_id: edit for item_id, edit in edits.items() if edit is not None},
+        upstreams={each.part.item_id: each.survey.cluster for each in looked},
+        topics={each.part.item_id: dict(each.survey.topics) for each in looked},
+        totals=totals,
+        injected=sum(
+            row.moves for each in looked if not each.part.past
+            for row in each.survey.forecast.rows
+        ),
+        snapshots=snapshots,
+        restore=next((each.restore for each in looked if each.restore is not None), None),
+    )
 
 
 def _image(each: Looked, edit: Edit | None) -> Image:
@@ -326,17 +406,20 @@ def _image(each: Looked, edit: Edit | None) -> Image:
         generation=each.stream.generation + (edit is not None),
         target=each.survey.line if edit is not None else "",
         upstream=each.stream.upstream, topics=dict(each.stream.topics),
+        version=each.version, shard=each.shard,
+        restored=None if each.restore is None else each.restore.follows + 1,
+        past=bool(part.past),
     )
 
 
-def _moved(current: State, each: Looked, edit: Edit) -> StreamRecord:
+def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> StreamRecord:
     """The record of positions with the edit; ids are those of the upstream that they are of."""
-    standing = current.streams.get(each.part.item_id) or first_stream(each.part.item_id)
+    standing = current.streams.get(item_id) or first_stream(item_id)
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
         edit=msgspec.json.encode(edit).decode(),
-        upstream=each.survey.cluster or standing.upstream,
-        topics=dict(each.survey.topics) or standing.topics,
+        upstream=prepared.upstreams[item_id] or standing.upstream,
+        topics=dict(prepared.topics[item_id]) or standing.topics,
     )
 
 

@@ -30,6 +30,8 @@ from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
+from catalog_migrate.streams.unsafe.restore import Restore, newest_version
 from catalog_migrate.streams.unsafe.translate import Stretch, time_spans
 
 FORMAT = 1
@@ -49,7 +51,8 @@ class Job(msgspec.Struct, frozen=True):
 class ItemPlan(msgspec.Struct, frozen=True):
     """One item of a plan; ``topics`` are the ids that were found, ``foreign`` says which are new
     and why, ``findings`` is what validation of its new properties refused, ``definition`` the
-    statement that would create it afterwards ("" where it stays)."""
+    statement that would create it afterwards ("" where it stays), ``restores`` whether its table
+    goes back to an earlier version."""
 
     item_id: str
     kind: str
@@ -63,6 +66,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     jobs: tuple[Job, ...]
     findings: tuple[str, ...] = ()
     definition: str = ""
+    restores: bool = False
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -81,7 +85,8 @@ class UnsafePlan(msgspec.Struct, frozen=True):
     def changes(self) -> bool:
         """Whether it would change anything at all."""
         return any(part.redefines for part in self.request.parts) or any(
-            item.foreign or any(row.moves for row in item.rows) or (part.chooses and not item.rows)
+            item.restores or item.foreign or any(row.moves for row in item.rows)
+            or (part.chooses and not item.rows)
             for item, part in zip(self.items, self.request.parts, strict=True)
         )
 
@@ -93,12 +98,15 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A part with what was found for it."""
+    """A part with what was found for it; ``version`` is the newest of a source's table."""
 
     part: Part
     stream: StreamRecord
     checkpoint: Checkpoint
     survey: Survey
+    shard: str = ""
+    version: int | None = None
+    restore: Restore | None = None
 
 
 def altered(state: State, parts: tuple[Part, ...]) -> State:
@@ -111,18 +119,30 @@ def altered(state: State, parts: tuple[Part, ...]) -> State:
 
 def look(
     state: State, request: Request, warehouse: str, *, resolve: Resolve, now: float,
-    open_checkpoint: type[Checkpoint] = Checkpoint,
+    open_checkpoint: type[Checkpoint] = Checkpoint, sample: bool = True,
 ) -> tuple[Looked, ...]:
-    """Survey every part; ids of topics are required to be accepted when they are others."""
+    """Survey every part; ids of topics are required to be accepted when they are others.
+
+    ``sample``: see :class:`~…positions.Question`.
+    """
     after = altered(state, request.parts)
-    found = []
+    clusters = {state.items[part.item_id].links.get("cluster", "") for part in request.parts}
+    found: list[Looked] = []
     for part in request.parts:
         name = _name(state, part)
         stream = state.streams.get(part.item_id) or first_stream(part.item_id)
         spec = spec_of(after, part.item_id, warehouse, resolve=resolve)
         checkpoint = open_checkpoint(spec.checkpoint)
         _require_whole(checkpoint)
-        each = survey(Question(part, spec, stream, checkpoint, request.policy, now))
+        asked = Question(part, spec, stream, checkpoint, request.policy, now, sample)
+        restore = None
+        if part.past:
+            source = next(each for each in found if each.part.item_id == part.past)
+            each = passed(asked, source.restore, goes_back_to(source.survey))
+        else:
+            each = survey(asked)
+        if part.restore is not None:
+            each, restore = taken_back(state, asked, each, clusters)
         if each.forecast.foreign and not request.accept_new_topic:
             raise UnsafeBlocked(
                 f"{name} would read topics that are not those it was reading",
@@ -136,7 +156,9 @@ def look(
                 f"{name} goes over to another topic of the same name too early", problems=unsent,
                 remedy="let them catch up (SHOW SINKS); POLICY = 'allow' goes on without",
             )
-        found.append(Looked(part, stream, checkpoint, each))
+        shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
+        version = newest_version(spec.shard) if shard else None
+        found.append(Looked(part, stream, checkpoint, each, shard, version, restore))
     return tuple(found)
 
 
@@ -230,6 +252,7 @@ def plan_unsafe(
                       if each.item_id == part.item_id and not each.ok),
                 create_statement(after, wiring.by_id(after, part.item_id))
                 if part.redefines else "",
+                looked.restore is not None,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
@@ -240,13 +263,18 @@ def plan_unsafe(
 
 
 def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, ...]:
-    """The rows with when what comes twice was written, in their notes; unknown is said."""
+    """The rows with when what comes twice was written, in their notes; unknown is said.
+
+    Where a topic was created again under its name, offsets stand in the table twice and say
+    nothing about which record they are of.
+    """
     back = [
         Stretch((row.topic, row.partition), row.target, row.current) for row in rows
         if row.doubled and row.target is not None and row.current is not None
     ]
     path = f"{state.config['warehouse'].value}/{state.items[part.item_id].shard}"
-    spans = time_spans(path, back)
+    again = earlier_topics(state, part.item_id)
+    spans = time_spans(path, [each for each in back if each.partition[0] not in again])
     asked = {each.partition for each in back}
 
     def noted(row: Row) -> Row:
@@ -255,9 +283,25 @@ def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, .
             return row
         first, last = spans.get(partition, ("", ""))
         span = f"written {first} to {last}" if first else "written at unknown times"
+        if row.topic in again:
+            span += ": the table holds an earlier topic of that name too"
         return msgspec.structs.replace(row, note="; ".join(filter(None, (row.note, span))))
 
     return tuple(map(noted, rows))
+
+
+def earlier_topics(state: State, item_id: str) -> frozenset[str]:
+    """Topics of which a source's table may hold records of another one of the same name."""
+    from catalog_migrate.streams.unsafe.rows import images_in
+
+    stream = state.streams.get(item_id)
+    known = stream.topics if stream is not None else {}
+    return frozenset(
+        topic
+        for row in state.operations.values() for image in images_in(row)
+        if image.item_id == item_id
+        for topic, topic_id in image.topics.items() if known.get(topic, topic_id) != topic_id
+    )
 
 
 def require_bound(state: State, request: Request) -> None:

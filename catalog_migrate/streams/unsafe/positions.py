@@ -77,7 +77,8 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
 @dataclass(frozen=True, slots=True)
 class Question:
     """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
-    committed record of before. ``now`` is in seconds and counts for durations."""
+    committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
+    whether records may be read to see if counts are exact."""
 
     part: Part
     spec: QuerySpec
@@ -85,6 +86,7 @@ class Question:
     checkpoint: Checkpoint
     policy: Policy
     now: float
+    sample: bool = True
 
 
 def survey(asked: Question) -> Survey:
@@ -102,7 +104,7 @@ def _kafka(asked: Question) -> Survey:
     standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
     if not wish.chooses:  # the start compares ids, as always
         return Survey(NOTHING, standing=KafkaCodec().write(standing.positions))
-    with held_by_kafka(asked.spec) as held:
+    with held_by_kafka(asked.spec, sample=asked.sample) as held:
         notes: tuple[str, ...] = ()
         if asked.part.translate is not None:
             times = last_times(asked.spec.shard, standing.topic_ids)

@@ -51,6 +51,8 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     None is START. ``only``: no other partition is read afterwards. ``version`` is of the table
     that a sink reads. ``origin`` is a line up to which topics were read that are not read now.
     ``translate`` says what becomes of ties when positions go over to another topic by time.
+    ``restore`` is the version that the source's table, the one at ``shard``, goes back to; ``past``
+    is the source whose table does while this sink reads it.
     """
 
     item_id: str
@@ -67,6 +69,9 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int | None = None
     origin: str = ""
     translate: Ties | None = None
+    restore: int | None = None
+    shard: str = ""
+    past: str = ""
 
     @property
     def redefines(self) -> bool:

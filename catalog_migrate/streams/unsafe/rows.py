@@ -12,14 +12,17 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.edit import Edit
+from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
 from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.restore import Restore
 
 UNSAFE = "unsafe"
 """Kind of an operation row."""
 
-OPEN = frozenset({"requested", "stopping", "committed"})
+OPEN = frozenset({"requested", "stopping", "restoring", "committed"})
 """States that are not the last."""
 
 
@@ -29,7 +32,8 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     ``lines`` are those of the last two entries, oldest first; ``line`` is the position after the
     newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
     of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
-    shard after the stop.
+    table at ``shard`` after the stop, ``restored`` the one that its RESTORE made. ``past``: a sink
+    that was only moved past a RESTORE of the table that it reads.
     """
 
     item_id: str
@@ -43,6 +47,36 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     upstream: str = ""
     topics: dict[str, str] = {}
     version: int | None = None
+    shard: str = ""
+    restored: int | None = None
+    past: bool = False
+
+    @property
+    def base(self) -> int | None:
+        """The version of the table that what comes twice is counted from."""
+        return self.version if self.restored is None else self.restored
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """Everything that the one commit of an operation writes, by item where it is of an item.
+
+    It is in the row before a RESTORE, so that whoever resumes after that commits the very same.
+    """
+
+    images: tuple[Image, ...]
+    edits: dict[str, Edit]
+    upstreams: dict[str, str]
+    topics: dict[str, dict[str, str]]
+    totals: Totals
+    injected: int
+    snapshots: dict[str, int]
+    restore: Restore | None = None
+
+
+def prepared_in(row: OperationRecord) -> Prepared:
+    """What an operation that is restoring is about to commit."""
+    assert row.unsafe is not None
+    return msgspec.json.decode(row.unsafe.prepared, type=Prepared)
 
 
 def request_in(row: OperationRecord) -> Request:
@@ -63,7 +97,9 @@ def new_row(
 ) -> OperationRecord:
     """The first row of an operation."""
     items = tuple(part.item_id for part in request.parts)
-    names = tuple(wiring.display(state, item_id) for item_id in items)
+    names = tuple(
+        wiring.display(state, part.item_id) for part in request.parts if not part.past
+    )
     jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
     return OperationRecord(
         kind=UNSAFE, state="requested",

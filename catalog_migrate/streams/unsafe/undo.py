@@ -15,6 +15,7 @@ from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.restorable import readers
 from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in, request_in
 
 
@@ -30,11 +31,13 @@ def operation_row(state: State, key: str) -> OperationRecord:
     return row
 
 
-def undo_request(state: State, key: str) -> Request:
+def undo_request(state: State, key: str, *, restore_table: bool = False) -> Request:
     """The request that puts back what an operation changed.
 
-    Raises :class:`UnsafeBlocked` when it changed nothing, :class:`CommitConflict` when somebody
-    has changed definition or positions since.
+    With ``restore_table`` the source's table too: to its version after the operation's stop, with
+    the positions of that moment, and the sinks below go on after that. Raises
+    :class:`UnsafeBlocked` when it changed nothing, :class:`CommitConflict` when somebody has
+    changed definition or positions since.
     """
     row = operation_row(state, key)
     images = images_in(row)
@@ -44,14 +47,51 @@ def undo_request(state: State, key: str) -> Request:
             remedy="only an operation that is done can be undone",
         )
     done = {part.item_id: part for part in request_in(row).parts}
-    parts = tuple(_part(state, key, done[image.item_id], image) for image in images)
+    own = tuple(image for image in images if not image.past)
+    parts = tuple(
+        _part(state, key, done[image.item_id], image, restore=restore_table) for image in own
+    )
+    if restore_table:
+        parts += _below(state, parts, own)
     return Request(
         parts, policy="error", accept_new_topic=True, undoes=key,
-        topics={image.item_id: image.topics for image in images if image.target and image.topics},
+        topics={
+            image.item_id: image.topics for image in own
+            if image.topics and (image.target or restore_table)
+        },
     )
 
 
-def _part(state: State, key: str, done: Part, image: Image) -> Part:
+def _below(
+    state: State, parts: tuple[Part, ...], images: tuple[Image, ...]
+) -> tuple[Part, ...]:
+    """The sinks that read a table which goes back: each is moved past that."""
+    image = images[0]
+    kinds = {each.before.kind for each in parts}
+    if len(parts) > 1 or kinds != {"source"}:
+        raise UnsafeBlocked(
+            "a table can be taken back for an operation on one source alone",
+            remedy="undo without --restore-table, which puts definition and positions back",
+        )
+    if image.version is None:
+        raise UnsafeBlocked(
+            "the operation did not write down the version of the table",
+            remedy="undo without --restore-table, which puts definition and positions back",
+        )
+    found = []
+    for user in readers(state, image.item_id):
+        item, stream = state.items[user], state.streams.get(user)
+        found.append(
+            Part(
+                item_id=user, generation=stream.generation if stream is not None else 0,
+                bound=bound_hash(item.definition), before=item.definition, after=item.definition,
+                links_before=dict(item.links), links_after=dict(item.links), past=image.item_id,
+            )
+        )
+    return tuple(found)
+
+
+def _part(state: State, key: str, done: Part, image: Image, *, restore: bool) -> Part:
     item = state.items.get(image.item_id)
     if item is None:
         raise CommitConflict(
@@ -69,8 +109,9 @@ def _part(state: State, key: str, done: Part, image: Image) -> Part:
         item_id=image.item_id, generation=generation, bound=bound_hash(item.definition),
         before=item.definition, after=before, links_before=dict(item.links),
         links_after=dict(image.links),
+        restore=image.version if restore else None, shard=image.shard,
     )
-    if not image.target:
+    if not image.target and not restore:
         return part
     connector = wiring.external_of(item).connector
     if item.definition.kind == "sink":

@@ -107,3 +107,20 @@ def test_an_unsealed_shard_is_as_it_was(path: str) -> None:
     seals.unseal(path, earlier)
     assert not seals.is_sealed(path)
     assert seals.seal(path, follows=version_of(path), app_id=APP, epoch=1) == version_of(path)
+
+
+def test_a_late_holder_leaves_its_successors_seal_alone(path: str) -> None:
+    """One that wakes under an older epoch can neither take the seal off nor lower the epoch."""
+    earlier = seals.seal_properties(path)
+    seals.seal(path, follows=version_of(path), app_id=APP, epoch=3)
+    sealed = version_of(path)
+    for act in (
+        lambda: seals.unseal(path, earlier, app_id=APP, epoch=2),
+        lambda: seals.fence(path, APP, 2),
+    ):
+        with pytest.raises(EngineFailure) as caught:
+            act()
+        assert caught.value.condition == "FENCED"
+    assert (seals.is_sealed(path), version_of(path)) == (True, sealed)
+    seals.unseal(path, earlier, app_id=APP, epoch=3)
+    assert not seals.is_sealed(path)

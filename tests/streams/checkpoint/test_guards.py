@@ -9,6 +9,7 @@ import pytest
 
 from catalog_migrate.errors import (
     BehindSink,
+    CheckpointCorrupt,
     ForeignCheckpoint,
     QueryRunning,
     SourcesChanged,
@@ -18,6 +19,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import (
     check_start,
     claim,
+    clear_torn_start,
     redescribe,
     require_above_sinks,
     require_sources,
@@ -152,3 +154,27 @@ class TestStart:
     def test_a_query_without_an_id_is_not_running(self, tmp_path: Path) -> None:
         """Before the first start there is nothing to be running."""
         require_stopped(Checkpoint(tmp_path), [QUERY])
+
+
+@pytest.mark.parametrize("torn", ["metadata", "offsets/0", "sources/0/0"])
+@pytest.mark.parametrize("found", [b"", b'{"id":"6f'])
+def test_killed_in_its_very_first_file(build: Build, torn: str, found: bytes) -> None:
+    """What a first start left half-written goes, so that the query begins anew."""
+    checkpoint = build([["-"]] if torn == "offsets/0" else [], None)
+    file = checkpoint.path / torn
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(found)
+    whole = torn == "sources/0/0" and bool(found)  # what is in it only Spark can judge
+    assert clear_torn_start(checkpoint) == (() if whole else (torn,))
+    assert file.exists() is whole
+    claim(checkpoint, item="i1", sources=["source i1"], adopt=True)
+    assert clear_torn_start(checkpoint) == ()
+
+
+def test_torn_later_is_an_error(build: Build) -> None:
+    """Once a batch was written down nothing is taken away."""
+    checkpoint = build([["-"], ["-"]], 0)
+    (checkpoint.path / "metadata").write_bytes(b"")
+    assert clear_torn_start(checkpoint) == ()
+    with pytest.raises(CheckpointCorrupt):
+        checkpoint.query_id  # noqa: B018 - it is read for what it raises

@@ -1,0 +1,86 @@
+"""Sources and sinks that stand still, why, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from catalog_migrate.catalog.records import HoldRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.show import runtime_lives
+from catalog_migrate.streams.status import QueryStatus, cluster_name, latest
+
+_STILL = frozenset({"backing_off", "failed", "held"})
+
+
+class Still(msgspec.Struct, frozen=True):
+    """A query that does not run; ``reasons`` are its holds, or what it failed of.
+
+    ``next`` is the command to go on with.
+    """
+
+    kind: str
+    name: str
+    state: str
+    reasons: tuple[str, ...]
+    next: str
+
+
+def standing_still(state: State, warehouse: str) -> tuple[Still, ...]:
+    """All of them, by name; reads the catalog and the logs of clusters, no Spark."""
+    queries = [
+        wiring.Found(mapping, state.items[mapping.item_id])
+        for mapping in state.mappings.values() if mapping.kind in ("source", "sink")
+    ]
+    if not queries:
+        return ()
+    statuses = latest(state, warehouse)
+    found = (_still(state, each, statuses) for each in queries)
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: each.name))
+
+
+def _still(
+    state: State, found: wiring.Found, statuses: Mapping[str, QueryStatus]
+) -> Still | None:
+    kind, name = found.mapping.kind, str(found.item.definition.item_name)
+    holds = [hold for _, hold in sorted(state.holds.items()) if hold.item_id == found.item_id]
+    status = statuses.get(found.item_id)
+    if found.item.quarantined is not None:
+        reasons: tuple[str, ...] = (found.item.quarantined,)
+        return Still(kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or mend it")
+    if holds:
+        reasons = tuple(_reason(hold) for hold in holds)
+        return Still(kind, name, "held", reasons, _lifting(kind, name, holds[0]))
+    cluster = found.item.links.get("cluster", "")
+    if not runtime_lives(state, cluster):
+        return Still(
+            kind, name, "no runtime", (),
+            f"catalog-migrate run --cluster {cluster_name(state, found.item_id)}",
+        )
+    if status is None or status.state not in _STILL:
+        return None
+    connection = wiring.display(state, found.item.links["connection"])
+    return Still(
+        kind, name, status.state, (status.error or "",),
+        f'catalog-migrate sql -c "VALIDATE CONNECTION {connection}"',
+    )
+
+
+def _reason(hold: HoldRecord) -> str:
+    since = f" (since {hold.since})" if hold.since else ""
+    return f"{hold.holder}: {hold.reason}{since}"
+
+
+def _lifting(kind: str, name: str, hold: HoldRecord) -> str:
+    """What lifts a hold."""
+    if hold.holder == "upstream" and kind == "source":
+        return f"catalog-migrate unsafe reset-splits {name} --accept-new-topic --plan"
+    if hold.holder.startswith("operation:"):
+        return "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'"
+    if hold.holder.startswith("migration:"):
+        return "catalog-migrate bootstrap, or start the application"
+    if hold.holder == "upstream":
+        return f'catalog-migrate sql -c "SHOW CREATE {kind.upper()} {name}"'
+    return f'catalog-migrate sql -c "RESUME {kind.upper()} {name}"'

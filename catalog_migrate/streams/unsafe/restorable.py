@@ -1,0 +1,222 @@
+"""Whether an operation's table can be taken back by RESTORE, and what that means for those below.
+
+A source's shard only grows, by its own query. So RESTORE to the version after the stop of an
+operation, with the positions of that moment, is exact: what was appended since goes, and is read
+again. Sinks below go on right after the RESTORE: a stream that met it would stop for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between, log_actions
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.following import is_drained
+from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals
+from catalog_migrate.streams.unsafe.positions import NOTHING, Question, Survey, committed_line
+from catalog_migrate.streams.unsafe.restore import OWN, Restore, newest_version
+from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
+
+_FENCED = "catalog_migrate/fenced/"
+_ENDLESS = 2**63 - 1
+
+# -- whether it can be done ------------------------------------------------------------------------
+
+
+def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
+    """The commits of versions after ``after`` that neither the query nor an operation made.
+
+    What changes no data (compaction, vacuum, a fence) is nobody's; a change of the table's
+    definition is somebody else's whoever made it, because RESTORE would take it back.
+    """
+    own, found = {query_id}, []
+    for version in range(after + 1, upto + 1):
+        actions = list(log_actions(path, version))
+        for each in actions:
+            app = str(each.get("txn", {}).get("appId", ""))
+            if app.startswith(_FENCED):
+                own.add(app.removeprefix(_FENCED))
+    for version in range(after + 1, upto + 1):
+        actions = list(log_actions(path, version))
+        apps = {str(each["txn"].get("appId", "")) for each in actions if "txn" in each}
+        ours = bool(apps & own) or any(app.startswith(OWN) for app in apps)
+        moved = any(
+            each.get(name, {}).get("dataChange") for each in actions for name in ("add", "remove")
+        )
+        redefined = any("metaData" in each for each in actions)
+        restored = any(app.startswith(OWN) for app in apps)
+        if (moved and not ours) or (redefined and not restored):
+            kind = next(
+                (each["commitInfo"].get("operation") for each in actions if "commitInfo" in each),
+                None,
+            )
+            found.append(f"version {version} ({kind or 'unknown'})")
+    return found
+
+
+def obstacles(
+    state: State, item_id: str, shard: str, to: int, checkpoint: Checkpoint, *,
+    clusters: Collection[str],
+) -> tuple[str, ...]:
+    """What stands against a RESTORE of a source's shard to version ``to``, one sentence each.
+
+    ``shard`` is the one that the operation recorded; ``clusters`` are those that it may stop.
+    """
+    item, warehouse = state.items[item_id], state.config["warehouse"].value
+    if item.shard != shard:
+        return ("its table was replaced by another since",)
+    path = f"{warehouse}/{shard}"
+    newest = newest_version(path)
+    if newest is None or newest < to:
+        return (f"its table has no version {to}",)
+    wrong = []
+    if checkpoint.is_stateful:
+        wrong.append("its query keeps state, which no RESTORE takes back")
+    others = foreign_commits(path, to, newest, checkpoint.query_id or "")
+    if others:
+        shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+        wrong.append(f"somebody else has written into its table since: {shown}")
+    for user in readers(state, item_id):
+        wrong += _reader_obstacles(state, user, shard, to, clusters)
+    return tuple(wrong)
+
+
+def readers(state: State, item_id: str) -> tuple[str, ...]:
+    """The sinks that read the shard of a source."""
+    return tuple(
+        user for user in wiring.users_of(state, item_id)
+        if state.items[user].definition.kind == "sink"
+        and state.items[user].links.get("reads") == item_id
+    )
+
+
+def _reader_obstacles(
+    state: State, user: str, shard: str, to: int, clusters: Collection[str]
+) -> list[str]:
+    item, warehouse = state.items[user], state.config["warehouse"].value
+    name = f"sink {item.definition.item_name}"
+    if item.links.get("cluster", "") not in clusters:
+        cluster = wiring.display(state, item.links.get("cluster", ""))
+        return [f"{name} below runs in another cluster ({cluster})"]
+    stream = state.streams.get(user) or first_stream(user)
+    checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
+    if checkpoint.latest_offsets is None:
+        return []
+    if stream.reads and stream.reads != shard:
+        return [f"{name} below still reads an earlier shard: let it catch up"]
+    skip = wiring.skips_changes(item)
+    batch = checkpoint.latest_commits
+    line = "-" if batch is None else checkpoint.entry(batch).sources[0]
+    position = DeltaCodec().read(line)
+    if position is not None and position.version > to and not position.starting:
+        return []  # it has what stays, be it in the midst of what goes
+    if not is_drained(checkpoint, f"{warehouse}/{shard}", to, skip_changes=skip):
+        return [f"{name} below has rows to send that stay in the table: let it catch up"]
+    return []
+
+
+# -- what it means ---------------------------------------------------------------------------------
+
+
+def rows_at(path: str, version: int, where: str = "TRUE") -> int:
+    """Rows of one version of a table."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    try:
+        table = QueryBuilder().register("t", DeltaTable(path, version=version)).execute(
+            f"SELECT count(*) AS total FROM t WHERE {where}"
+        ).read_all()
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
+    return sum(table.column("total").to_pylist())
+
+
+def sent_again(
+    path: str, to: int, position: DeltaPosition, positions: Mapping[Partition, int]
+) -> int:
+    """Rows that a sink has sent of what goes, and that are read, and sent, again.
+
+    At most so many where it stands in the midst of a version.
+    """
+    sent = position.version - (1 if position.consumed is not None else 0)
+    if sent <= to:
+        return 0
+    listed = [Stretch(each, at, _ENDLESS) for each, at in sorted(positions.items())]
+    total = 0
+    for start in range(0, len(listed), AT_ONCE):
+        where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
+        total += rows_at(path, sent, where) - rows_at(path, to, where)
+    return max(0, total)
+
+
+def taken_back(
+    state: State, asked: Question, found: Survey, clusters: Collection[str]
+) -> tuple[Survey, Restore | None]:
+    """The survey of a source whose table goes back: nothing is doubled or skipped in the table.
+
+    Without a row since the version it is as it was, and no RESTORE is needed.
+    """
+    part, to = asked.part, asked.part.restore
+    assert to is not None
+    wrong = obstacles(
+        state, part.item_id, part.shard, to, asked.checkpoint, clusters=clusters
+    )
+    if wrong:
+        return replace(found, forecast=replace(found.forecast, problems=wrong)), None
+    path = asked.spec.shard
+    newest = newest_version(path) or 0
+    if not has_rows_between(path, to, newest):
+        return found, None
+    gone = rows_at(path, newest) - rows_at(path, to)
+    rows = tuple(
+        msgspec.structs.replace(row, doubled=0, skipped=0) for row in found.forecast.rows
+    )
+    notes = (
+        *found.forecast.notes,
+        f"RESTORE: the table goes back to version {to}, it is at {newest}; {gone} rows go, and "
+        "come again as far as they are read again",
+    )
+    forecast = replace(
+        found.forecast, rows=rows, totals=Totals.of(rows, exact=found.forecast.totals.exact),
+        notes=notes,
+    )
+    line = found.line or ("" if forecast.problems else found.standing)
+    return replace(found, forecast=forecast, line=line), Restore(part.shard, to, newest)
+
+
+def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) -> Survey:
+    """The survey of a sink below: it goes on right after the RESTORE.
+
+    ``positions`` are those that its source goes back to; doubled are rows that it sends again.
+    """
+    line = committed_line(asked.checkpoint)
+    position = DeltaCodec().read(line)
+    if restore is None or asked.checkpoint.latest_offsets is None or position is None:
+        return Survey(NOTHING, standing=line)
+    path = asked.spec.shard
+    after = DeltaPosition(position.table_id, restore.follows + 2)
+    again = sent_again(path, restore.to, position, positions)
+    row = Row(
+        asked.spec.name.name, 0, position.version, after.version, 0, after.version, again, 0, 0,
+        "goes on after the RESTORE; doubled are rows that it sends again",
+    )
+    exact = position.consumed is not None
+    return Survey(
+        Forecast({}, (row,), Totals.of((row,), exact=exact)), DeltaCodec().write(after),
+        standing=line,
+    )
+
+
+def goes_back_to(found: Survey) -> KafkaPositions:
+    """The positions in the line of a source's survey; none where it begins at START."""
+    return KafkaCodec().read(found.line or found.standing) or {}

@@ -1,0 +1,222 @@
+"""Faults put into the reconciler, the catalog and the engine on purpose: does the simulation see?
+
+Each is a context manager that breaks one rule that something hangs on, and restores it after. The
+simulation has to find every one (tests/testing/test_seeded_faults.py); what it finds is kept as a
+small schedule beside the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.catalog import intent, lease, transaction
+from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.planner import planning
+from catalog_migrate.reconciler import actions, cleanup, commit, prepare, reconcile
+from catalog_migrate.reconciler.work import Work
+from catalog_migrate.testing.engine import SimulatedEngine
+
+bootstrap = import_module("catalog_migrate.bootstrap")  # the package has a function of that name
+
+Fault = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _instead(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Attributes with other values, for a while."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def commits_unfenced() -> AbstractContextManager[None]:
+    """Commits are not refused under an older epoch: a late holder's land."""
+    return _instead((transaction, "require_epoch", lambda *_: None))
+
+
+def acts_without_lease() -> AbstractContextManager[None]:
+    """Nobody proves before an act on the world that the lease is still held."""
+    return _instead((Lease, "ensure", lambda _: None))
+
+
+def seals_nothing() -> AbstractContextManager[None]:
+    """Replaced shards are left unsealed."""
+
+    def unsealed(self: SimulatedEngine, path: str, **_: Any) -> int:
+        return len(self.world.shard(path).versions) - 1
+
+    return _instead((SimulatedEngine, "seal", unsealed))
+
+
+def copies_no_tail() -> AbstractContextManager[None]:
+    """Rows that come between the bulk copy and the seal are forgotten, and nobody counts."""
+
+    def tail(_: Work, shard: Any, sealed: int, *__: Any) -> Any:
+        return replace(shard, source_version=sealed)
+
+    return _instead((prepare, "_tail", tail))
+
+
+def cleans_nothing_up() -> AbstractContextManager[None]:
+    """Intents of dead epochs are forgotten without undoing what they name."""
+
+    def undo(work: Work, _: Any, __: str, dead: Any) -> Any:
+        return intent.remove_intent(work.log, epoch=work.epoch, of_epoch=dead.epoch)
+
+    return _instead((cleanup, "_undo", undo))
+
+
+def keeps_seals_of_the_dead() -> AbstractContextManager[None]:
+    """What a dead holder sealed stays sealed."""
+    return _instead((SimulatedEngine, "unseal", lambda *_, **__: None))
+
+
+def unseals_blindly() -> AbstractContextManager[None]:
+    """A late holder takes off whatever seal it finds."""
+    original = SimulatedEngine.unseal
+
+    def unseal(self: SimulatedEngine, path: str, properties: Mapping[str, Any], **_: Any) -> None:
+        original(self, path, properties, app_id="nobody", epoch=0)
+
+    return _instead((SimulatedEngine, "unseal", unseal), (SimulatedEngine, "fence", _no_fence))
+
+
+def _no_fence(self: SimulatedEngine, path: str, *_: Any) -> None:
+    with self._call("fence", path):
+        pass
+
+
+def abandons_at_once() -> AbstractContextManager[None]:
+    """A failed attempt is undone by what the catalog says, though its commit may be under way."""
+
+    def abandon(work: Work) -> Any:
+        state = transaction.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
+        found = state.intents.get(str(work.epoch))
+        return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
+
+    return _instead((cleanup, "abandon", abandon))
+
+
+def replaces_blindly() -> AbstractContextManager[None]:
+    """Views are created with OR REPLACE, whoever's they are."""
+    original = SimulatedEngine.create_view
+
+    def create_view(self: SimulatedEngine, view: Any, *, replace: bool = True) -> None:
+        del replace
+        original(self, view, replace=True)
+
+    return _instead((SimulatedEngine, "create_view", create_view))
+
+
+def leaves_a_name() -> AbstractContextManager[None]:
+    """One of the names that go is left standing."""
+
+    def waves(_: Any, __: Any, drops: Any) -> Any:
+        return tuple((each,) for each in drops)[:-1]
+
+    return _instead((actions, "_drop_waves", waves))
+
+
+def creates_in_any_order() -> AbstractContextManager[None]:
+    """Names come in one wave, whatever they use."""
+
+    def waves(create: Mapping[str, Any]) -> Any:
+        return (tuple(sorted(create.values(), key=lambda name: name.name.folded)),)
+
+    return _instead((actions, "waves", waves))
+
+
+def owns_everything() -> AbstractContextManager[None]:
+    """Whatever stands under a name counts as ours."""
+    return _instead((actions, "is_ours", lambda *_: True), (prepare, "is_ours", lambda *_: True))
+
+
+def forgets_to_evolve() -> AbstractContextManager[None]:
+    """Tables to be changed in place are marked as done without a change."""
+    return _instead((SimulatedEngine, "evolve", lambda *_, **__: None))
+
+
+def loses_replies() -> AbstractContextManager[None]:
+    """A commit whose reply is lost is taken for one that was not made."""
+    return _instead((MemoryLog, "find_commit", lambda *_, **__: None))
+
+
+def reuses_ids() -> AbstractContextManager[None]:
+    """The counter of ids falls back with every commit of a release."""
+    original = commit._changes
+
+    def changes(state: Any, migration: Any, prepared: Any, **rest: Any) -> Any:
+        # what drops tables frees their numbers
+        return original(state, replace(migration, next_global=1), prepared, **rest)
+
+    return _instead((commit, "_changes", changes), (transaction, "check", lambda *_: None))
+
+
+def old_releases_come_back() -> AbstractContextManager[None]:
+    """A release that was replaced is planned like any other."""
+    return _instead((bootstrap, "fenced_out", lambda *_: None))
+
+
+def takes_leases_early() -> AbstractContextManager[None]:
+    """A held lease is taken at the first look."""
+    original = lease.acquire
+
+    def acquire(log: Any, **options: Any) -> Lease:
+        return original(log, **{**options, "ttl": 0.001, "margin": 0.0})
+
+    return _instead((bootstrap, "acquire", acquire))
+
+
+def read_only_writes() -> AbstractContextManager[None]:
+    """A read-only start makes the schemas that it looks at."""
+    original = bootstrap._Start.read_only
+
+    def read_only(self: Any, warehouse: Any) -> Any:
+        self.engine.ensure_schema("s")
+        return original(self, warehouse)
+
+    return _instead((bootstrap._Start, "read_only", read_only))
+
+
+def plans_by_order() -> AbstractContextManager[None]:
+    """What a plan says hangs on the order in which definitions come."""
+    original = planning.plan_migration
+
+    def plan(baseline: Any, release: Any, **options: Any) -> Any:
+        found = original(baseline, release, **options)
+        plan = msgspec.structs.replace(found.plan, plan_hash=release.objects[0].name)
+        return replace(found, plan=plan)
+
+    from catalog_migrate.testing import run
+
+    return _instead((run, "plan_migration", plan))
+
+
+def finishes_without_looking() -> AbstractContextManager[None]:
+    """After a commit tombstones and flags are cleared, and names left to chance."""
+    return _instead((reconcile, "reconcile_names", lambda *_: 0))
+
+
+FAULTS: Mapping[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        commits_unfenced, acts_without_lease, seals_nothing, copies_no_tail, cleans_nothing_up,
+        keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
+        leaves_a_name, creates_in_any_order, owns_everything, forgets_to_evolve,
+        loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
+        plans_by_order, finishes_without_looking,
+    )
+}  # fmt: skip
+"""Every fault by name."""

@@ -1,0 +1,144 @@
+"""Others than our processes: writers that append, and users who change names by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from catalog_migrate.engine.port import ViewSpec
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
+from catalog_migrate.testing.installation import WAREHOUSE
+from catalog_migrate.testing.invariants import require, table_shards
+from catalog_migrate.testing.run import Run
+from catalog_migrate.testing.scenario import Outside
+from catalog_migrate.testing.world import TableEntry
+
+
+class Others:
+    """What others do to an installation, and what must be true of it (I6, I7)."""
+
+    def __init__(self, run: Run, tell: Callable[..., None]) -> None:
+        self.run = run
+        self.tell = tell
+        self.meddled = False
+        """Whether a user changed names that processes work on."""
+        self.known: dict[str, int] = {}
+        """Every path that a table was ever in force at, with the table's number."""
+        self.foreign: dict[tuple[str, str], ViewSpec] = {}
+
+    def act(self, event: Outside, random: Random) -> None:
+        """One thing that others do."""
+        for number, path in self.run.known_paths:
+            self.known[path] = number
+        if event.kind == "row":
+            self._append(random, self._a_path(random))
+        elif event.kind == "row by name":
+            self._append(random, self._a_name(random))
+        elif self.run.place.persistent:
+            getattr(self, f"_{event.kind}")(random)
+
+    # writers -----------------------------------------------------------------------------------
+    def _a_path(self, random: Random) -> str | None:
+        """One that is in force, or any that ever was: a writer's own look may be old."""
+        now = [path for _, path in self.run.known_paths]
+        ever = now if random.random() < 0.7 else list(self.known)
+        return random.choice(ever) if ever else None
+
+    def _a_name(self, random: Random) -> str | None:
+        relations = self.run.place.world.names.relations
+        found = [
+            entry.path for _, entry in sorted(relations.items())
+            if isinstance(entry, TableEntry) and entry.path in self.known
+        ]
+        return random.choice(found) if found else None
+
+    def _append(self, random: Random, path: str | None) -> None:
+        """Append one row; acknowledged only where a table in force is, and then never lost."""
+        run = self.run
+        if path is None or path not in run.place.world.shards:
+            return
+        number = self.known[path]
+        row = run.ledger.new_row(run.place.world.newest(path).columns, random)
+        try:
+            run.place.world.append(path, [row])
+        except EngineFailure as refusal:
+            self.tell(f"a writer's row for {path} is refused: {refusal.condition}")
+            return
+        self.tell(f"a writer appends row {next(iter(row.values()))} to {path}")
+        state = run.place.state()
+        living = set() if state is None else set(table_shards(state).values())
+        require(
+            "I7", path.removeprefix(f"{WAREHOUSE}/") in living,
+            f"{path} took a row and is no table's any more",
+        )
+        run.ledger.acknowledge(number, row)
+        run.rows += 1
+
+    # users -------------------------------------------------------------------------------------
+    def _ours(self, random: Random, kind: type) -> tuple[str, str] | None:
+        names = self.run.place.world.names.relations
+        found = [
+            key for key, entry in sorted(names.items())
+            if isinstance(entry, kind) and key not in self.foreign
+        ]
+        return random.choice(found) if found else None
+
+    def _drop(self, random: Random) -> None:
+        key = self._ours(random, object)
+        if key is not None:
+            self.meddled = True
+            self.run.place.world.names.relations.pop(key)
+            self.tell(f"a user drops {'.'.join(key)}")
+
+    def _change(self, random: Random) -> None:
+        """ALTER VIEW AS: the text changes, our stamps stay."""
+        key = self._ours(random, ViewSpec)
+        if key is None:
+            return
+        names = self.run.place.world.names.relations
+        held = names[key]
+        if isinstance(held, ViewSpec):
+            self.meddled = True
+            names[key] = ViewSpec(
+                held.name, held.columns, held.sql.replace(" < 100", " < 99"), held.comment,
+                held.properties,
+            )
+            self.tell(f"a user alters the view {held.name}")
+
+    def _foreign(self, random: Random) -> None:
+        """A view of a user's own, under a name that some release has or that none has."""
+        wanted = sorted(
+            {(d.schema, d.name) for draft in self.run.chain for d in draft.objects
+             if d.kind in ("table", "view")} | {("s", "mine"), ("z", "mine")}
+        )
+        schema, name = random.choice(wanted)
+        names = self.run.place.world.names
+        if (schema, name) in names.relations:
+            return
+        self.meddled = True
+        one = (Column("one", "INT", False),)
+        view = ViewSpec(ItemName(schema, name), one, "SELECT 1 AS one", "his own")
+        names.schemas.add(schema)
+        names.relations[schema, name] = view
+        self.foreign[schema, name] = view
+        self.tell(f"a user makes the view {schema}.{name}")
+
+    def withdraw(self) -> None:
+        """Users take their views from names that the release in force wants, else they stay."""
+        run = self.run
+        held = run.release_in_force()
+        wanted = {(d.schema, d.name) for d in run.chain[max(held, 0)].objects}
+        self.check()
+        for key in sorted(wanted & set(self.foreign)):
+            del self.foreign[key]
+            run.place.world.names.relations.pop(key)
+            self.tell(f"the user drops the view {'.'.join(key)} again")
+
+    def check(self) -> None:
+        """I7: what is not ours is never dropped or replaced."""
+        names = self.run.place.world.names.relations
+        for key, view in self.foreign.items():
+            require("I7", names.get(key) == view, f"a user's view {'.'.join(key)} was replaced")
+

@@ -1,0 +1,220 @@
+"""A scenario: releases, processes, faults, turns and what others do, written down as plain data.
+
+Drawn from a seed (:func:`draw`), kept as JSON where it once broke something, made smaller by
+:mod:`catalog_migrate.testing.shrink`. Every part can be taken away and the rest still means the
+same, because faults and turns are told by a process's own calls and the rest by the step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.mutations import MUTATIONS
+from catalog_migrate.testing.releases import chain_of
+from catalog_migrate.testing.run import Populating
+
+FaultKind = Literal["crash", "pause", "suspend", "fail", "in flight", "skew", "reorder"]
+"""What happens to a process at one of its calls.
+
+``crash`` ends it; ``pause`` stops it for so many seconds, ``suspend`` its machine with it (the
+monotonic clock stands still); ``fail`` makes the call fail: before its effect, or after it, so that
+the reply is lost; ``in flight`` is a commit whose outcome nobody can tell, and which lands so many
+steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round from then on.
+"""
+
+OutsideKind = Literal["row", "row by name", "drop", "change", "foreign"]
+"""What others do: rows appended by path or by name; a user who drops one of our names, changes a
+view under it, or makes a view of his own under a name that a later release wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A process that begins with a release (counted from 0) at a time (seconds)."""
+
+    release: int
+    at: float = 0.0
+    populating: Populating = "fills"
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to process number ``process`` at its ``call``-th call, counted from 1.
+
+    With ``of``, the name of a call, it waits for the first such call from there on. ``amount``:
+    seconds, or steps for a commit in flight.
+    """
+
+    process: int
+    call: int
+    kind: FaultKind
+    amount: float = 0.0
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """After its ``call``-th call process number ``process`` lets the ``to``-th other one go on."""
+
+    process: int
+    call: int
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What others do at a step of the whole run; ``pick`` chooses among what there is."""
+
+    step: int
+    kind: OutsideKind
+    pick: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that decides a run.
+
+    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``without`` are
+    the numbers of objects that are left out of every release. ``installed``: the first release is
+    in force, with rows, before the first process begins. ``tick`` is how many seconds a call takes.
+    """
+
+    chain: int
+    groups: tuple[tuple[str, ...], ...]
+    starts: tuple[Start, ...]
+    faults: tuple[Fault, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    without: frozenset[int] = frozenset()
+    persistent: bool = False
+    installed: bool = True
+    tick: float = 0.02
+
+    def releases(self) -> tuple[DraftedRelease, ...]:
+        """The chain of releases."""
+        random = Random(self.chain)  # noqa: S311 - must be repeatable, not secret
+        drafts = chain_of(random, self.groups)
+        if not self.without:
+            return drafts
+        return tuple(draft.less(self.without) for draft in drafts)
+
+
+def encode(scenario: Scenario) -> bytes:
+    """A scenario as JSON, to be kept."""
+    return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
+
+
+def decode(text: bytes | str) -> Scenario:
+    """A kept scenario; msgspec.ValidationError when it is none."""
+    return msgspec.json.decode(text, type=Scenario)
+
+
+CALLS = 130
+"""Faults and turns are drawn from so many calls of a process; one that migrates makes as many."""
+
+_KINDS: tuple[FaultKind, ...] = (
+    "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
+    "reorder",
+)  # fmt: skip
+_AIMS = (
+    "append", "append", "append", "seal", "fence", "unseal", "evolve", "copy_rows", "copy_tail",
+    "truncate_shard", "delete_shard", "create_shard", "delete_shard_data", "drop", "create_view",
+    "register_table", "observe", "read", "renew",
+)  # fmt: skip
+_OUTSIDE: tuple[OutsideKind, ...] = (
+    "row", "row", "row", "row", "row by name", "row by name", "drop", "change", "foreign"
+)
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    random = Random(seed)  # noqa: S311 - must be repeatable, not secret
+    names = list(MUTATIONS)
+    groups = tuple(
+        tuple(random.sample(names, random.randint(1, 3)))
+        for _ in range(random.choice((1, 1, 1, 2)))
+    )
+    count = random.choice((2, 2, 3, 3, 4))
+    starts = tuple(
+        Start(
+            random.choice((random.randint(0, len(groups)), len(groups), 1)),
+            random.choice((0.0, 0.0, 0.5, 2.0, 30.0, 120.0)) if number else 0.0,
+            random.choice(("fills", "fills", "fills", "fails", "absent")),
+            random.random() < 0.05,
+        )
+        for number in range(count)
+    )
+    if random.random() < 0.5:
+        starts, faults = _relay(random, starts)
+    else:
+        faults = tuple(_fault(random, count) for _ in range(random.choice((0, 1, 2, 2, 3, 4))))
+    turns = tuple(
+        Turn(process, call, random.randrange(count))
+        for process in range(count)
+        for call in _gaps(random, random.choice((3, 10, 30)), CALLS)
+    )
+    outside = tuple(
+        Outside(step, random.choice(_OUTSIDE), random.randrange(1_000_000))
+        for step in _gaps(random, 35, CALLS * count)
+    )
+    return Scenario(
+        chain=seed, groups=groups, starts=starts, faults=faults, turns=turns, outside=outside,
+        persistent=random.random() < 0.6, installed=random.random() < 0.9,
+        tick=random.choice((0.02, 0.02, 0.3)),
+    )  # fmt: skip
+
+
+def _relay(
+    random: Random, starts: tuple[Start, ...]
+) -> tuple[tuple[Start, ...], tuple[Fault, ...]]:
+    """Each process takes up what the one before left: all but the last are killed or stopped."""
+    at, told, faults = 0.0, [], []
+    for number, start in enumerate(starts):
+        told.append(replace(start, at=at, populating="fills", read_only=False))
+        at += random.choice((0.0, 10.0, 40.0, 100.0))
+        if number + 1 < len(starts):
+            kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "in flight"))
+            amount = random.choice((12.0, 45.0, 90.0, 200.0))
+            if kind == "in flight":
+                amount = random.choice((3.0, 20.0, 60.0))
+            aim = _aim(random) if random.random() < 0.5 else ""
+            call = random.randint(1, 20) if aim else random.randint(5, 75)
+            faults.append(Fault(number, call, kind, amount, aim))
+    return tuple(told), tuple(faults)
+
+
+def _fault(random: Random, processes: int) -> Fault:
+    kind = random.choice(_KINDS)
+    amount = 0.0
+    if kind in ("pause", "suspend"):
+        amount = random.choice((1.0, 12.0, 45.0, 45.0, 90.0, 90.0))
+    elif kind == "in flight":
+        amount = float(random.choice((1, 3, 10, 40)))
+    elif kind == "skew":
+        amount = random.choice((-30.0, 30.0, 1.0)) * 86_400.0
+    latest = random.choice((20, 60, 60, CALLS))
+    call = random.randint(1, latest)
+    return Fault(
+        random.randrange(processes), call, kind, amount,
+        _aim(random) if random.random() < 0.4 else "",
+    )
+
+
+def _aim(random: Random) -> str:
+    return random.choice(_AIMS) + random.choice(("", ".done"))
+
+
+def _gaps(random: Random, mean: int, until: int) -> list[int]:
+    """Rising numbers at random distances."""
+    found: list[int] = []
+    at = 0
+    while True:
+        at += 1 + int(random.expovariate(1 / mean))
+        if at > until:
+            return found
+        found.append(at)

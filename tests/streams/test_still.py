@@ -1,0 +1,108 @@
+"""What stands still, why, and what to do next; the gate of a cluster; no service is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.process import this_process
+from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.show import show
+from catalog_migrate.streams.still import Still, standing_still
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.memory_log import MemoryLog
+
+Do = Callable[[str], Any]
+
+
+def put(log: MemoryLog, collection: str, key: str, record: Any) -> None:
+    changes = Changes()
+    changes.put(collection, key, record)
+    commit(log, lambda _: changes, kind="test")
+
+
+def still(log: MemoryLog) -> list[Still]:
+    return list(standing_still(read_state(log), "/nowhere"))
+
+
+def runtime(log: MemoryLog) -> str:
+    """A runtime of cluster ``main`` lives in this process; its item id."""
+    cluster = wiring.find(read_state(log), "cluster", "main").item_id
+    put(log, "lease", f"cluster/{cluster}", LEASE)
+    return cluster
+
+
+_ME = this_process()
+LEASE = LeaseRecord(
+    epoch=1, holder="here", host=_ME.host, boot_id=_ME.boot_id, pid=_ME.pid, started=_ME.started
+)
+
+
+@pytest.fixture
+def laid_out(log: MemoryLog, do: Do) -> MemoryLog:
+    """Source ``s`` and sink ``k`` below it."""
+    do(
+        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');"
+        "CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') "
+        "FORMAT JSON;"
+        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
+        "FORMAT JSON"
+    )
+    return log
+
+
+def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
+    """The next command starts the runtime."""
+    run = "catalog-migrate run --cluster default.main"
+    assert still(laid_out) == [
+        Still("sink", "default.k", "no runtime", (), run),
+        Still("source", "default.s", "no runtime", (), run),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("holder", "next_"),
+    [
+        ("operator", 'catalog-migrate sql -c "RESUME SOURCE default.s"'),
+        (
+            "upstream",
+            "catalog-migrate unsafe reset-splits default.s --accept-new-topic --plan",
+        ),
+        (
+            "operation:1",
+            "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'",
+        ),
+        ("migration:3", "catalog-migrate bootstrap, or start the application"),
+    ],
+)
+def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
+    """Each hold is told with its reason and since when, and what lifts it; the sink runs."""
+    runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    since = "2026-01-31T00:00:00+00:00"
+    put(laid_out, "hold", f"{item}/{holder}/1", HoldRecord(item, holder, "because", since))
+    assert still(laid_out) == [
+        Still("source", "default.s", "held", (f"{holder}: because (since {since})",), next_)
+    ]
+
+
+def test_the_gate_is_shown(laid_out: MemoryLog) -> None:
+    """SHOW CLUSTERS tells a living runtime's gate; a dead one's only as what it left."""
+
+    def gate() -> object:
+        rows = show(read_state(laid_out), "clusters", "/nowhere")
+        (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
+        return row["unsafe_ops"]
+
+    assert gate() == "closed: no runtime was ever started"
+    cluster = runtime(laid_out)
+    put(laid_out, "cluster", cluster, ClusterRecord(unsafe=True))
+    assert gate() == "open"
+    put(laid_out, "lease", f"cluster/{cluster}", LeaseRecord(epoch=1))
+    assert gate() == "no runtime lives; the last one left it open"
