@@ -15,7 +15,7 @@ help:
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
-	@echo "make simulate N=$(N)  so many random schedules on the simulated engine"
+	@echo "make simulate N=$(N)  so many random schedules on the simulated engine; JOBS=…"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill an operator's process in an unsafe operation, 50 times"
@@ -51,7 +51,7 @@ bench: jars
 	$(BIN)/python -m bench $(if $(OUT),--out $(OUT))
 
 simulate: install
-	$(BIN)/python -m catalog_migrate.testing.simulate $(N)
+	$(BIN)/python -m catalog_migrate.testing.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/testing/seeds
 
 crash: jars
 	CRASH_ALL=1 $(BIN)/python -m pytest tests/crash

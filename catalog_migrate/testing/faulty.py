@@ -46,11 +46,6 @@ def commits_unfenced() -> AbstractContextManager[None]:
     return _instead((transaction, "require_epoch", lambda *_: None))
 
 
-def acts_without_lease() -> AbstractContextManager[None]:
-    """Nobody proves before an act on the world that the lease is still held."""
-    return _instead((Lease, "ensure", lambda _: None))
-
-
 def seals_nothing() -> AbstractContextManager[None]:
     """Replaced shards are left unsealed."""
 
@@ -212,7 +207,7 @@ def finishes_without_looking() -> AbstractContextManager[None]:
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        commits_unfenced, acts_without_lease, seals_nothing, copies_no_tail, cleans_nothing_up,
+        commits_unfenced, seals_nothing, copies_no_tail, cleans_nothing_up,
         keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
         leaves_a_name, creates_in_any_order, owns_everything, forgets_to_evolve,
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,

@@ -121,6 +121,7 @@ _KINDS: tuple[FaultKind, ...] = (
     "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
     "reorder",
 )  # fmt: skip
+_COPYING = ("add NOT NULL column", "narrow column", "widen column", "partition")
 _AIMS = (
     "append", "append", "append", "seal", "fence", "unseal", "evolve", "copy_rows", "copy_tail",
     "truncate_shard", "delete_shard", "create_shard", "delete_shard_data", "drop", "create_view",
@@ -149,7 +150,11 @@ def draw(seed: int) -> Scenario:
         )
         for number in range(count)
     )
-    if random.random() < 0.5:
+    kind = random.random()
+    if kind < 0.1:
+        groups = ((random.choice(_COPYING), *groups[0]), *groups[1:])
+        starts, faults = _cleaning(random, len(groups))
+    elif kind < 0.5:
         starts, faults = _relay(random, starts)
     else:
         faults = tuple(_fault(random, count) for _ in range(random.choice((0, 1, 2, 2, 3, 4))))
@@ -167,6 +172,18 @@ def draw(seed: int) -> Scenario:
         persistent=random.random() < 0.6, installed=random.random() < 0.9,
         tick=random.choice((0.02, 0.02, 0.3)),
     )  # fmt: skip
+
+
+def _cleaning(random: Random, latest: int) -> tuple[tuple[Start, ...], tuple[Fault, ...]]:
+    """One dies when it has sealed, the next is stopped while it cleans up, a third goes on."""
+    times = (0.0, 50.0, random.choice((60.0, 90.0)))
+    starts = tuple(Start(latest if at else 1, at) for at in times)
+    stopped: FaultKind = random.choice(("pause", "suspend"))
+    last = random.choice(("seal.done", "copy_rows.done", "create_shard.done"))
+    return starts, (
+        Fault(0, 1, "crash", of=last),
+        Fault(1, 1, stopped, 300.0, random.choice(("fence", "unseal", "unseal", "delete_shard"))),
+    )
 
 
 def _relay(
