@@ -18,6 +18,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference, quote_part
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.storage import Storage
 
 if TYPE_CHECKING:
@@ -402,7 +403,7 @@ class Catalog:
             ],
             "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
             "used_by": used_by,
-            "location": f"{warehouse}/{item.shard}" if item.shard is not None else None,
+            "location": shard_location(warehouse, item.shard) if item.shard is not None else None,
             "contents": definition.contents if mapping.kind == "table" else None,
             "comment": definition.comment,
             "sql": definition.sql,
@@ -508,7 +509,7 @@ def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
         return None
     from catalog_migrate.engine.spark import shards
 
-    path = f"{state.config['warehouse'].value}/{item.shard}"
+    path = shard_location(state.setting("warehouse"), item.shard)
     if shards.shard_version(path) is None:
         return None
     rows, size = shards.shard_size(path)

@@ -19,7 +19,7 @@ from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.sessions import sign_in
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.transaction import Changes, commit, require_in_use
 from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
@@ -29,6 +29,7 @@ from catalog_migrate.errors import (
     UsageError,
 )
 from catalog_migrate.files import read_file
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
@@ -207,7 +208,7 @@ def _cluster_logs(log: CatalogLog) -> tuple[str, ...]:
         return ()
     state = read_state(log)
     warehouse = state.setting("warehouse")
-    paths = (f"{warehouse}/{shard}" for shard in state.shards_of_kind("log"))
+    paths = (shard_location(warehouse, shard) for shard in state.shards_of_kind("log"))
     return tuple(path for path in paths if os.path.isdir(f"{path}/_delta_log"))
 
 
@@ -321,6 +322,7 @@ class _Start:
 
     def _run(self, warehouse: str | None) -> BootstrapReport:
         state, created = self._open(warehouse)
+        require_in_use(state, self.log)
         _check_warehouse(state, warehouse)
         work = self._work(state, None)
         refusal = fenced_out(state, self.release, self.policy)
@@ -533,6 +535,9 @@ class _Start:
             if not first.plan.applyable:
                 raise _blocked(first) from None
             place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
+            from catalog_migrate.neighbours.rebuild import refuse_lost
+
+            refuse_lost(self.log.home, place)
             try:
                 ansi, time_zone = self.settings
                 state = create_catalog(
@@ -579,7 +584,7 @@ class _Start:
         item = state.items.get(item_id)
         if item is None or item.shard is None:
             return None
-        path = f"{state.config['warehouse'].value}/{item.shard}"
+        path = shard_location(state.setting("warehouse"), item.shard)
         if self.engine.shard_version(path) is None:
             return None
         rows, size = self.engine.shard_size(path)

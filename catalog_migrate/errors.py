@@ -159,6 +159,79 @@ class StoreFailure(CatalogMigrateError, OSError):
         return CatalogMigrateError.__str__(self)
 
 
+class CatalogMoved(CatalogMigrateError, RuntimeError):
+    """The catalog is not where it is at home: it was moved, or it is a copy of another."""
+
+    code = "CM0801"
+
+
+class CatalogGivenBack(CatalogMigrateError, RuntimeError):
+    """The catalog's tables were given back as plain registrations; it is not used any more."""
+
+    code = "CM0802"
+
+
+class CatalogLost(CatalogMigrateError, RuntimeError):
+    """There is no catalog, but there are shards of the one that was at this very address."""
+
+    code = "CM0804"
+
+
+class NotSettled(CatalogMigrateError, RuntimeError):
+    """Something is unfinished that must be finished first; ``pending`` lists it."""
+
+    code = "CM0803"
+
+    def __init__(
+        self, message: str, *, pending: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, pending=tuple(pending))
+        self.pending = tuple(pending)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {line}" for line in self.pending)])
+
+
+class Refusal(CatalogMigrateError, ValueError):
+    """Something that is asked for as a whole and cannot be; ``problems`` lists every reason."""
+
+    code = "CM0809"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems))
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
+
+
+class AdoptionRefused(Refusal):
+    """Tables that cannot be taken over where they lie."""
+
+    code = "CM0810"
+
+
+class AdoptedElsewhere(AdoptionRefused):
+    """A table belongs to another installation."""
+
+    code = "CM0817"
+
+
+class RelocationRefused(Refusal):
+    """The shards are not where the catalog is to look for them."""
+
+    code = "CM0820"
+
+
+class RebuildRefused(Refusal):
+    """What is left of an installation leaves a question that only people can answer."""
+
+    code = "CM0830"
+
+
 class CommitConflict(CatalogMigrateError, RuntimeError):
     """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
 

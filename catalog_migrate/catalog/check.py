@@ -77,6 +77,8 @@ def _config(state: State, before: State | None) -> Iterator[str]:
         return
     for fixed in ("lineage", "ansi", "time_zone"):
         old = before.config.get(fixed)
+        if fixed == "lineage" and state.config.get("home") != before.config.get("home"):
+            continue  # a copy that becomes an installation of its own
         if old is not None and state.config.get(fixed) != old:
             yield f"the setting {fixed!r} never changes"
     if state.serial < before.serial:

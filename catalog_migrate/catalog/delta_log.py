@@ -8,6 +8,7 @@ imports pandas and has aborted the interpreter at exit (STACK section 8).
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,6 +77,11 @@ class DeltaLog:
         """The address as it was given."""
         return self._uri
 
+    @property
+    def home(self) -> str | None:
+        """The catalog's real directory, whatever link or spelling it was reached by."""
+        return str(self._root) if "://" in str(self._root) else os.path.realpath(self._root)
+
     def exists(self) -> bool:
         """Whether a log is there; :class:`NotACatalog` when something else is."""
         root = Path(self._root)
@@ -94,6 +100,11 @@ class DeltaLog:
             return True
         strange = sorted(names - _PARTS)
         if strange:
+            if "warehouse" in strange:
+                raise NotACatalog(
+                    f"{self._root} has lost its log: the directory holds a warehouse and no log",
+                    remedy="restore it from a backup, or make it again: catalog-migrate rebuild",
+                )
             raise self._not_ours(f"the directory holds {strange[0]!r} and no log")
         return False
 
@@ -109,6 +120,49 @@ class DeltaLog:
                     "host": this_host(),
                 },
             )
+
+    def set_aside(self) -> str | None:
+        """Move what is left of a lost log out of the way, heartbeats too; where it is now.
+
+        None when nothing is left. The names are never used again.
+        """
+        with self._lock:
+            root = self._directory()
+            left = [root / name for name in sorted(_PARTS) if (root / name).exists()]
+            if not left:
+                return None
+            number = 1
+            while (aside := root / f"lost-{number}").exists():
+                number += 1
+            aside.mkdir(parents=True)
+            for path in left:
+                path.rename(aside / path.name)
+            self._forget()
+            return str(aside)
+
+    def recreate(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
+        """Create the log in a directory that has other things in it: after its loss only."""
+        with self._lock:
+            self._forget()
+            if self._files.newest() is not None:
+                raise self._conflict(0)
+            return self._commit(
+                rows, follows=-1, commit_id=commit_id, metadata={"kind": "rebuild"}, mode="error"
+            )
+
+    def _directory(self) -> Path:
+        if "://" in str(self._root):
+            raise UsageError(
+                f"a log on an object store cannot be set aside: {self._root}",
+                remedy="copy what is left to a directory, and make the catalog again there",
+            )
+        return Path(self._root)
+
+    def _forget(self) -> None:
+        fresh = DeltaLog(self._uri)
+        self._files, self._renewals, self._audit = fresh._files, fresh._renewals, fresh._audit
+        self._table = None
+        self._snapshot = None
 
     def version(self) -> int:
         """The newest version, by a listing."""

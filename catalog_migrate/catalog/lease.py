@@ -99,7 +99,7 @@ class Lease:
             changes.put("lease", self.key, LeaseRecord(epoch=epoch))
             return changes
 
-        commit(self._log, decide, kind="release lease")
+        commit(self._log, decide, kind="release lease", anyway=True)
 
     def _renew(self, started: float) -> None:
         """Write a heartbeat; it counts from when the write began, not from its reply."""
@@ -128,6 +128,7 @@ def acquire(
     on_wait: OnWait | None = None,
     key: str = MIGRATION,
     fence: Callable[[Lease], None] | None = None,
+    anyway: bool = False,
 ) -> Lease:
     """Take the lease, waiting while another process holds it.
 
@@ -137,7 +138,8 @@ def acquire(
     A process that is proven dead is not waited for. ``on_wait`` is called at every look.
     ``fence`` keeps an earlier holder out that may still wake up. It is called unless the lease is
     ``settled``, and before the first heartbeat: dying in it leaves a lease that is not settled for
-    the next one either. It must be repeatable, and fence its commits by the epoch.
+    the next one either. It must be repeatable, and fence its commits by the epoch. ``anyway`` is as
+    in :func:`~catalog_migrate.catalog.transaction.commit`.
 
     Raises :class:`LeaseHeld` with holder, host, process and since when.
     """
@@ -161,7 +163,10 @@ def acquire(
             seen, seen_at = (row, beat), now
         dead = bool(row.holder) and proven_dead(row)
         if not row.holder or dead or now - seen_at >= ttl:
-            lease = _take(log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock)
+            lease = _take(
+                log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
+                anyway=anyway,
+            )
             if lease is not None:
                 lease.settled = _settled(row, beat, dead)
                 _settle(lease, log, clock, 0.0 if lease.settled else margin, fence)
@@ -199,7 +204,7 @@ def unlock(log: CatalogLog, if_holder: str, *, key: str = MIGRATION) -> State:
 
 def _take(
     log: CatalogLog, row: LeaseRecord, *, key: str, holder: str, ttl: float, margin: float,
-    clock: Clock,
+    clock: Clock, anyway: bool,
 ) -> Lease | None:
     """Raise the epoch; None when the lease is no more as it was looked at."""
     process = this_process()
@@ -216,7 +221,7 @@ def _take(
         changes.put("lease", key, taken)
         return changes
 
-    state = commit(log, decide, kind="take lease")
+    state = commit(log, decide, kind="take lease", anyway=anyway)
     if state.leases.get(key) != taken:
         return None
     return Lease(

@@ -70,6 +70,11 @@ class CatalogLog(Protocol):
         """Where the log is, for messages."""
         ...
 
+    @property
+    def home(self) -> str | None:
+        """The place by which a copy of the catalog is told from it; None where none is told."""
+        ...
+
     def exists(self) -> bool:
         """Whether a log is there. Raises NotACatalog when something else is."""
         ...

@@ -50,6 +50,11 @@ class MemoryLog:
         """See :class:`~catalog_migrate.catalog.log.CatalogLog`, here and below."""
         return self._uri
 
+    @property
+    def home(self) -> str | None:
+        """Memory cannot be copied behind our back."""
+        return None
+
     def exists(self) -> bool:
         """Whether version 0 was written."""
         return bool(self._store.commits)

@@ -32,7 +32,7 @@ def identity_text(identity: Identity) -> str:
 
 
 class ConfigRecord(msgspec.Struct, frozen=True):
-    """One setting: ``format_version lineage serial warehouse ansi time_zone``."""
+    """One setting: ``format_version lineage serial warehouse ansi time_zone home former``."""
 
     value: str
 

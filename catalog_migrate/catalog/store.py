@@ -15,6 +15,9 @@ from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.storage import Storage, is_remote
 
+HOME = "home"
+"""Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
+
 
 def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
     """The log of the catalog at ``uri``; nothing is read or written yet.
@@ -54,6 +57,8 @@ def create_catalog(
         "ansi": "true" if ansi else "false",
         "time_zone": time_zone,
     }
+    if log.home is not None:
+        settings[HOME] = log.home
     raw = {
         "config": {
             key: encode_record(ConfigRecord(value=value)) for key, value in settings.items()

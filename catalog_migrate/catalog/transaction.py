@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from uuid import uuid4
@@ -13,7 +14,7 @@ from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CommitConflict, LeaseLost
+from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CommitConflict, LeaseLost
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -108,6 +109,37 @@ def _metadata(
     return metadata
 
 
+GIVEN_BACK = "given_back"
+"""Setting: ``pending`` from the moment that an export begins, ``done`` when it has ended."""
+
+
+def require_in_use(state: State, log: CatalogLog) -> None:
+    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved.
+
+    A copy with the same lineage would work on the rows of the installation that it was copied
+    from. Raises :class:`CatalogGivenBack` after an export. Reading is free.
+    """
+    if GIVEN_BACK in state.config:
+        raise CatalogGivenBack(
+            f"the tables of the catalog at {log.uri} were given back as plain registrations",
+            remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
+            "an export that was cut off is finished by catalog-migrate export",
+        )
+    record = state.config.get("home")
+    here = log.home
+    if record is None or here is None or record.value == here:
+        return
+    there = record.value
+    if os.path.isdir(there) and os.path.isdir(here) and os.path.samefile(there, here):
+        return
+    raise CatalogMoved(
+        f"the catalog at {here} is at home in {there}: it was moved or copied",
+        remedy=f"moved: catalog-migrate relocate --catalog {here}; "
+        "a copy beside the original: add --new-lineage",
+        home=there, here=here, lineage=state.lineage,
+    )
+
+
 def commit(
     log: CatalogLog,
     decide: Callable[[State], Changes | None],
@@ -117,18 +149,22 @@ def commit(
     lease_key: str = "migration",
     attempts: int = 20,
     reason: str | None = None,
+    anyway: bool = False,
 ) -> State:
     """Commit what ``decide`` makes of the newest state, and return the state after it.
 
     ``decide`` is called again on a fresh state when another writer committed meanwhile; whatever
     it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word for
-    the history, ``reason`` what a person gave for it.
+    the history, ``reason`` what a person gave for it. ``anyway`` lets a catalog be written that is
+    not in use here (moved, copied or given back): only for what makes it so, or ends it.
 
     Raises :class:`LeaseLost`, :class:`~catalog_migrate.errors.CheckFailed`,
     :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
     """
     for attempt in range(attempts):
         before = State.from_snapshot(log.read())
+        if not anyway:
+            require_in_use(before, log)
         if epoch is not None:
             require_epoch(before, lease_key, epoch)
         changes = decide(before)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VERBS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Write a commented configuration and a sample release of three objects."),
+    "init": ("init", "Write a configuration and a sample release, or adopt tables."),
     "diff": ("diff", "Compare two releases; needs no catalog, Spark or network."),
     "plan": ("plan", "Say what applying a release would do; writes nothing."),
     "apply": ("apply", "Apply a saved plan, or a release after asking."),
@@ -32,6 +32,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "release": ("release", "Work on a release: compile writes its manifest."),
     "config": ("config", "Look at the configuration: show says where each value came from."),
     "doctor": ("doctor", "Try everything the product needs on this machine."),
+    "relocate": ("relocate", "Follow a move, or make a copy an installation of its own."),
+    "rebuild": ("rebuild", "Make a lost catalog again from shards and the release."),
+    "export": ("export", "Give every table back as a plain registration."),
     "unlock": ("unlock", "Free a lease whose holder is surely dead."),
     "demo": ("demo", "Watch a real catalog of 208 objects upgraded twice."),
     "completion": ("completion", "Print what makes bash, zsh or fish complete this command."),

@@ -6,6 +6,14 @@ from pathlib import Path
 
 import click
 
+from catalog_migrate.cli.options import (
+    catalog_option,
+    format_option,
+    release_option,
+    settings_of,
+    timeout_option,
+    warehouse_option,
+)
 from catalog_migrate.cli.output import save
 from catalog_migrate.config import FILE_NAME, KEYS, Key
 from catalog_migrate.errors import UsageError
@@ -58,17 +66,65 @@ _SET = {
 
 @click.command("init")
 @click.argument("directory", default=".", type=click.Path(file_okay=False))
-def command(directory: str) -> None:
+@click.option("--adopt", is_flag=True, help="Take existing Delta tables over where they lie.")
+@click.option(
+    "--schema", "schemas", multiple=True, metavar="S",
+    help="Adopt every table of a schema that the release describes.",
+)
+@click.option(
+    "--table", "tables", multiple=True, metavar="NAME[=PATH]",
+    help="Adopt one table, by its name or where it lies.",
+)
+@click.option(
+    "--forget", multiple=True, metavar="LINEAGE",
+    help="Take tables of this installation too: its catalog is gone for good.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be adopted; writes nothing.")
+@catalog_option
+@warehouse_option
+@release_option
+@timeout_option
+@format_option("text", "json")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    directory: str,
+    adopt: bool,
+    schemas: tuple[str, ...],
+    tables: tuple[str, ...],
+    forget: tuple[str, ...],
+    dry_run: bool,
+    catalog: str | None,
+    warehouse: str | None,
+    release: str | None,
+    timeout: float | None,
+    format_: str,
+) -> None:
     """Write catalog_migrate.toml and a sample release of three objects into DIRECTORY.
 
-    Nothing that exists is overwritten.
+    Nothing that exists is overwritten. With --adopt: take existing Delta tables over instead, with
+    every row where it lies (docs/neighbours.md); DIRECTORY plays no part then.
 
     \b
     Example:
       catalog-migrate init
       catalog-migrate plan
       catalog-migrate apply --yes
+      catalog-migrate init --adopt --schema shop --release release --catalog catalog --dry-run
     """
+    if adopt:
+        from catalog_migrate.cli.adoption import run
+
+        settings = settings_of(
+            ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
+        )
+        run(settings, schemas, tables, forget, dry_run=dry_run, format_=format_)
+        return
+    if schemas or tables or forget or dry_run:
+        raise UsageError(
+            "--schema, --table, --forget and --dry-run belong to --adopt",
+            remedy="add --adopt, or leave them out",
+        )
     home = Path(directory)
     files = {FILE_NAME: configuration(), **SAMPLE}
     taken = [name for name in files if (home / name).exists()]

@@ -22,7 +22,7 @@ class Registration:
 
     ``location`` is a table's directory (absolute, no scheme for local files), ``properties`` a
     view's or function's (``catalog_migrate.id/.fingerprint/.lineage/.definition``), ``text`` a
-    view's SQL as stored.
+    view's SQL as stored. ``managed`` is a table whose files Spark would remove with its name.
     """
 
     name: ItemName
@@ -30,11 +30,16 @@ class Registration:
     location: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     text: str | None = None
+    managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """What a shard is created with. ``columns`` have canonical types."""
+    """What a shard is created with. ``columns`` have canonical types.
+
+    ``stamps`` are properties that say whose the shard is, for a rebuild of a lost log; they are
+    written at creation only and take no part in any comparison.
+    """
 
     path: str
     columns: Sequence[Column]
@@ -43,6 +48,7 @@ class ShardSpec:
     clustered_by: Sequence[str] = ()
     checks: Sequence[Check] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    stamps: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
@@ -12,6 +15,12 @@ from catalog_migrate.engine.port import Registration
 from catalog_migrate.model.names import Identity, namespace_of
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
 from catalog_migrate.reconciler.work import relative
+
+FORMER = "former"
+"""Setting: what the installation was before it was moved or copied, as JSON."""
+
+_TWIN = re.compile(r"-[0-9a-f]{32}\.twin\Z")
+"""A managed name that is about to be dropped points at such an empty twin of its table."""
 
 DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
@@ -50,9 +59,29 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
     if registration.kind == "table":
         if registration.location is None:
             return False
-        path = relative(warehouse, registration.location)
-        return path is not None and path in state.shards
-    return registration.properties.get(PREFIX + "lineage") == state.lineage
+        return shard_at(state, warehouse, registration.location) is not None
+    return registration.properties.get(PREFIX + "lineage") in (state.lineage, *former(state)[1])
+
+
+def shard_at(state: State, warehouse: str, location: str) -> str | None:
+    """The path of the shard that lies at a location, or lay there before the warehouse moved."""
+    location = _TWIN.sub("", location)
+    if location in state.shards:
+        return location  # adopted: it stays where it lay
+    for place in (warehouse, *former(state)[0]):
+        path = relative(place, location)
+        if path is not None and path in state.shards:
+            return path
+    return None
+
+
+def former(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(warehouses, lineages) that this installation had before it was moved or copied."""
+    record = state.config.get(FORMER)
+    if record is None:
+        return (), ()
+    decoded = msgspec.json.decode(record.value, type=dict[str, tuple[str, ...]])
+    return decoded.get("warehouses", ()), decoded.get("lineages", ())
 
 
 def matches(desired: DesiredName, registration: Registration, warehouse: str) -> bool:
@@ -60,9 +89,9 @@ def matches(desired: DesiredName, registration: Registration, warehouse: str) ->
     if desired.kind != registration.kind:
         return False
     if desired.kind == "table":
-        return (
-            registration.location is not None
-            and relative(warehouse, registration.location) == desired.location
+        # a managed name would take its rows along when it is dropped one day
+        return registration.location is not None and not registration.managed and (
+            desired.location in (relative(warehouse, registration.location), registration.location)
         )
     return all(
         registration.properties.get(key) == value

@@ -80,8 +80,10 @@ def function_spec(definition: ObjectDefinition, properties: Mapping[str, str]) -
     )
 
 
-def shard_spec(definition: ObjectDefinition, path: str) -> ShardSpec:
-    """How a table's shard is created, or what it is evolved to."""
+def shard_spec(
+    definition: ObjectDefinition, path: str, marks: Mapping[str, str] | None = None
+) -> ShardSpec:
+    """How a table's shard is created, or what it is evolved to; ``marks`` say whose it is."""
     return ShardSpec(
         path=path,
         columns=definition.columns,
@@ -90,6 +92,7 @@ def shard_spec(definition: ObjectDefinition, path: str) -> ShardSpec:
         clustered_by=definition.clustered_by,
         checks=definition.checks,
         properties=definition.properties,
+        stamps=marks or {},
     )
 
 

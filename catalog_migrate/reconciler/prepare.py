@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     IntentRecord,
     SealedShard,
@@ -154,7 +155,9 @@ def prove(work: Work, state: State, migration: Migration) -> Migration:
     """Observe the names and bind the views; MigrationBlocked with the plan when a proof fails."""
     from catalog_migrate.planner.proofs import with_foreign
 
-    migration = with_foreign(migration, foreign_names(work, state, migration))
+    with work.kept_alive():  # the first statement to a cold metastore may take most of a minute
+        foreign = foreign_names(work, state, migration)
+    migration = with_foreign(migration, foreign)
     migration = blocked_by(bind(work, migration), migration)
     if not migration.plan.applyable:
         raise MigrationBlocked(
@@ -187,7 +190,7 @@ def prepare(
     if not shards and not doomed:
         return prepared
     _declare(work, migration, shards)
-    _build(work, shards, prepared, populate)
+    _build(work, state, shards, prepared, populate)
     _seal(work, state, migration, shards, doomed, prepared)
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
@@ -313,10 +316,13 @@ def _declare(work: Work, migration: Migration, shards: list[NewShard]) -> None:
 
 
 def _build(
-    work: Work, shards: list[NewShard], prepared: Prepared, populate: Populate | None
+    work: Work, state: State, shards: list[NewShard], prepared: Prepared,
+    populate: Populate | None,
 ) -> None:
     def create(shard: NewShard) -> None:
-        work.engine.create_shard(shard_spec(shard.target.definition, work.absolute(shard.path)))
+        definition = shard.target.definition
+        marks = marks_of(state, shard.target.item_id, definition, shard.source)
+        work.engine.create_shard(shard_spec(definition, work.absolute(shard.path), marks))
 
     work.all(shards, create, phase="create shards")
     for shard in shards:

@@ -16,6 +16,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import EngineFailure, LeaseHeld, LeaseLost, NotReconciled
+from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.actions import Actions, decide
 from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -73,7 +74,7 @@ def schemas_of(state: State) -> list[str]:
         names.setdefault(tombstone.schema.lower(), tombstone.schema)
     for shard in state.shards:
         schema = shard.split("/", 1)[0]
-        if "=" not in schema:
+        if "=" not in schema and not is_absolute(shard):
             names.setdefault(schema.lower(), schema)
     return sorted(names.values())
 

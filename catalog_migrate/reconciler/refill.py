@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import IntentRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -63,7 +64,8 @@ def refill(work: Work, state: State, populate: Populate) -> State:
         for number, (item_id, item) in enumerate(pending, start=1):
             location = work.absolute(paths[item_id])
             name = str(item.definition.item_name)
-            work.engine.create_shard(shard_spec(item.definition, location))
+            marks = marks_of(state, item_id, item.definition, item.shard)
+            work.engine.create_shard(shard_spec(item.definition, location, marks))
             with work.kept_alive():
                 populate(name, location)
             work.ensure()

@@ -15,6 +15,7 @@ from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
+from catalog_migrate.model.paths import shard_location
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -156,8 +157,8 @@ class Work:
 
 
 def absolute(warehouse: str, path: str) -> str:
-    """Join a warehouse and a relative shard path."""
-    return f"{warehouse.rstrip('/')}/{path}"
+    """Join a warehouse and a shard path; an adopted table's is absolute already."""
+    return shard_location(warehouse, path)
 
 
 def relative(warehouse: str, location: str) -> str | None:

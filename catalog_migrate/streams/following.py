@@ -15,6 +15,7 @@ from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import LostTrail
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
@@ -98,7 +99,7 @@ def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) ->
         return False
     old, skip = state.shards.get(stream.reads), wiring.skips_changes(state.items[item_id])
     seal = old.sealed_version if old is not None else None
-    path = f"{warehouse}/{stream.reads}"
+    path = shard_location(warehouse, stream.reads)
     # what is in a sealed shard is sent also when nothing leads on from it
     if seal is not None and not is_drained(checkpoint, path, seal, skip_changes=skip):
         return False
@@ -127,7 +128,7 @@ def step(
         if anew or record.version is None:
             edit = reset(checkpoint, 0)
         else:
-            target = delta_target(f"{warehouse}/{path}", record.version)
+            target = delta_target(shard_location(warehouse, path), record.version)
             edit = move(checkpoint, 0, DeltaCodec().write(target))
         Snapshots(checkpoint).take(f"before it follows into {path}", active=())
     moved = msgspec.structs.replace(

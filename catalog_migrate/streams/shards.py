@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class ShardMaker:
         for table in wiring.must_only_grow(state, [item_id]):
             shard = state.items[table].shard
             if shard is not None:
-                self.protect(f"{warehouse}/{shard}")
+                self.protect(shard_location(warehouse, shard))
         if item_id in state.streams:
             return
         for role in ("dead_letters", "log"):
@@ -52,9 +54,12 @@ class ShardMaker:
                 self.ensure(state, item.links[role])
         if item.shard is None:
             return
-        path = f"{warehouse}/{item.shard}"
+        path = shard_location(warehouse, item.shard)
         if self.version(path) is None:
             definition = item.definition
             self.create(
-                ShardSpec(path=path, columns=definition.columns, comment=definition.comment)
+                ShardSpec(
+                    path=path, columns=definition.columns, comment=definition.comment,
+                    stamps=marks_of(state, item_id, definition),
+                )
             )

@@ -14,6 +14,7 @@ from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 
@@ -78,7 +79,7 @@ def spec_of(
         assert reads is not None, f"{item_id} reads nothing"
         shard, columns = stream.reads or reads.shard or "", reads.definition.columns
         if shard != reads.shard:
-            columns = _retired_columns(f"{warehouse}/{shard}")
+            columns = _retired_columns(shard_location(warehouse, shard))
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,
@@ -89,9 +90,9 @@ def spec_of(
             **resolved_connection(state, item.links["connection"], resolve=resolve),
             **_overrides(state, item, resolve),
         },
-        shard=f"{warehouse}/{shard}",
+        shard=shard_location(warehouse, shard),
         checkpoint=f"{warehouse}/{stream.checkpoint}",
-        dead_letters=f"{warehouse}/{dead.shard}" if dead is not None else None,
+        dead_letters=shard_location(warehouse, dead.shard or "") if dead is not None else None,
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
     )

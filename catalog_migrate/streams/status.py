@@ -13,6 +13,7 @@ from typing import Any
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 
 KEPT_VERSIONS = 50
@@ -101,7 +102,7 @@ class ClusterLog:
 def log_path(state: State, cluster_id: str, warehouse: str) -> str:
     """The directory of a cluster's log."""
     log = state.items[state.items[cluster_id].links["log"]]
-    return f"{warehouse}/{log.shard}"
+    return shard_location(warehouse, log.shard or "")
 
 
 def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:

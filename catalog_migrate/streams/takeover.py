@@ -20,6 +20,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence, new_query_id
@@ -122,10 +123,11 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
     item = state.items[item_id]
     fences: dict[str, Fence] = {}
     if item.definition.kind == "source":
-        fences["shard"] = delta_fence(f"{supervisor.warehouse}/{item.shard}")
+        fences["shard"] = delta_fence(shard_location(supervisor.warehouse, item.shard or ""))
         dead = state.items.get(item.links.get("dead_letters", ""))
         if dead is not None:
-            fences["dead letters"] = delta_fence(f"{supervisor.warehouse}/{dead.shard}")
+            place = shard_location(supervisor.warehouse, dead.shard or "")
+            fences["dead letters"] = delta_fence(place)
     elif wiring.external_of(item).connector == "POSTGRES":
         spec = spec_of(state, item_id, supervisor.warehouse, resolve=supervisor.resolve)
         fences["postgres"] = partial(_fence_ledger, spec)

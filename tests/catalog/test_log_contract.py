@@ -52,10 +52,13 @@ class TestCreate:
         state = create_catalog(users.first, warehouse="w", ansi=False, time_zone="Europe/Berlin")
         again = read_state(users.second)
         assert again.raw == state.raw
-        assert {key: row.value for key, row in again.config.items() if key != "lineage"} == {
+        own = ("lineage", "home")
+        assert {key: row.value for key, row in again.config.items() if key not in own} == {
             "format_version": "1", "serial": "0", "warehouse": "w", "ansi": "false",
             "time_zone": "Europe/Berlin",
         }
+        home = again.config.get("home")
+        assert (None if home is None else home.value) == users.first.home
         assert len(again.lineage) == 32
         assert {key: row.next for key, row in again.allocators.items()} == {"i": 1, "s": 1, "u": 1}
 

@@ -38,7 +38,8 @@ def read_information(name: ItemName, information: str) -> Registration:
     found = re.search(r"^Location: (.*)$", information, re.MULTILINE)
     if found is not None:
         location = local_path(found[1].strip())
-    return Registration(name, "table", location=location)
+    managed = "\nType: MANAGED\n" in information
+    return Registration(name, "table", location=location, managed=managed)
 
 
 def _read_properties(information: str) -> Mapping[str, str]:
@@ -164,6 +165,15 @@ class Registrations:
                 return read_information(name, row["information"])
         return None
 
+    def _part_from_files(self, name: ItemName, location: str) -> None:
+        """Point a managed table at an empty twin, so that Spark removes that with the name."""
+        from catalog_migrate.engine.spark.shards import empty_twin
+
+        with failing(f"part {name} from its files"):
+            twin = empty_twin(location)
+            if twin is not None:
+                self._spark.sql(f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
+
     def create_function(self, function: FunctionSpec) -> None:
         """CREATE OR REPLACE FUNCTION."""
         with failing(f"create the function {function.name}"):
@@ -173,16 +183,17 @@ class Registrations:
         """DROP by kind. Spark's DROP TABLE drops views too, so the kind is looked up first."""
         name = registration.name
         if registration.kind == "table":
-            views = self._show(
-                f"SHOW VIEWS IN {quote_sql(name.schema)} LIKE {_like(name)}", name.schema
-            )
-            if any(
-                row["namespace"] and row["viewName"].lower() == name.name.lower() for row in views
-            ):
+            standing = self.find(name)
+            if standing is not None and standing.kind == "view":
                 raise EngineFailure(
                     f"cannot drop the table {name}: a view stands there",
                     condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
                 )
+            if (
+                standing is not None and standing.managed and standing.location is not None
+                and not standing.location.endswith(".twin")
+            ):
+                self._part_from_files(name, standing.location)
         try:
             with failing(f"drop the {registration.kind} {name}"):
                 kind = registration.kind.upper()

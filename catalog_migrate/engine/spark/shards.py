@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, seals, statements
@@ -50,7 +51,7 @@ def needs_spark(shard: ShardSpec) -> bool:
 def configuration(shard: ShardSpec) -> dict[str, str]:
     """Table properties and CHECK constraints as a Delta table's configuration."""
     checks = {f"{CONSTRAINTS}{check.name.lower()}": check.expression for check in shard.checks}
-    return {**shard.properties, **checks}
+    return {**shard.properties, **shard.stamps, **checks}
 
 
 class Shards:
@@ -351,6 +352,62 @@ def make_append_only(path: str) -> bool:
         write_checksum(path, open_table(path).version())
         return True
     return False
+
+
+def empty_twin(path: str) -> str | None:
+    """An empty table of the same shape in a directory of its own; None when ``path`` is gone."""
+    path = local_path(path)
+    if shard_version(path) is None:
+        return None
+    table = open_table(path)
+    metadata, protocol = table.metadata(), table.protocol()
+    twin = Path(f"{path}-{uuid4().hex}.twin")
+    actions: list[dict[str, Any]] = [
+        {"protocol": {
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+            **({"readerFeatures": protocol.reader_features} if protocol.reader_features else {}),
+            **({"writerFeatures": protocol.writer_features} if protocol.writer_features else {}),
+        }},
+        {"metaData": {
+            "id": str(uuid4()), "format": {"provider": "parquet", "options": {}},
+            "schemaString": table.schema().to_json(),
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": {
+                name: value for name, value in metadata.configuration.items()
+                if name.startswith("delta.columnMapping.")
+            },
+        }},
+    ]
+    log = twin / "_delta_log"
+    log.mkdir(parents=True)
+    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
+    (log / f"{0:020d}.json").write_text(text, encoding="utf-8")
+    return str(twin)
+
+
+def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | None:
+    """Set properties at exactly version ``follows + 1``; None when another writer took it."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    table = open_table(path, version=follows)
+    if shard_version(path) != follows:
+        return None
+    with failing(f"mark {path}"):
+        try:
+            table.alter.set_table_properties(
+                properties, raise_if_not_exists=False,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            if shard_version(path) == follows:
+                raise  # no race: the table has a feature that cannot be written
+            return None
+    if table.version() != follows + 1:
+        return None
+    write_checksum(path, follows + 1)
+    return follows + 1
 
 
 def _walk(root: str) -> Iterator[str]:

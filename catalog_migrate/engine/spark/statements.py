@@ -68,7 +68,7 @@ def create_shard(shard: ShardSpec) -> str:
         clustered = f" CLUSTER BY ({_names(shard.clustered_by)})"
     return (
         f"CREATE TABLE {by_path(shard.path)} ({columns}) USING delta{_comment(shard.comment)}"
-        f"{partitioned}{clustered}{_properties(shard.properties)}"
+        f"{partitioned}{clustered}{_properties({**shard.properties, **shard.stamps})}"
     )
 
 

@@ -10,6 +10,7 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
@@ -90,7 +91,7 @@ def actual(
         now = kafka_positions(Checkpoint(f"{warehouse}/{stream.checkpoint}")) or {}
         if any(now.get(each.partition, -1) < each.last for each in back):
             return None
-        path = f"{warehouse}/{item.shard}"
+        path = shard_location(warehouse, item.shard)
         rows = counted(path, [*back, *over], None)
         base = counted(path, back, image.base) if back and image.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)

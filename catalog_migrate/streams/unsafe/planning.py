@@ -19,6 +19,7 @@ from catalog_migrate.errors import (
     UnsettledCheckpoint,
     UnsupportedFormat,
 )
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -170,7 +171,7 @@ def _unsent(state: State, part: Part, again: Sequence[str]) -> list[str]:
     """
     shard = state.items[part.item_id].shard
     warehouse = state.config["warehouse"].value
-    path = f"{warehouse}/{shard}"
+    path = shard_location(warehouse, shard or "")
     if not again or not Path(path, "_delta_log").is_dir():
         return []
     newest = delta_bounds(path).latest

@@ -1,0 +1,62 @@
+"""``export``: every table, view and function as a plain registration."""
+
+from __future__ import annotations
+
+import click
+
+from catalog_migrate.cli.options import (
+    catalog_option,
+    no_input_option,
+    settings_of,
+    timeout_option,
+    yes_option,
+)
+from catalog_migrate.cli.output import confirm, emit
+from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
+from catalog_migrate.errors import UsageError
+
+
+@click.command("export")
+@catalog_option
+@click.option(
+    "--sql", "sql", metavar="FILE", help="Write SQL to FILE (- for stdout); changes nothing."
+)
+@timeout_option
+@yes_option
+@no_input_option
+@click.pass_context
+def command(
+    ctx: click.Context, catalog: str | None, sql: str | None, timeout: float | None, yes: bool,
+    no_input: bool,
+) -> None:
+    """Give every table back as a plain registration; the rows stay where they lie.
+
+    With --sql as text. Without, in Spark's catalog (spark.metastore): names lose our marks, and
+    the durable catalog is closed for good (docs/neighbours.md).
+
+    \b
+    Example:
+      catalog-migrate export --sql names.sql
+      catalog-migrate export --yes
+    """
+    from catalog_migrate.neighbours.export import give_back, registrations_sql
+
+    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
+    opened = open_catalog(settings, write=sql is None)
+    if sql is not None:
+        emit(registrations_sql(opened.state()), None if sql == "-" else sql)
+        return
+    with local_spark(settings) as spark:
+        engine = engine_on(spark, settings)
+        if not engine.persistent_names:
+            raise UsageError(
+                "names end with the session here, so giving them back would last a moment",
+                remedy="set spark.metastore, or use --sql FILE",
+            )
+        if not confirm("Give all tables back and close the catalog?", yes=yes, no_input=no_input):
+            return
+        given = give_back(engine, opened.log, wait=settings.number("bootstrap.timeout"))
+    click.echo(
+        f"given back: {given.tables} table(s), {given.views} view(s), "
+        f"{given.functions} function(s); the catalog is closed"
+    )

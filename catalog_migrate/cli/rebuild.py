@@ -1,0 +1,101 @@
+"""``rebuild``: a lost catalog, made again from shards and the release that was in force."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from catalog_migrate.cli.options import (
+    catalog_option,
+    format_option,
+    need,
+    release_option,
+    settings_of,
+    warehouse_option,
+)
+from catalog_migrate.cli.output import as_columns, as_json, emit
+from catalog_migrate.cli.sources import engine_on, local_spark, read_release
+from catalog_migrate.errors import UsageError
+
+
+@click.command("rebuild")
+@catalog_option
+@warehouse_option
+@release_option
+@click.option(
+    "--table", "tables", multiple=True, metavar="NAME=PATH",
+    help="The directory of a table: adopted ones, or one of several.",
+)
+@click.option("--missing", multiple=True, metavar="NAME", help="A table that has no rows.")
+@click.option("--lineage", metavar="LINEAGE", help="Which installation, where there are several.")
+@click.option(
+    "--schema", "schemas", multiple=True, metavar="S",
+    help="Look at the names that still stand in this schema (starts Spark).",
+)
+@click.option("--ansi/--no-ansi", default=True, show_default=True, help="ANSI mode of sessions.")
+@click.option("--time-zone", default="UTC", show_default=True, help="Time zone of sessions.")
+@click.option("--dry-run", is_flag=True, help="Say what would be found; writes nothing.")
+@format_option("text", "json")
+@click.pass_context
+def command(
+    ctx: click.Context, catalog: str | None, warehouse: str | None, release: str | None,
+    tables: tuple[str, ...], missing: tuple[str, ...], lineage: str | None,
+    schemas: tuple[str, ...], ansi: bool, time_zone: str, dry_run: bool, format_: str,
+) -> None:
+    """Make a lost or unreadable catalog again, with every row where it lies.
+
+    --release is the release that was in force. What could not be known is listed; what could be
+    one thing or another is asked, and nothing is written then (docs/neighbours.md).
+
+    \b
+    Example:
+      catalog-migrate rebuild --catalog catalog --release release --dry-run
+      catalog-migrate rebuild --catalog catalog --release release --table shop.orders=/data/orders
+    """
+    from catalog_migrate.catalog.delta_log import DeltaLog
+    from catalog_migrate.engine.port import Registration
+    from catalog_migrate.neighbours.rebuild import rebuild
+
+    settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
+    uri = os.path.abspath(need(settings, "catalog.uri", "--catalog URI"))
+    places = {}
+    for entry in tables:
+        name, equals, path = entry.partition("=")
+        if not equals:
+            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
+        places[name] = path
+    standing: list[Registration] = []
+    if schemas:
+        with local_spark(settings) as spark:
+            engine = engine_on(spark, settings)
+            for schema in schemas:
+                standing += engine.observe(schema)
+    done = rebuild(
+        DeltaLog(uri), read_release(settings),
+        warehouse=os.path.abspath(settings.text("catalog.warehouse") or f"{uri}/warehouse"),
+        named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
+        time_zone=time_zone, dry_run=dry_run,
+    )
+    if format_ == "json":
+        emit(as_json({
+            "written": not dry_run, "lineage": done.lineage,
+            "tables": [
+                {"name": name, "item_id": item, "shard": shard}
+                for name, item, shard in done.tables
+            ],
+            "unknown": list(done.unknown), "left_alone": list(done.left_alone),
+            "set_aside": done.set_aside,
+        }))
+        return
+    lines = [as_columns([("table", "item", "shard"), *done.tables])]
+    for title, entries in (("could not be known", done.unknown), ("left alone", done.left_alone)):
+        if entries:
+            lines.append(title + "\n" + "".join(f"  {entry}\n" for entry in entries))
+    if done.set_aside is not None:
+        lines.append(f"what was left of the log is in {done.set_aside}\n")
+    lines.append(
+        "nothing was written\n" if dry_run
+        else f"lineage {done.lineage}; next: catalog-migrate plan, then apply\n"
+    )
+    emit("".join(lines))

@@ -1,0 +1,88 @@
+"""``relocate``: follows a move, or makes a copy an installation of its own."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from catalog_migrate.cli.options import (
+    catalog_option,
+    format_option,
+    settings_of,
+    timeout_option,
+    warehouse_option,
+)
+from catalog_migrate.cli.output import as_json, emit
+from catalog_migrate.cli.sources import open_catalog
+from catalog_migrate.errors import UsageError
+
+
+@click.command("relocate")
+@catalog_option
+@warehouse_option
+@click.option("--new-lineage", is_flag=True, help="This is a copy: make it one of its own.")
+@click.option(
+    "--names-too", is_flag=True, help="With --new-lineage: the metastore is a copy as well."
+)
+@click.option(
+    "--table", "tables", multiple=True, metavar="NAME=PATH",
+    help="Where an adopted table lies now.",
+)
+@click.option("--dry-run", is_flag=True, help="Look only; writes nothing.")
+@timeout_option
+@format_option("text", "json")
+@click.pass_context
+def command(
+    ctx: click.Context, catalog: str | None, warehouse: str | None, new_lineage: bool,
+    names_too: bool, tables: tuple[str, ...], dry_run: bool, timeout: float | None, format_: str,
+) -> None:
+    """Tell a catalog that it, or its warehouse, lies somewhere else now (docs/neighbours.md).
+
+    Every table is looked for first; when one is missing nothing is changed. The next start
+    registers the names again.
+
+    \b
+    Example:
+      catalog-migrate relocate --catalog /new/catalog
+      catalog-migrate relocate --catalog catalog --warehouse /new/warehouse
+      catalog-migrate relocate --catalog /copy/catalog --new-lineage
+    """
+    from catalog_migrate.neighbours.relocation import relocate
+
+    if names_too and not new_lineage:
+        raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")
+    places = {}
+    for entry in tables:
+        name, equals, path = entry.partition("=")
+        if not equals:
+            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
+        places[name] = path
+    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
+    opened = open_catalog(settings, write=not dry_run)
+    done = relocate(
+        opened.log, warehouse=None if warehouse is None else os.path.abspath(warehouse),
+        new_lineage=new_lineage, names_copied=names_too, tables=places, dry_run=dry_run,
+        wait=settings.number("bootstrap.timeout"),
+    )
+    if format_ == "json":
+        emit(as_json({
+            "changed": done.changed and not dry_run, "home": done.home,
+            "warehouse": done.warehouse, "lineage": done.lineage, "tables": done.tables,
+            "held": list(done.held), "notes": list(done.notes),
+        }))
+        return
+    lines = [f"note: {note}" for note in done.notes]
+    if not done.changed:
+        lines.append("nothing to do: everything is where the catalog says")
+    else:
+        lines.append(
+            f"{done.tables} table(s) found below {done.warehouse}"
+            + ("; nothing was written" if dry_run else "")
+        )
+        if done.new_lineage and not dry_run:
+            lines.append(f"new lineage {done.lineage}")
+        lines += [f"on hold until you start it: {name}" for name in done.held]
+        if not dry_run:
+            lines.append("next: catalog-migrate bootstrap")
+    emit("\n".join(lines) + "\n")

@@ -1,0 +1,8 @@
+"""Living beside others: what this installation takes over, gives back, moves or finds again.
+
+``marks`` commits whose a Delta table is to its own log, ``survey`` looks at tables that may be
+adopted, ``adoption`` takes them over, ``export`` gives everything back as plain registrations,
+``relocation`` follows a move or turns a copy into an installation of its own, ``rebuild`` makes a
+lost log again from shards and registrations. Nothing here plans or copies rows: that stays with
+planner and reconciler.
+"""

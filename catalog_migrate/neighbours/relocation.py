@@ -1,0 +1,365 @@
+"""Follows a catalog or warehouse that was moved, or turns a copy into an installation of its own.
+
+Shard rows hold paths relative to the warehouse, so that a move is one commit. A copy takes a new
+lineage: until then every write is refused, for it would be made to the original's rows. What was
+alive in the original (leases, sessions, operations under way) is not alive in the copy.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.marks import HOME as HOME_MARK
+from catalog_migrate.catalog.marks import LINEAGE, marks_of
+from catalog_migrate.catalog.records import (
+    ConfigRecord,
+    HoldRecord,
+    LeaseRecord,
+    OperationRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import HOME, open_log, read_state
+from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
+from catalog_migrate.engine.spark.shards import shard_columns, shard_version
+from catalog_migrate.errors import (
+    CatalogGivenBack,
+    CatalogMigrateError,
+    CatalogNotFound,
+    CommitConflict,
+    NotACatalog,
+    Problem,
+    RelocationRefused,
+    UsageError,
+)
+from catalog_migrate.model.hashes import schema_fingerprint
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.neighbours.marks import mark_at, put_mark
+from catalog_migrate.reconciler.actions import FORMER, former
+from catalog_migrate.reconciler.commit import RECONCILE
+
+ORIGINAL_THERE = "CM0821"
+NO_COPY = "CM0822"
+SHARED_ROWS = "CM0823"
+SHARD_MISSING = "CM0824"
+SHARD_DIFFERS = "CM0825"
+SHARD_OF_OTHERS = "CM0826"
+
+COPIED = "copied installation: it would send the same rows a second time"
+"""Why the sources and sinks of a copy wait for a word."""
+
+_UNDER_WAY = frozenset({"validating", "trial", "requested", "stopping"})
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """What was, or would be, done.
+
+    ``held`` names the sources and sinks of a copy that wait for an operator, ``tables`` counts the
+    shards that were found in the new place, ``notes`` is what people should know.
+    """
+
+    home: str | None
+    warehouse: str
+    lineage: str
+    new_lineage: bool
+    tables: int
+    held: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """Where everything is to be; ``away`` is whether the catalog itself is not at home."""
+
+    away: bool
+    here: str | None
+    old_warehouse: str
+    warehouse: str
+    moved: Mapping[str, str]
+    """Adopted shard -> where it lies now."""
+
+
+def relocate(
+    log: CatalogLog, *, warehouse: str | None = None, new_lineage: bool = False,
+    names_copied: bool = False, tables: Mapping[str, str] | None = None, dry_run: bool = False,
+    clock: Clock | None = None, wait: float | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Relocation:
+    """Give the catalog of ``log`` the home that it lies in, and its warehouse the place it has.
+
+    ``warehouse`` is where the shards are now (default: where they were, or beside a catalog that
+    was moved together with them); ``tables`` maps names of adopted tables to their directories.
+    ``new_lineage`` makes a copy an installation of its own; ``names_copied`` says that the
+    metastore is a copy as well, so that the names in it are this installation's. ``dry_run``
+    looks only.
+
+    Raises RelocationRefused with every reason; nothing was changed then. Killed anywhere, the same
+    call goes on.
+    """
+    state = read_state(log)
+    if GIVEN_BACK in state.config:
+        raise CatalogGivenBack(
+            f"the tables of the catalog at {log.uri} were given back",
+            remedy="adopt them into a new catalog: catalog-migrate init --adopt",
+        )
+    aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
+    problems += _shard_problems(state, aim, new_lineage)
+    if problems:
+        raise RelocationRefused(
+            f"{len(problems)} reason(s) against it; nothing was changed", problems=problems,
+            remedy="do what is written below each",
+        )
+    lineage = uuid4().hex if new_lineage else state.lineage
+    found = Relocation(
+        home=aim.here, warehouse=aim.warehouse, lineage=lineage, new_lineage=new_lineage,
+        tables=sum(1 for _ in _live(state)),
+        held=_to_hold(state) if new_lineage else (),
+        notes=tuple(_notes(state, aim)),
+        changed=aim.away or bool(aim.moved) or not _same(aim.old_warehouse, aim.warehouse),
+    )
+    if dry_run or not found.changed:
+        return found
+    clock = clock or SystemClock()
+    # away from home nobody else may write, so there is nobody to keep out: the commit frees all
+    lease = None if aim.away else acquire(
+        log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait
+    )
+    try:
+        _mark(state, aim, lineage, new_lineage, on_step)
+        on_step("commit")
+
+        def decide(current: State) -> Changes:
+            if current.serial != state.serial:
+                raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
+            return _changes(current, aim, lineage, new_lineage, names_copied, clock)
+
+        commit(
+            log, decide, epoch=None if lease is None else lease.epoch, kind="relocate",
+            anyway=aim.away,
+        )
+    finally:
+        if lease is not None:
+            lease.release()
+    return found
+
+
+def _aim(
+    log: CatalogLog, state: State, warehouse: str | None, new_lineage: bool,
+    tables: Mapping[str, str],
+) -> tuple[_Aim, list[Problem]]:
+    problems: list[Problem] = []
+    record = state.config.get(HOME)
+    home, here = (None if record is None else record.value), log.home
+    away = home is not None and here is not None and not _same(home, here)
+    if away and home is not None and not new_lineage and _stands(home, state.lineage):
+        problems.append(Problem(
+            ORIGINAL_THERE, f"the catalog that this one is a copy of is still at {home}",
+            remedy="add --new-lineage to make the copy an installation of its own; "
+            "if it was meant to move, take the original away first",
+        ))
+    if new_lineage and not away:
+        problems.append(Problem(
+            NO_COPY, f"the catalog at {log.uri} is at home there: it is no copy",
+            remedy="copy its directory, and call this on the copy",
+        ))
+    old = state.setting("warehouse")
+    place = warehouse
+    if place is None:
+        place = old
+        if away and home is not None and here is not None and _within(old, home):
+            place = here + os.path.normpath(old)[len(os.path.normpath(home)):]
+    if new_lineage and away and _same(place, old):
+        problems.append(Problem(
+            SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
+            remedy="copy that directory too, and say where: --warehouse DIR",
+        ))
+    moved: dict[str, str] = {}
+    for name, path in tables.items():
+        mapping = state.mappings.get(identity_text(parse_reference(name)))
+        shard = None if mapping is None else state.items[mapping.item_id].shard
+        if shard is None or not is_absolute(shard):
+            raise UsageError(
+                f"{name} is no adopted table of this catalog",
+                remedy="shards below the warehouse move with it: --warehouse DIR",
+            )
+        if not _same(shard, path):
+            moved[shard] = os.path.abspath(path)
+    return _Aim(away, here, old, place, moved), problems
+
+
+def _live(state: State) -> Iterator[tuple[str, str]]:
+    """(item id, shard path) of every table in force; a source not yet started may have none."""
+    for item_id, item in sorted(state.items.items()):
+        if item.shard is not None and (
+            item.definition.kind == "table" or item_id in state.streams
+        ):
+            yield item_id, item.shard
+
+
+def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]:
+    problems = []
+    fingerprints = {m.item_id: m.fingerprint for m in state.mappings.values()}
+    for item_id, shard in _live(state):
+        name = state.items[item_id].definition.item_name
+        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
+        if new_lineage and is_absolute(shard) and shard not in aim.moved:
+            problems.append(Problem(
+                SHARED_ROWS, f"{name} was adopted at {shard}, where it is the original's",
+                remedy=f"copy that directory, and say where: --table {name}=PATH",
+            ))
+            continue
+        try:
+            version = shard_version(path)
+            columns = [] if version is None else shard_columns(path)
+            mark = None if version is None else mark_at(path)
+        except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
+            problems.append(Problem(
+                SHARD_MISSING, f"{name}: {path} cannot be read: {error}",
+                remedy="copy or restore the directory whole",
+            ))
+            continue
+        if version is None:
+            problems.append(Problem(
+                SHARD_MISSING, f"{name}: there is no Delta table at {path}",
+                remedy="copy or restore the directory, or give the right --warehouse",
+            ))
+            continue
+        found = schema_fingerprint((c.name, c.type, c.nullable) for c in columns)
+        if found != fingerprints[item_id] and not state.shards[shard].evolve:
+            problems.append(Problem(
+                SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
+                remedy="that is another table: give the right --warehouse or --table",
+            ))
+        if mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
+            problems.append(Problem(
+                SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
+                + (f" at {mark.home}" if mark.home else ""),
+                remedy="that is another installation's: give the right --warehouse or --table",
+            ))
+    return problems
+
+
+def _mark(
+    state: State, aim: _Aim, lineage: str, new_lineage: bool, on_step: Callable[[str], None]
+) -> None:
+    """Say in each shard whose it is from now on, before it counts: a second run finds our home."""
+    if not (new_lineage or aim.away or aim.moved):
+        return
+    for item_id, shard in _live(state):
+        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
+        marks = marks_of(state, item_id, state.items[item_id].definition)
+        marks[LINEAGE] = lineage
+        if aim.here is not None:
+            marks[HOME_MARK] = aim.here
+        on_step(f"mark {path}")
+        put_mark(path, marks, lambda _: True)
+
+
+def _changes(
+    state: State, aim: _Aim, lineage: str, new_lineage: bool, names_copied: bool, clock: Clock
+) -> Changes:
+    changes = Changes()
+    warehouses, lineages = former(state)
+    if new_lineage:
+        kept: dict[str, tuple[str, ...]] = {}
+        if names_copied:
+            kept = {
+                "warehouses": (*warehouses, aim.old_warehouse),
+                "lineages": (*lineages, state.lineage),
+            }
+    else:
+        places = {*warehouses}
+        if not _same(aim.old_warehouse, aim.warehouse):
+            places.add(aim.old_warehouse)
+        kept = {"warehouses": tuple(sorted(places)), "lineages": lineages}
+    changes.put("config", FORMER, ConfigRecord(value=msgspec.json.encode(kept).decode()))
+    changes.put("config", "warehouse", ConfigRecord(value=aim.warehouse))
+    changes.put("config", "lineage", ConfigRecord(value=lineage))
+    if aim.here is not None:
+        changes.put("config", HOME, ConfigRecord(value=aim.here))
+    for shard, path in aim.moved.items():
+        record = state.shards[shard]
+        item = state.items[record.item_id]
+        changes.put("shard", shard, msgspec.structs.replace(record, state="gone"))
+        changes.put("shard", path, record)
+        changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
+        changes.raise_serial()
+    if aim.away:
+        _end_what_lived_elsewhere(changes, state, new_lineage, clock)
+    changes.put("operation", RECONCILE, OperationRecord(
+        kind="reconcile", state="pending", detail={"step": "register what was relocated"},
+    ))
+    return changes
+
+
+def _end_what_lived_elsewhere(
+    changes: Changes, state: State, new_lineage: bool, clock: Clock
+) -> None:
+    """Leases, sessions and acts under way belong to processes of the place it was moved from."""
+    for key, lease in state.leases.items():
+        changes.put("lease", key, LeaseRecord(epoch=lease.epoch + 1))
+    for key in state.sessions:
+        changes.delete("session", key)
+    for key, operation in state.operations.items():
+        if operation.state in _UNDER_WAY:
+            ended = "stale" if operation.unsafe is not None else "failed"
+            changes.put("operation", key, msgspec.structs.replace(
+                operation, state=ended,
+                detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
+            ))
+    if not new_lineage:
+        return
+    since = str(int(clock.wall()))
+    for item_id, item in state.items.items():
+        if item.definition.kind in ("source", "sink"):
+            changes.put("hold", f"{item_id}/operator/0", HoldRecord(
+                item_id=item_id, holder="operator", reason=COPIED, since=since,
+            ))
+
+
+def _to_hold(state: State) -> tuple[str, ...]:
+    return tuple(sorted(
+        str(item.definition.key) for item in state.items.values()
+        if item.definition.kind in ("source", "sink")
+    ))
+
+
+def _notes(state: State, aim: _Aim) -> Iterator[str]:
+    for shard, row in sorted(state.shards.items()):
+        if row.state != "retired" or is_absolute(shard):
+            continue
+        path = shard_location(aim.warehouse, shard)
+        if not os.path.isdir(path):
+            yield f"the earlier version of a table is not at {path}: nothing reads it any more"
+
+
+def _stands(home: str, lineage: str) -> bool:
+    """Whether the catalog of this lineage is still at its home."""
+    try:
+        return read_state(open_log(home)).lineage == lineage
+    except (CatalogNotFound, NotACatalog):
+        return False
+    except CatalogMigrateError:
+        return True  # something is there that does not answer: better asked than two of one
+
+
+def _same(one: str, other: str) -> bool:
+    if os.path.normpath(one) == os.path.normpath(other):
+        return True
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def _within(path: str, directory: str) -> bool:
+    return os.path.normpath(path).startswith(os.path.normpath(directory) + os.sep)
