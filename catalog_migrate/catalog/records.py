@@ -214,7 +214,8 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     the partitions put elsewhere. ``doubled``, ``skipped`` and ``expired`` are records, predicted
     (at most that many unless ``exact``); ``actual_…`` were counted later, None until then.
     ``seconds`` is how long it took, ``undoes`` the operation taken back, ``acknowledged`` who has
-    seen it. ``prepared`` is what is committed after a RESTORE, as JSON.
+    seen it. ``prepared`` is what is committed after a RESTORE, and ``backfill`` the
+    chunks of what was skipped that are read into the table, as JSON.
     """
 
     who: str
@@ -238,6 +239,7 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     undoes: str = ""
     acknowledged: str = ""
     prepared: str = ""
+    backfill: str = ""
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,8 +250,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``before`` to ``after`` (with the links of each); ``dependents`` are the items whose queries
     restart; ``limit`` is how many seconds they have to become healthy; ``snapshots`` the number
     of each dependent's checkpoint snapshot. ``detail`` is for people. An unsafe operation goes
-    ``requested``, ``stopping``, (``restoring``,) ``committed``, then ``done``, ``refused`` or
-    ``stale``.
+    ``requested``, ``stopping``, (``restoring``,) ``committed``, (``backfilling``,) then ``done``,
+    ``refused`` or ``stale``.
     """
 
     kind: str

@@ -45,6 +45,11 @@ _ACTING = (
                  help="Go on in another topic after the time of the last stored record."),
     click.option("--ties", type=click.Choice(("double", "skip")), default="double",
                  show_default=True, help="Records of the very same time: again, or never."),
+    click.option("--backfill", is_flag=True,
+                 help="Go on at the target now, and read what is skipped into the same table "
+                 "meanwhile, each record once."),
+    click.option("--chunk", type=click.IntRange(min=1), metavar="N", default=None,
+                 help="Records that a backfill reads at once (50000)."),
     click.option("--below", metavar="CONNECTION", help="All sources of a connection as well."),
     click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
     click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
@@ -230,6 +235,30 @@ def show_plan(file: str) -> int:
     return 0
 
 
+@command.command("backfill")
+@click.argument("operation", metavar="OPERATION")
+@catalog_option
+@click.pass_context
+def backfill(ctx: click.Context, operation: str, catalog: str | None) -> int:
+    """Read what OPERATION skipped from here, with Spark; a runtime does it by itself.
+
+    Cut off at any moment it goes on where it was: each record comes into the table once.
+
+    \b
+    Example:
+      catalog-migrate unsafe backfill 20260131T120000000000-1a2b3c
+    """
+    from catalog_migrate.cli.sources import local_spark
+    from catalog_migrate.streams.spark.engine import SparkQueries
+
+    settings = settings_of(ctx, catalog=catalog)
+    client = open_catalog(settings, write=True).unsafe(on_progress=note)
+    with local_spark(settings) as spark:
+        read = client.read_skipped(operation, SparkQueries(spark))
+    emit(f"operation {operation}: {'done' if read else 'there is nothing to read'}\n")
+    return 0
+
+
 @command.command("acknowledge")
 @click.argument("operation", metavar="OPERATION")
 @catalog_option
@@ -290,11 +319,13 @@ def _act(
     settings = {"POLICY": acting["policy"]}
     if acting["tolerance"] is not None:
         settings["TOLERANCE"] = str(acting["tolerance"])
+    if acting["chunk"] is not None:
+        settings["CHUNK"] = str(acting["chunk"])
     if acting["translate_by"] is not None:
         settings |= {"TRANSLATE BY": acting["translate_by"], "TIES": acting["ties"]}
     sources = _with_those_below(state, sources, acting["below"])
     for name, flag in (("ACCEPT NEW TOPIC", "accept_new_topic"),
-                       ("SKIP VALIDATE", "skip_validate")):
+                       ("BACKFILL", "backfill"), ("SKIP VALIDATE", "skip_validate")):
         if acting[flag]:
             settings[name] = "true"
     statements: list[Unsafe] = [

@@ -189,12 +189,29 @@ def prepare(
     prepared = Prepared()
     if not shards and not doomed:
         return prepared
+    _require_no_backfill(state, doomed)
     _declare(work, migration, shards)
     _build(work, state, shards, prepared, populate)
     _seal(work, state, migration, shards, doomed, prepared)
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
+
+
+def _require_no_backfill(state: State, doomed: Mapping[str, NewShard | None]) -> None:
+    """PrepareFailed while an operation reads skipped records with dead letters for a table here."""
+    if not state.streams:
+        return
+    from catalog_migrate.streams.unsafe.chunks import dead_letter_tables
+
+    for item_id, key in dead_letter_tables(state).items():
+        item = state.items[item_id]
+        if item.shard in doomed:
+            raise PrepareFailed(
+                f"operation {key} is reading what it skipped, and {item.definition.key} takes its "
+                "dead letters",
+                remedy="wait until it is done (SHOW OPERATIONS), then start again",
+            )
 
 
 def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:

@@ -39,6 +39,7 @@ from catalog_migrate.streams.probes import (
 )
 from catalog_migrate.streams.show import Rows, create_statement, show
 from catalog_migrate.streams.specs import Resolve, resolve_secret
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import sentence
@@ -403,13 +404,18 @@ def unsafe_result(outcome: Outcome) -> Result:
     act = outcome.row.unsafe
     totals = Totals(act.doubled, act.skipped, act.expired, act.exact)
     notices: tuple[str, ...] = (sentence(totals),)
+    if outcome.row.state == BACKFILLING:
+        notices += (
+            f"what it skipped is read by the runtime{' when one is started' * outcome.alone}, or "
+            f"from here: catalog-migrate unsafe backfill {outcome.key}",
+        )
     if outcome.alone:
         notices += ("no runtime is alive: the queries go on from there at their next start",)
     if "reason" in outcome.row.detail:
         notices += (outcome.row.detail["reason"],)
     names = ", ".join(act.sources)
     return Result(
-        f"operation {outcome.key} done: {names}", notices, operation=outcome.key,
+        f"operation {outcome.key} {outcome.row.state}: {names}", notices, operation=outcome.key,
         restarted=() if outcome.alone else act.sources,
     )
 

@@ -26,6 +26,8 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.unsafe.chunks import backfilling
+from catalog_migrate.streams.unsafe.restore import transaction
 
 Put = Callable[[Callable[[Changes, State], None], str], State]
 """Commits what the given function puts, under the cluster's lease; (put, kind)."""
@@ -170,7 +172,9 @@ def still_read(state: State) -> frozenset[str]:
 
 
 def carry_transactions(state: State, table: str, warehouse: str, old: str, new: str) -> int:
-    """Let the copy of a table that takes dead letters know which batches it has; how many queries.
+    """Let the copy of a table that takes dead letters know what it has; of how many writers.
+
+    Writers are queries, and operations that are reading what they skipped.
 
     ``old`` (sealed) and ``new`` are absolute directories, ``table`` is the item.
     """
@@ -180,6 +184,9 @@ def carry_transactions(state: State, table: str, warehouse: str, old: str, new: 
         if item is None or item.links.get("dead_letters") != table:
             continue
         query_id = Checkpoint(f"{warehouse}/{stream.checkpoint}").query_id
-        if query_id is not None and carry_batch(old, new, query_id) is not None:
-            carried += 1
+        writers = [query_id] if query_id is not None else []
+        writers += [
+            transaction(key) for key, items in backfilling(state).items() if item_id in items
+        ]
+        carried += sum(carry_batch(old, new, writer) is not None for writer in writers)
     return carried

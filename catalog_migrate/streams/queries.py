@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -110,6 +110,16 @@ class QueryEngine(Protocol):
 
     def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:
         """Run exactly the one uncommitted batch of the checkpoint (``trigger(once=True)``)."""
+
+    def append_range(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
+        version: int,
+    ) -> tuple[str, ...]:
+        """Read exact ranges (topic, partition, first, after the last) into a source's tables.
+
+        One append to each, under the transaction (app, version): one that has it skips it. Records
+        that cannot be read go to the dead letters, else they are left out and returned, in words.
+        """
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for unknown.

@@ -37,6 +37,7 @@ from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import fence_out
 from catalog_migrate.streams.unsafe.audit import count_pending
+from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.upstream import identify, require_same
 
@@ -117,6 +118,7 @@ class Runtime:
         self._reported = 0.0
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
+        self._backfills: Backfills | None = None
         self.ready = threading.Event()
         self.supervisor: Supervisor | None = None
 
@@ -193,6 +195,7 @@ class Runtime:
                 ),
                 "gate",
             )
+            self._backfills = Backfills(supervisor, self._newest, self._alive, self._say)
             carriers: tuple[Carrier, ...] = (
                 Operations(supervisor, self._follow, self._alive),
                 UnsafeOperations(supervisor, self._follow, self._alive, self._say),
@@ -226,6 +229,8 @@ class Runtime:
                 carrier.carry_out(state, key)
                 state = self._follow()
         acted = supervisor.round(state)
+        if self._backfills is not None:
+            self._backfills.tend(state)
         now = self.clock.monotonic()
         if now - self._polled >= POLL_UPSTREAM:
             self._polled = now
@@ -238,6 +243,8 @@ class Runtime:
     def _leave(self, supervisor: Supervisor, lease: Lease, status: ClusterLog | None) -> None:
         """Drain and stop; a runtime that was fenced out stops at once and writes nothing more."""
         supervisor.drain = 0.0 if self._lost is not None else self.options.drain
+        if self._backfills is not None:
+            self._backfills.close(supervisor.drain)
         supervisor.close(self._state)
         self._stop.set()
         if self._lost is not None:
@@ -273,6 +280,10 @@ class Runtime:
         if self._state is None or self.log.version() != self._state.version:
             self._state = read_state(self.log)
         return self._state
+
+    def _newest(self) -> State:
+        """The newest state, for other threads."""
+        return read_state(self.log)
 
     def _follow_names(self, state: State) -> None:
         """Bring names in line with a new serial; what fails (a migration under way) comes again."""

@@ -38,10 +38,15 @@ class SortingWriter:
 
     @staticmethod
     def _append(rows: DataFrame, path: str, batch: Batch) -> None:
-        (
-            rows.write.format("delta")
-            .mode("append")
-            .option("txnAppId", batch.query_id)
-            .option("txnVersion", str(batch.number))
-            .save(path)
-        )
+        append_once(rows, path, batch.query_id, batch.number)
+
+
+def append_once(rows: DataFrame, path: str, app: str, version: int) -> None:
+    """Append to a table under the transaction (app, version); a table that has it skips it."""
+    (
+        rows.write.format("delta")
+        .mode("append")
+        .option("txnAppId", app)
+        .option("txnVersion", str(version))
+        .save(path)
+    )

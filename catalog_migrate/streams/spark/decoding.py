@@ -102,6 +102,17 @@ def unreadable(decoded: DataFrame) -> DataFrame:
     )
 
 
+def described_unreadable(decoded: DataFrame, limit: int) -> tuple[str, ...]:
+    """Where bad records lie and what is wrong with them, at most ``limit``; runs a job."""
+    bad = decoded.where(f"{_PROBLEM} IS NOT NULL").selectExpr(
+        "topic", "partition", "offset", f"{_PROBLEM} AS problem"
+    )
+    return tuple(
+        f"{row['topic']}:{row['partition']} offset {row['offset']} cannot be read: {row['problem']}"
+        for row in bad.orderBy("topic", "partition", "offset").limit(limit).collect()
+    )
+
+
 def all_or_fail(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard; the first bad record fails the query and says where it lies."""
     message = (

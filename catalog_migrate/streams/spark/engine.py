@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter
 from catalog_migrate.streams.spark.causes import scrubbed
-from catalog_migrate.streams.spark.dead_letters import SortingWriter
+from catalog_migrate.streams.spark.dead_letters import SortingWriter, append_once
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
@@ -26,6 +26,10 @@ from catalog_migrate.streams.spark.transactions import delta_transaction
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+_LEFT_OUT = 50
+"""Records that could not be read which one range tells."""
 
 
 class SparkQueries:
@@ -77,6 +81,34 @@ class SparkQueries:
                 f"the uncommitted batch of {spec.kind} {spec.name} failed: {failure.causes[-1]}",
                 condition=failure.condition,
             )
+
+    def append_range(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
+        version: int,
+    ) -> tuple[str, ...]:
+        """Read exact ranges of a Kafka source into its tables, once; see the port.
+
+        Raises :class:`EngineFailure`, without any secret in it.
+        """
+        shard = local_path(spec.shard)
+        left_out: tuple[str, ...] = ()
+        with _scrubbing(spec), failing(f"read skipped records of {spec.kind} {spec.name}"):
+            # what is left of a chunk that has expired is its transaction
+            frame = (
+                sources.kafka_range(self._spark, spec, places) if places
+                else sources.no_records(self._spark)
+            )
+            decoded = decoding.decode(frame, spec).persist()
+            try:
+                if spec.dead_letters is not None:
+                    bad = decoding.unreadable(decoded)
+                    append_once(bad, local_path(spec.dead_letters), app, version)
+                else:
+                    left_out = decoding.described_unreadable(decoded, _LEFT_OUT)
+                append_once(decoding.readable(decoded, spec), shard, app, version)
+            finally:
+                decoded.unpersist()
+        return left_out
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for none."""

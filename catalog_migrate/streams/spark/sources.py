@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
@@ -31,6 +33,42 @@ def kafka_records(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     )
     with unlogged():
         return spark.readStream.format("kafka").options(**options).load()
+
+
+def kafka_range(
+    spark: SparkSession, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]]
+) -> DataFrame:
+    """Exact ranges (topic, partition, first, after the last) of the source's topics, as a batch.
+
+    A range that Kafka no longer has whole fails, as in the stream.
+    """
+    options = clients.spark_kafka_source_options(
+        spec.connection, spec.external.options, spec.external.settings
+    )
+    for name in ("subscribe", "startingTimestamp", "startingOffsetsByTimestampStrategy",
+                 "maxOffsetsPerTrigger"):
+        options.pop(name, None)
+    assigned: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for topic, number, first, last in places:
+        assigned.setdefault(topic, []).append(number)
+        starts.setdefault(topic, {})[str(number)] = first
+        ends.setdefault(topic, {})[str(number)] = last
+    options |= {
+        "assign": json.dumps(assigned), "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+    }
+    with unlogged():
+        return spark.read.format("kafka").options(**options).load()
+
+
+def no_records(spark: SparkSession) -> DataFrame:
+    """Records as Spark's connector gives them, none."""
+    return spark.createDataFrame(
+        [], "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, "
+        "timestamp TIMESTAMP, timestampType INT",
+    )
 
 
 def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:

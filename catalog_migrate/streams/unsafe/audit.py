@@ -14,6 +14,7 @@ from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.positions import kafka_positions
 from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
@@ -27,7 +28,7 @@ def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
     """Unsafe operations that changed something and that nobody has acknowledged, oldest first."""
     return tuple(
         (key, row) for key, row in sorted(state.operations.items())
-        if row.kind == UNSAFE and row.state == "done"
+        if row.kind == UNSAFE and row.state in ("done", BACKFILLING)
         and row.unsafe is not None and not row.unsafe.acknowledged
     )
 

@@ -34,14 +34,17 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
-from catalog_migrate.streams.queries import PreparedQuery, QuerySpec, RunningQuery
+from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.backfill import Backfills
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
 from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, new_row, submit
+from catalog_migrate.streams.unsafe.undo import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]
 """Whether the plan shown is really meant; asked last."""
@@ -158,6 +161,39 @@ class UnsafeClient:
         )
         return self._wait(key, plan)
 
+    def read_skipped(self, key: str, engine: QueryEngine) -> bool:
+        """Read what an operation skipped from here, with Spark; False when it is read already.
+
+        Raises :class:`LeaseHeld` where a runtime lives, which does it, and what Spark, the broker
+        or the catalog raise: then it goes on from there when it is called again.
+        """
+        row = operation_row(read_state(self.log), key)
+        if row.state != BACKFILLING:
+            return False
+        lease = acquire(
+            self.log, holder="backfill", clock=self.clock, key=f"cluster/{row.cluster}", wait=0,
+            fence=_not_alone,
+        )
+        try:
+            state = read_state(self.log)
+            supervisor = Supervisor(
+                log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=row.cluster,
+                warehouse=state.config["warehouse"].value, ensure_shards=self.make_shards,
+                resolve=self.resolve,
+            )
+            reader = Backfills(
+                supervisor, lambda: read_state(self.log), lease.ensure, self.on_progress
+            )
+            if key not in reader.pending(state):
+                raise UnsafeBlocked(
+                    f"operation {key} waits for a hold of its source",
+                    remedy="see which (SHOW SOURCES), and lift it",
+                )
+            reader.work(key)
+        finally:
+            lease.release()
+        return True
+
     # -- waiting ---------------------------------------------------------------------------------
 
     def _wait(self, key: str, plan: UnsafePlan | None) -> Outcome:
@@ -264,7 +300,7 @@ def _ended(outcome: Outcome) -> Outcome:
     """The outcome of an operation that was carried out; what refused it is raised again."""
     row = outcome.row
     assert row is not None
-    if row.state == "done":
+    if row.state in ("done", BACKFILLING):
         return outcome
     detail = row.detail
     message = f"operation {outcome.key}: {detail.get('reason', row.state)}"

@@ -7,6 +7,7 @@ application has set up the API does nothing.
 from __future__ import annotations
 
 from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 
 OPERATIONS = "catalog_migrate.unsafe.operations"
 """Counter; ``kind`` is alter, reset, inject or undo, ``result`` done, refused or stale."""
@@ -37,8 +38,9 @@ def measure(row: OperationRecord, now: float) -> None:
         return
     meter = metrics.get_meter("catalog_migrate")
     kind = kind_of(row)
-    meter.create_counter(OPERATIONS).add(1, {"kind": kind, "result": row.state})
-    if row.state != "done":
+    result = "done" if row.state == BACKFILLING else row.state
+    meter.create_counter(OPERATIONS).add(1, {"kind": kind, "result": result})
+    if result != "done":
         return
     meter.create_counter(PARTITIONS).add(act.injected, {"kind": kind})
     for source in act.sources:

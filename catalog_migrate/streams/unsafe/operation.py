@@ -5,8 +5,9 @@ nothing. ``stopping``: the queries are held by the operation, stopped and settle
 resolved again to numbers, and the checkpoints are snapshotted. Then one commit holds definitions,
 generations and the exact lines. ``restoring`` (undo with a table only): all of that is in the row,
 then comes the RESTORE, then the commit. ``committed``: from here it only rolls forward: whoever
-starts the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start. An
-operation that is found before its commit is over, and nothing was changed.
+starts the query repeats the edit (see ``checkpoint.edit``). ``done``: the queries may start;
+``backfilling`` too, while ``backfill`` reads what was skipped. An operation that is found before
+its commit is over, and nothing was changed.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
 from catalog_migrate.streams.unsafe import restore
+from catalog_migrate.streams.unsafe.chunks import (
+    BACKFILLING,
+    chunks_in,
+    chunks_of,
+    expired_places,
+    skipped_places,
+)
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.metrics import measure
@@ -145,7 +153,8 @@ class UnsafeOperations:
             if each.checkpoint.query_id is not None:
                 taken = Snapshots(each.checkpoint).take(f"operation {key}", active=())
                 snapshots[each.part.item_id] = taken.number
-        prepared = _prepared_of(looked, totals, snapshots)
+        chunk = request.chunk if request.backfill else 0
+        prepared = _prepared_of(looked, totals, snapshots, chunk=chunk)
         if prepared.restore is not None:
             self._announce(key, prepared)
             restore.perform(self.supervisor.warehouse, prepared.restore, key)
@@ -271,11 +280,14 @@ class UnsafeOperations:
                 row.unsafe, injected=prepared.injected, doubled=totals.doubled,
                 skipped=totals.skipped, expired=totals.expired, exact=totals.exact,
                 images=msgspec.json.encode(prepared.images).decode(), prepared="",
+                backfill=msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
             )
+            lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
             changes.put(
                 "operation", key,
                 msgspec.structs.replace(
-                    row, state="committed", snapshots=prepared.snapshots, unsafe=act
+                    row, state="committed", snapshots=prepared.snapshots, unsafe=act,
+                    detail={**row.detail, **lost},
                 ),
             )
 
@@ -303,7 +315,9 @@ class UnsafeOperations:
             for hold_key, hold in current.holds.items():
                 if hold.holder == UPSTREAM and hold.item_id in moved:
                     changes.delete("hold", hold_key)
-            ended = self._ended(current.operations[key], "done", begun)
+            standing = current.operations[key]
+            final = BACKFILLING if chunks_in(standing) else "done"
+            ended = self._ended(standing, final, begun)
             if problems:
                 detail = {**ended.detail, "reason": "; ".join(problems)}
                 ended = msgspec.structs.replace(ended, detail=detail)
@@ -311,7 +325,7 @@ class UnsafeOperations:
 
         state = self.supervisor.commit(put, "done")
         measure(state.operations[key], self.supervisor.clock.wall())
-        self.say(f"operation {key}: done")
+        self.say(f"operation {key}: {state.operations[key].state}")
         ready = [each for each in row.dependents
                  if each in self.supervisor.managed and not held_by(state, each)]
         self.supervisor.start(state, ready)
@@ -375,9 +389,10 @@ def _outcome(error: CatalogMigrateError) -> str:
 
 
 def _prepared_of(
-    looked: Sequence[Looked], totals: Totals, snapshots: dict[str, int]
+    looked: Sequence[Looked], totals: Totals, snapshots: dict[str, int], *, chunk: int
 ) -> Prepared:
-    """What is committed of what was found."""
+    """What is committed of what was found; ``chunk`` 0 is no backfill."""
+    skipped = [each for each in looked if chunk]
     edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in looked}
     return Prepared(
         images=tuple(_image(each, edits[each.part.item_id]) for each in looked),
@@ -391,6 +406,15 @@ def _prepared_of(
         ),
         snapshots=snapshots,
         restore=next((each.restore for each in looked if each.restore is not None), None),
+        chunks=tuple(
+            found for each in skipped
+            for found in chunks_of(
+                each.part.item_id, skipped_places(each.survey.forecast.rows), chunk
+            )
+        ),
+        expired=tuple(
+            text for each in skipped for text in expired_places(each.survey.forecast.rows)
+        ),
     )
 
 

@@ -28,6 +28,12 @@ from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
+from catalog_migrate.streams.unsafe.chunks import (
+    chunks_of,
+    expired_places,
+    skipped_note,
+    skipped_places,
+)
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
@@ -242,12 +248,16 @@ def plan_unsafe(
     items = []
     for looked in look(state, request, warehouse, resolve=resolve, now=now):
         part, found = looked.part, looked.survey.forecast
+        notes = found.notes
+        if request.backfill:
+            chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
+            notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
         item = state.items[part.item_id].definition
         shown = _with_times(state, part, found.rows) if with_times else found.rows
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
-                dict(looked.survey.topics), dict(found.foreign), found.notes,
+                dict(looked.survey.topics), dict(found.foreign), notes,
                 jobs_below(state, part.item_id),
                 tuple(str(each) for each in verdicts
                       if each.item_id == part.item_id and not each.ok),

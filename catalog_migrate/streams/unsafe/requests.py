@@ -25,6 +25,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.unsafe.chunks import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,
     Policy,
@@ -39,7 +40,8 @@ _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
 """Options after which the positions of before mean nothing."""
 
 _SETTINGS = (
-    "ACCEPT NEW TOPIC", "POLICY", "SKIP VALIDATE", "TIES", "TOLERANCE", "TRANSLATE BY"
+    "ACCEPT NEW TOPIC", "BACKFILL", "CHUNK", "POLICY", "SKIP VALIDATE", "TIES", "TOLERANCE",
+    "TRANSLATE BY",
 )
 
 
@@ -114,7 +116,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``tolerance`` is by how many records doubled or skipped may exceed ``approved``; None: by any
     number. ``topics`` are the ids that an approved plan was made for, by item. ``undoes`` is the
-    operation that it takes back.
+    operation that it takes back. ``backfill``: what is skipped is read into the table
+    meanwhile, at most ``chunk`` records at once.
     """
 
     parts: tuple[Part, ...]
@@ -125,6 +128,8 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     approved: Totals | None = None
     undoes: str = ""
     topics: dict[str, dict[str, str]] = {}
+    backfill: bool = False
+    chunk: int = CHUNK
 
 
 def request_of(state: State, statement: st.Unsafe) -> Request:
@@ -156,7 +161,21 @@ def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
         accept_new_topic=values.get("ACCEPT NEW TOPIC", False),
         skip_validate=values.get("SKIP VALIDATE", False),
         tolerance=values.get("TOLERANCE"),
+        backfill=_backfill(parts, wanted=values.get("BACKFILL", False)),
+        chunk=values.get("CHUNK", CHUNK),
     )
+
+
+def _backfill(parts: Iterable[Part], *, wanted: bool) -> bool:
+    """Whether what is skipped is read; only a Kafka source has something to read."""
+    for part in parts:
+        kind, external = part.after.kind, part.after.external
+        if wanted and (kind != "source" or external is None or external.connector != "KAFKA"):
+            raise UnsafeBlocked(
+                f"{kind} {part.after.item_name} has no records to read afterwards",
+                remedy="leave BACKFILL away",
+            )
+    return wanted
 
 
 def _translated(part: Part, ties: Ties) -> Part:
@@ -198,6 +217,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _records(text: str) -> int:
+    if not text.strip().isdecimal() or not int(text):
+        raise ValueError("a number of records from 1")
+    return int(text)
+
+
 def _by(text: str) -> bool:
     if text.strip().lower() != "timestamp":
         raise ValueError("timestamp")
@@ -212,8 +237,8 @@ def _ties(text: str) -> Ties:
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
-    "ACCEPT NEW TOPIC": _boolean, "POLICY": _policy, "SKIP VALIDATE": _boolean,
-    "TIES": _ties, "TOLERANCE": _count, "TRANSLATE BY": _by,
+    "ACCEPT NEW TOPIC": _boolean, "BACKFILL": _boolean, "CHUNK": _records, "POLICY": _policy,
+    "SKIP VALIDATE": _boolean, "TIES": _ties, "TOLERANCE": _count, "TRANSLATE BY": _by,
 }
 
 

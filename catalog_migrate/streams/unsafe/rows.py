@@ -13,6 +13,7 @@ from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.edit import Edit
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING, Chunk
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
@@ -71,6 +72,8 @@ class Prepared(msgspec.Struct, frozen=True):
     injected: int
     snapshots: dict[str, int]
     restore: Restore | None = None
+    chunks: tuple[Chunk, ...] = ()
+    expired: tuple[str, ...] = ()
 
 
 def prepared_in(row: OperationRecord) -> Prepared:
@@ -130,7 +133,7 @@ def submit(
             return None
         mine = {*row.dependents}
         for other_key, other in state.operations.items():
-            at_work = other.state in OPEN or other.state in ("validating", "trial")
+            at_work = other.state in (*OPEN, BACKFILLING, "validating", "trial")
             if at_work and mine & {other.target, *other.dependents}:
                 raise CommitConflict(
                     f"operation {other_key} is at work on the same query ({other.state})",

@@ -13,6 +13,7 @@ from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
 from catalog_migrate.streams.unsafe.restorable import readers
@@ -41,6 +42,11 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
     """
     row = operation_row(state, key)
     images = images_in(row)
+    if row.state == BACKFILLING:
+        raise UnsafeBlocked(
+            f"operation {key} is reading what it skipped ({row.detail.get('phase', 'not begun')})",
+            remedy="wait until it is done (SHOW OPERATIONS), then undo it",
+        )
     if row.state != "done" or not images:
         raise UnsafeBlocked(
             f"operation {key} is {row.state}: there is nothing to take back",

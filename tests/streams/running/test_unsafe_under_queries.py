@@ -11,10 +11,13 @@ import pytest
 from catalog_migrate.bootstrap import bootstrap
 from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import UnsafeRefused
+from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.unsafe.restorable import rows_at
+from catalog_migrate.streams.unsafe.restore import newest_version
+from catalog_migrate.streams.unsafe.undo import undo_request
 
 from .conftest import once
 
@@ -144,6 +147,84 @@ def test_under_a_producer(pipeline: Pipeline) -> None:
     assert Counter(found.values()) == Counter({2: 5, 1: total - 5})
     assert act(pipeline, key).doubled == 5
     assert counted(pipeline, key) == (5, 0)
+
+
+def test_undone_with_its_table(pipeline: Pipeline) -> None:
+    """A skip is undone with the table: every record is there once, also for the sink below.
+
+    What the sink had sent of the rows that were taken back it sends again, as many as was said.
+    """
+    topic = lay_out(pipeline, sink=True)
+    out = f"{pipeline.name}-o"
+    send(pipeline, topic, 0, 10)
+    pipeline.start(unsafe=True)
+    await_ids(pipeline, once(10))
+    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
+    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    send(pipeline, topic, 10, 14)
+    skip = unsafe(pipeline, "INJECT OFFSETS (TO latest)").operation
+    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    send(pipeline, topic, 14, 17)
+    await_ids(pipeline, once(10) + Counter(range(14, 17)))
+    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) == 13, "13 records sent")
+    before = newest_transaction(pipeline)
+
+    asked = undo_request(pipeline.catalog.state(), skip, restore_table=True)
+    outcome = pipeline.catalog.unsafe().run(asked, "back", confirm=lambda _: True)
+    assert outcome.row.unsafe.doubled == 3
+    await_ids(pipeline, once(17))
+    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) == 20, "20 records sent")
+    assert pipeline.kafka_ids(out) == once(17)
+    assert newest_transaction(pipeline) == (before or 0) + 1
+    assert counted(pipeline, outcome.key) == (0, 0)
+
+
+def test_backfill(pipeline: Pipeline) -> None:
+    """The source goes on at the end at once, what it skipped comes beside it, each record once.
+
+    A bad record is a dead letter, what has expired is listed, and undo waits.
+    """
+    pipeline.kafka_connection("c")
+    topic = pipeline.topic("t", 1)
+    pipeline.source("s", "c", topic, f"ON ERROR INTO {pipeline.q('bad')}")
+    send(pipeline, topic, 0, 20)
+    pipeline.kafka.produce(topic, ["no json"], partition=0)
+    send(pipeline, topic, 21, 40)
+    pipeline.start(unsafe=True)
+    pipeline.until(lambda: pipeline.ids("s").total() >= 39, "39 rows")
+    state = pipeline.catalog.state()
+    (bad,) = (m.item_id for m in state.mappings.values() if m.name == "bad")
+
+    def dead() -> int:
+        path = f"{state.config['warehouse'].value}/{state.items[bad].shard}"
+        return rows_at(path, newest_version(path) or 0)
+
+    assert dead() == 1
+    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
+    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    pipeline.kafka.delete_records(topic, {0: 4})
+    unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
+    key = unsafe(
+        pipeline, "INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 10)"
+    ).operation
+    pipeline.kafka.delete_records(topic, {0: 6})
+    row = pipeline.catalog.state().operations[key]
+    assert row.state == "backfilling"
+    with pytest.raises(UnsafeBlocked, match="is reading what it skipped"):
+        undo_request(pipeline.catalog.state(), key)
+    with pytest.raises(CommitConflict, match="is at work on the same query"):
+        unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
+    assert pipeline.ids("s") == Counter([*range(20), *range(21, 40)])  # it waits for the hold
+    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    send(pipeline, topic, 40, 45)
+    pipeline.until(lambda: pipeline.catalog.state().operations[key].state == "done", "the end")
+    wanted = Counter([*range(20), *range(21, 45), *range(6, 20), *range(21, 40)])
+    await_ids(pipeline, wanted)
+    assert dead() == 2
+    row = pipeline.catalog.state().operations[key]
+    assert row.detail["backfill"] == "36 records in 4 chunks"
+    left_out = [text for name, text in row.detail.items() if name.startswith("left out")]
+    assert left_out == [f"{topic}:0: 4 to 5 have expired"]
 
 
 def test_upstream_moved(pipeline: Pipeline) -> None:

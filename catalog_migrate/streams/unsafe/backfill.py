@@ -1,0 +1,159 @@
+"""Reading what an operation skipped into the same table, exactly once, while the source goes on.
+
+The skipped range is cut into chunks when the operation is committed, and they stay as they are:
+chunk i is one append that carries (operation, i) as a transaction, so that a chunk which has
+arrived is known by the table itself, whoever died meanwhile and whoever goes on. Only records of
+the same topic ids are read; what expires before its chunk comes is listed, and so are records that
+nobody can read, unless there is a table for dead letters.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.errors import CatalogMigrateError, LeaseLost
+from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
+from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.status import held_by
+from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
+from catalog_migrate.streams.unsafe.broker import held_by_kafka
+from catalog_migrate.streams.unsafe.chunks import (
+    BACKFILLING,
+    Chunk,
+    backfilling,
+    chunks_in,
+    clipped,
+)
+from catalog_migrate.streams.unsafe.restore import transaction
+
+_LISTED = 50
+"""Records that could not be read which the operation's row lists."""
+
+
+@dataclass(slots=True)
+class Backfills:
+    """Reads what operations of one cluster skipped, one chunk after the other.
+
+    ``follow`` gives the newest state, ``alive`` raises once the lease is lost. :meth:`tend` works
+    in a thread beside the queries, :meth:`work` in the caller's.
+    """
+
+    supervisor: Supervisor
+    follow: Callable[[], State]
+    alive: Callable[[], None]
+    say: Callable[[str], None] = lambda _: None
+    _thread: threading.Thread | None = None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _again: float = 0.0
+    _failures: int = 0
+
+    def pending(self, state: State) -> list[str]:
+        """Operations of this cluster that have chunks left and may read now, oldest first."""
+        return [
+            key for key, items in backfilling(state).items()
+            if state.operations[key].cluster == self.supervisor.cluster
+            and not any(held_by(state, item_id) for item_id in items)
+        ]
+
+    def tend(self, state: State) -> None:
+        """Go on in the background when there is anything to read."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if self.supervisor.clock.monotonic() < self._again or not self.pending(state):
+            return
+        self._thread = threading.Thread(target=self._run, name="backfill", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout: float) -> None:
+        """Begin no further chunk, and wait for the one under way."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            for key in self.pending(self.follow()):
+                self.work(key)
+            self._failures = 0
+        except LeaseLost:
+            return  # whoever has the lease goes on
+        except Exception as error:  # noqa: BLE001 - of Spark, of the broker: it is tried again
+            self._failures += 1
+            pause = min(LONGEST_BACK_OFF, 2.0 ** min(self._failures, 10))
+            self._again = self.supervisor.clock.monotonic() + pause
+            message = error.message if isinstance(error, CatalogMigrateError) else str(error)
+            self.say(f"backfill: {message}; tried again in {pause:.0f} s")
+
+    def work(self, key: str) -> None:
+        """Read the chunks of an operation that its tables lack, then end it.
+
+        Stops between two chunks when it was closed or a hold came. Raises what Spark, the broker or
+        the catalog raise; nothing is lost by that.
+        """
+        row = self.follow().operations[key]
+        chunks = chunks_in(row)
+        for number, chunk in enumerate(chunks):
+            state = self.follow()
+            if self._stop.is_set() or key not in self.pending(state):
+                return
+            if chunk.item_id not in state.items:
+                self._note(key, f"chunk {number + 1} of {len(chunks)}", ["the source was dropped"])
+                continue
+            self._append(state, key, number, chunk, len(chunks))
+        self._end(key, chunks)
+
+    def _append(self, state: State, key: str, number: int, chunk: Chunk, total: int) -> None:
+        supervisor = self.supervisor
+        spec = spec_of(state, chunk.item_id, supervisor.warehouse, resolve=supervisor.resolve)
+        arrived = delta_batch(spec.shard, transaction(key))
+        if arrived is not None and arrived >= number:
+            return
+        stream = state.streams.get(chunk.item_id)
+        with held_by_kafka(spec, sample=False) as held:
+            places, lost = clipped(chunk, held, dict(stream.topics) if stream is not None else {})
+        self.alive()
+        # before the append: a note that comes twice tells no lie, one that is missing does
+        self._note(key, f"chunk {number + 1} of {total}", lost)
+        bad = supervisor.engine.append_range(spec, places, app=transaction(key), version=number)
+        if bad:
+            scrub = Redactor.of(spec.connection).scrub
+            self._note(key, f"chunk {number + 1} of {total}", [scrub(each) for each in bad])
+
+    def _note(self, key: str, phase: str, texts: Sequence[str]) -> None:
+        """How far it is, and what was left out, in the operation's row."""
+
+        def put(changes: Changes, current: State) -> None:
+            row = current.operations[key]
+            detail = {**row.detail, "phase": phase}
+            left = [
+                text for name, text in sorted(row.detail.items()) if name.startswith("left out")
+            ]
+            for text in texts:
+                if text not in left and len(left) < _LISTED:
+                    detail[f"left out {len(left):03d}"] = text
+                    left.append(text)
+            if detail != row.detail:
+                changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
+
+        self.supervisor.commit(put, "backfill")
+
+    def _end(self, key: str, chunks: Sequence[Chunk]) -> None:
+        records = sum(last - first for each in chunks for _, _, first, last in each.places)
+
+        def put(changes: Changes, current: State) -> None:
+            row = current.operations[key]
+            if row.state != BACKFILLING:
+                return
+            detail = {name: text for name, text in row.detail.items() if name != "phase"}
+            detail["backfill"] = f"{records} records in {len(chunks)} chunks"
+            changes.put("operation", key, msgspec.structs.replace(row, state="done", detail=detail))
+
+        self.supervisor.commit(put, "done")
+        self.say(f"operation {key}: what it skipped was read")

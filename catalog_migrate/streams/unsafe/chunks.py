@@ -1,0 +1,113 @@
+"""What an operation skipped, cut into chunks that stay as they are (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.kafka_gaps import Place
+from catalog_migrate.streams.unsafe.forecast import Held, Row, split_of
+
+BACKFILLING = "backfilling"
+"""State of an operation that is committed and applied, while what it skipped is being read."""
+
+CHUNK = 50_000
+"""Records of one chunk, at most."""
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Exact ranges of one source that are read and appended as one; its number is its place."""
+
+    item_id: str
+    places: tuple[Place, ...]
+
+
+def skipped_places(rows: Iterable[Row]) -> list[Place]:
+    """What lies between the positions of rows and is still there."""
+    return [
+        (row.topic, row.partition, max(row.current, row.low or 0), min(row.target, row.high or 0))
+        for row in rows
+        if row.skipped and row.current is not None and row.target is not None
+    ]
+
+
+def expired_places(rows: Iterable[Row]) -> list[str]:
+    """What lies between them and is no longer there, in words."""
+    return [
+        f"{split_of((row.topic, row.partition))}: {row.current} to {min(row.low, row.target) - 1}"
+        for row in rows
+        if row.current is not None and row.target is not None and row.low is not None
+        and row.current < min(row.low, row.target)
+    ]
+
+
+def chunks_of(item_id: str, places: Iterable[Place], size: int = CHUNK) -> tuple[Chunk, ...]:
+    """Cut places into chunks of at most ``size`` records; nothing is left out or twice."""
+    chunks: list[Chunk] = []
+    current: list[Place] = []
+    room = size
+    for topic, number, first, last in places:
+        at = first
+        while at < last:
+            end = min(last, at + room)
+            current.append((topic, number, at, end))
+            room -= end - at
+            at = end
+            if not room:
+                chunks.append(Chunk(item_id, tuple(current)))
+                current, room = [], size
+    if current:
+        chunks.append(Chunk(item_id, tuple(current)))
+    return tuple(chunks)
+
+
+def chunks_in(row: OperationRecord) -> tuple[Chunk, ...]:
+    """The chunks of an operation."""
+    if row.unsafe is None or not row.unsafe.backfill:
+        return ()
+    return msgspec.json.decode(row.unsafe.backfill, type=tuple[Chunk, ...])
+
+
+def backfilling(state: State) -> dict[str, frozenset[str]]:
+    """Operations that are reading what they skipped, and the sources that it is read for."""
+    return {
+        key: frozenset(chunk.item_id for chunk in chunks_in(row))
+        for key, row in sorted(state.operations.items()) if row.state == BACKFILLING
+    }
+
+
+def clipped(
+    chunk: Chunk, held: Held, topics: Mapping[str, str]
+) -> tuple[tuple[Place, ...], list[str]]:
+    """What of a chunk can be read, and what cannot any more, in words."""
+    kept, lost = [], []
+    for topic, number, first, last in chunk.places:
+        name = split_of((topic, number))
+        bounds = held.bounds.get((topic, number))
+        if bounds is None or held.topic_ids.get(topic) != topics.get(topic):
+            lost.append(f"{name}: {first} to {last - 1}: the topic is another one")
+            continue
+        start = min(max(first, bounds[0]), last)
+        if start > first:
+            lost.append(f"{name}: {first} to {start - 1} have expired")
+        if start < last:
+            kept.append((topic, number, start, last))
+    return tuple(kept), lost
+
+
+def dead_letter_tables(state: State) -> dict[str, str]:
+    """Tables that a backfill may write dead letters into: item id and the operation."""
+    return {
+        state.items[item_id].links["dead_letters"]: key
+        for key, items in backfilling(state).items() for item_id in items
+        if item_id in state.items and "dead_letters" in state.items[item_id].links
+    }
+
+
+def skipped_note(chunks: Sequence[Chunk], expired: Sequence[str]) -> str:
+    """What a backfill comes to, in words."""
+    records = sum(last - first for each in chunks for _, _, first, last in each.places)
+    text = f"BACKFILL: {records} skipped records are read into the table, in {len(chunks)} chunks"
+    return text + (f"; expired already: {', '.join(expired)}" if expired else "")
