@@ -18,7 +18,7 @@ help:
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine; JOBS=…"
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
-	@echo "make crash-unsafe    kill an operator's process in an unsafe operation, 50 times"
+	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
@@ -60,7 +60,8 @@ crash-streams: jars
 	CRASH_STREAMS=25 $(BIN)/python -m pytest -s tests/streams/crash
 
 crash-unsafe: jars
-	CRASH_UNSAFE=50 $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py
+	CRASH_UNSAFE=$${CRASH_UNSAFE:-50} $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py \
+	  tests/streams/crash/test_unsafe_killed.py
 
 docs: install
 	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new

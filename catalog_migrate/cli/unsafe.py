@@ -35,10 +35,17 @@ _ACTING = (
                  help="Dry run into FILE, for `unsafe apply FILE`."),
     click.option("--with-times", is_flag=True,
                  help="Dry run: say when the records that come twice were written."),
-    click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
-                 show_default=True, help="What to do with targets outside of what is there."),
     click.option("--tolerance", type=click.IntRange(min=0), metavar="N", default=None,
                  help="Records that may be doubled or skipped beyond the plan's; else any number."),
+    click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
+    click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
+    yes_option,
+    format_option("text", "json"),
+    click.pass_context,
+)
+_CHOOSING = (
+    click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
+                 show_default=True, help="What to do with targets outside of what is there."),
     click.option("--accept-new-topic", is_flag=True,
                  help="The topic is not the one that was read so far, and that is meant."),
     click.option("--translate-by", type=click.Choice(("timestamp",)),
@@ -51,11 +58,6 @@ _ACTING = (
     click.option("--chunk", type=click.IntRange(min=1), metavar="N", default=None,
                  help="Records that a backfill reads at once (50000)."),
     click.option("--below", metavar="CONNECTION", help="All sources of a connection as well."),
-    click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
-    click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
-    yes_option,
-    format_option("text", "json"),
-    click.pass_context,
 )
 _POSITIONS = (
     click.option("--partition", "partitions", multiple=True, metavar="TOPIC:N=TARGET",
@@ -96,7 +98,7 @@ def command() -> None:
               help="A property whose value is a secret, by the secret's name.")
 @click.option("--drop", "drops", multiple=True, metavar="KEY", help="Take a property away.")
 @click.option("--reset-splits", "reset", is_flag=True, help="Forget partitions and positions.")
-@_with(*_POSITIONS, *_ACTING)
+@_with(*_POSITIONS, *_CHOOSING, *_ACTING)
 def alter(
     ctx: click.Context, sources: tuple[str, ...], sets: tuple[str, ...], secrets: tuple[str, ...],
     drops: tuple[str, ...], reset: bool, partitions: tuple[str, ...], everywhere: str | None,
@@ -130,7 +132,7 @@ def alter(
 @click.argument("sources", metavar="SOURCE...", nargs=-1)
 @click.option("--partition", "splits", multiple=True, metavar="TOPIC:N",
               help="Only this one; may be given several times.")
-@_with(*_ACTING)
+@_with(*_CHOOSING, *_ACTING)
 def reset_splits(
     ctx: click.Context, sources: tuple[str, ...], splits: tuple[str, ...], **acting: Any
 ) -> int:
@@ -147,7 +149,7 @@ def reset_splits(
 
 @command.command("inject-offsets")
 @click.argument("sources", metavar="SOURCE...", nargs=-1)
-@_with(*_POSITIONS, *_ACTING)
+@_with(*_POSITIONS, *_CHOOSING, *_ACTING)
 def inject_offsets(
     ctx: click.Context, sources: tuple[str, ...], partitions: tuple[str, ...],
     everywhere: str | None, file: str | None, **acting: Any,
@@ -181,10 +183,16 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
     Example:
       catalog-migrate unsafe undo 20260131T120000000000-1a2b3c --reason 'wrong topic'
     """
+    import msgspec
+
     from catalog_migrate.streams.unsafe.undo import undo_request
 
-    opened = _opened(ctx, acting["catalog"], write=not acting["only_plan"])
-    request = undo_request(opened.state(), operation, restore_table=restore_table)
+    dry = acting["only_plan"] or acting["out"] is not None
+    opened = _opened(ctx, acting["catalog"], write=not dry)
+    request = msgspec.structs.replace(
+        undo_request(opened.state(), operation, restore_table=restore_table),
+        tolerance=acting["tolerance"], skip_validate=acting["skip_validate"],
+    )
     return _run(opened, request, acting)
 
 

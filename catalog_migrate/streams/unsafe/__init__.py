@@ -4,5 +4,6 @@ Read in this order: ``targets`` (the forms of a position), ``forecast`` (what a 
 doubles, skips and loses; pure), ``broker`` (what the upstream holds), ``requests`` (a statement as
 a value bound to what it was planned on), ``planning`` (the dry run), ``gates`` (what must be said
 before anything is done), ``rows`` and ``operation`` (carrying it out, exactly once), ``client``
-(whoever asks), ``undo``, ``audit`` and ``metrics``.
+(whoever asks), ``undo`` with ``restorable`` and ``restore`` (its table), ``chunks`` and
+``backfill`` (what was skipped), ``audit`` and ``metrics``.
 """

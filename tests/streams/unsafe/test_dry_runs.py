@@ -1,0 +1,114 @@
+"""What is refused, and what a dry run needs, without a broker that answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.cli.main import main
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Source ``s`` on a port where nobody listens; its gate is closed."""
+    create_catalog(open_log(str(tmp_path / "catalog")), warehouse=str(tmp_path / "warehouse"))
+    monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__URI", str(tmp_path / "catalog"))
+    monkeypatch.chdir(tmp_path)
+    assert main([
+        "sql", "-c",
+        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER '127.0.0.1:1') "
+        "WITH (VALIDATE = false); CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA "
+        "CONNECTION c (TOPIC 't') FORMAT JSON",
+    ]) == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["unsafe", "reset-splits", "s", "--plan"],
+        ["sql", "-c", "EXPLAIN ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest)"],
+    ],
+)
+def test_a_broker_that_does_not_answer(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """A dry run ends with a typed error and exit 1; it needs neither reason nor yes."""
+    capsys.readouterr()
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "CM0400: source default.s: " in said
+    assert "nothing was done" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["unsafe", "reset-splits", "s"], False),
+        (["sql", "-c", "ALTER SOURCE s RESET SPLITS"], True),
+        (["sql", "-c", "ALTER SOURCE s INJECT OFFSETS (TO latest)"], True),
+    ],
+)
+def test_all_that_is_missing_at_once(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], word: bool
+) -> None:
+    """Gate, word, reason and confirmation in one message; the broker was not asked."""
+    capsys.readouterr()
+    assert main(arguments) == 3
+    said = capsys.readouterr().err
+    for each in ("the gate of cluster default.main is closed", "a reason", "the confirmation"):
+        assert f"missing: {each}" in said
+    assert ("missing: the word: UNSAFE" in said) is word
+    assert "127.0.0.1" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--to", "latest", "--file", "FILE"], 64, "--file and --to cannot both be given"),
+        (["--to", "timestamp 2026-01-31T00:00:00"], 1, "a time needs its offset"),
+        (["--partition", "t:x=3"], 1, "is no partition"),
+        (["--partition", "t:0=many"], 1, "many"),
+        (["--to", "latest", "--backfill", "--chunk", "0"], 64, "chunk"),
+    ],
+)
+def test_bad_input(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int,
+    message: str,
+) -> None:
+    """What cannot be asked at all is said with the exit code of its kind."""
+    file = unreachable / "offsets.json"
+    file.write_text('{"positions": {"t": {"0": 1}}}')
+    capsys.readouterr()
+    given = [str(file) if each == "FILE" else each for each in arguments]
+    assert main(["unsafe", "inject-offsets", "s", "--reason", "r", "--yes", *given]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_only_records_can_be_read_afterwards(
+    unreachable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """BACKFILL of a sink is refused by name."""
+    main([
+        "sql", "-c",
+        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
+        "FORMAT JSON",
+    ])
+    capsys.readouterr()
+    statement = "EXPLAIN ALTER SINK k UNSAFE INJECT VERSION 1 WITH (BACKFILL = true)"
+    assert main(["sql", "-c", statement]) == 3
+    assert "sink default.k has no records to read afterwards" in capsys.readouterr().err
+
+
+def test_what_stands_still(unreachable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`status` names it with its holds and the next command."""
+    main(["sql", "-c", "PAUSE SOURCE s REASON 'cleaning'"])
+    capsys.readouterr()
+    assert main(["status"]) == 0
+    said = capsys.readouterr().out
+    assert "still      source default.s: held\n" in said
+    assert "operator: cleaning" in said
+    assert 'next: catalog-migrate sql -c "RESUME SOURCE default.s"' in said
