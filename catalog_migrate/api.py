@@ -221,6 +221,43 @@ class Catalog:
             storage_options=self._storage_options,
         )
 
+    def plan_rollback(
+        self, to: int | None = None, *, approve: Collection[str] = (),
+        policy: Policy | None = None,
+    ) -> Plan:
+        """What going back to serial ``to`` would do; writes nothing and needs no Spark.
+
+        ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
+        UsageError where there is nothing to go back to.
+        """
+        from catalog_migrate.rollback import grown_on_disk, plan_rollback, read_past
+
+        state = self.state()
+        return plan_rollback(
+            self.log, read_past(self.log, to), state, grown=grown_on_disk(state),
+            sizes=lambda item_id: shard_size(state, item_id), approve=approve, policy=policy,
+        ).plan
+
+    def rollback(
+        self,
+        *,
+        spark: Any,
+        to: int | None = None,
+        plan: Plan | None = None,
+        approve: Collection[str] = (),
+        policy: Policy | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> BootstrapReport:
+        """Go back to serial ``to``, exactly as ``plan`` says when one is given."""
+        self._writing("rollback")
+        from catalog_migrate.rollback import rollback
+
+        return rollback(
+            spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
+            timeout=timeout, on_progress=on_progress, storage_options=self._storage_options,
+        )
+
     # -- connections, sources, sinks -----------------------------------------------------------
 
     def execute(

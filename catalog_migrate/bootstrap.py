@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
 
 Outcome = Literal[
-    "initialized", "unchanged", "migrated", "resumed", "followed", "fenced_out", "planned"
+    "initialized", "unchanged", "migrated", "resumed", "followed", "fenced_out", "planned",
+    "rolled_back",
 ]
 
 
@@ -67,7 +68,8 @@ class BootstrapReport:
     ``outcome``: ``initialized`` (first release of a new catalog), ``unchanged``, ``migrated``,
     ``resumed`` (finished what an earlier process left), ``followed`` (another process committed
     this release while we waited), ``fenced_out`` (a later release is in force; nothing was done),
-    ``planned`` (read-only with changes pending; nothing was written). ``plan`` is the plan of the
+    ``planned`` (read-only with changes pending; nothing was written), ``rolled_back`` (what an
+    earlier serial had is in force again). ``plan`` is the plan of the
     release, ``rows_copied`` counts rows, ``names`` the registrations made or dropped in this
     session's catalog, ``unfilled`` the derived tables that nobody has populated.
     """
@@ -135,7 +137,7 @@ def bootstrap(
             callback(spark, name, path)
 
     log = open_log(uri, Storage(storage_options))
-    ansi, time_zone = _session_settings(spark, log)
+    ansi, time_zone = session_settings(spark, log)
     return migrate(
         SparkEngine(spark, threads=threads),
         log,
@@ -176,7 +178,7 @@ def _warehouse(log: CatalogLog, given: str | os.PathLike[str] | None) -> str | N
     return None if text is None else os.path.abspath(text)
 
 
-def _session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
+def session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
     """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
 
     A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
@@ -241,7 +243,7 @@ def migrate(
     ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
     a catalog that is created now.
     """
-    start = _Start(
+    start = Start(
         engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
         populate=populate, wait=wait, threads=threads, policy=policy or Policy(), approved=plan,
         on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
@@ -250,7 +252,7 @@ def migrate(
     return start.read_only(warehouse) if read_only else start.run(warehouse)
 
 
-class _Start:
+class Start:
     """One start of one process: plan, and only if something is to do take the lease and do it."""
 
     def __init__(

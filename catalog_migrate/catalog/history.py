@@ -50,7 +50,8 @@ class Entry:
     ``verb`` is what was done, ``who`` the user of the operating system on ``host``, ``at`` ISO 8601
     in UTC. ``serial_before`` and ``serial_after`` are equal for a commit that left mappings, items
     and shards alone; ``serial_before`` is None for the first. ``release`` is in force after it.
-    ``items`` are the ids it changed, None where the commit does not say.
+    ``items`` are the ids it changed, None where the commit does not say. ``rollback_to`` is the
+    serial that a rollback went back to.
     """
 
     version: int
@@ -65,6 +66,7 @@ class Entry:
     epoch: int | None
     reason: str | None
     items: tuple[str, ...] | None
+    rollback_to: int | None = None
 
     @property
     def is_routine(self) -> bool:
@@ -158,6 +160,7 @@ def _entry(commit: Commit, before: int | None, after: int) -> Entry:
     said = commit.metadata
     epoch = said.get("epoch")
     items = said.get("items")
+    back = said.get("rollback_to")
     return Entry(
         version=commit.version,
         commit_id=commit.commit_id,
@@ -171,6 +174,7 @@ def _entry(commit: Commit, before: int | None, after: int) -> Entry:
         epoch=None if epoch is None else _number(commit, "epoch", epoch),
         reason=said.get("reason"),
         items=None if items is None or items == MANY else tuple(filter(None, items.split(","))),
+        rollback_to=None if back is None else _number(commit, "rollback_to", back),
     )
 
 

@@ -150,13 +150,15 @@ def commit(
     attempts: int = 20,
     reason: str | None = None,
     anyway: bool = False,
+    rollback_to: int | None = None,
 ) -> State:
     """Commit what ``decide`` makes of the newest state, and return the state after it.
 
     ``decide`` is called again on a fresh state when another writer committed meanwhile; whatever
     it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word for
-    the history, ``reason`` what a person gave for it. ``anyway`` lets a catalog be written that is
-    not in use here (moved, copied or given back): only for what makes it so, or ends it.
+    the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to.
+    ``anyway`` lets a catalog be written that is not in use here (moved, copied or given back):
+    only for what makes it so, or ends it.
 
     Raises :class:`LeaseLost`, :class:`~catalog_migrate.errors.CheckFailed`,
     :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
@@ -174,6 +176,8 @@ def commit(
         after = before.changed(before.version + 1, edits)
         check(after, before)
         metadata = _metadata(after, edits, kind, epoch, reason)
+        if rollback_to is not None:
+            metadata["rollback_to"] = str(rollback_to)
         try:
             version = log.append(
                 rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,

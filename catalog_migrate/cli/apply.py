@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.options import (
@@ -62,7 +63,8 @@ def command(
     yes: bool,
     no_input: bool,
 ) -> int:
-    """Apply PLAN (a file of `plan --out`) exactly as it says, or the release after asking.
+    """Apply PLAN (a file of `plan --out` or `rollback --out`) exactly as it says, or the release
+    after asking.
 
     Exit 3 blocked, 4 the plan is stale, 5 lease held or fenced out, 6 run it again. Without a
     terminal it needs --yes.
@@ -77,9 +79,12 @@ def command(
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
+    saved = None if plan_file is None else read_plan(plan_file)
+    if saved is not None and saved.target.serial is not msgspec.UNSET:
+        return _apply_rollback(saved, settings, format_, yes=yes, no_input=no_input)
     loaded = read_release(settings)
-    if plan_file is not None:
-        plan = read_plan(plan_file)
+    if saved is not None:
+        plan = saved
         refuse_stale(plan, loaded, settings)
     else:
         plan = make_plan(settings, approve)
@@ -101,6 +106,32 @@ def command(
         plan=plan if plan_file is not None or plan.base.serial is not None else None,
         allow_downgrade=allow_downgrade or may_go_back,
     )
+    return 0
+
+
+def _apply_rollback(
+    plan: Plan, settings: Settings, format_: str, *, yes: bool, no_input: bool
+) -> int:
+    """A plan of `rollback --out`: it says by itself what it leads to, so no release is read."""
+    from catalog_migrate.cli.rollback import carry_out
+    from catalog_migrate.rollback import read_past
+
+    serial = plan.target.serial
+    assert serial is not msgspec.UNSET
+    refuse_stale(plan, read_past(open_catalog(settings).log, serial).release, settings)
+    if not plan.applyable:
+        sys.stdout.write(render_plan(plan, format_, settings))
+        raise MigrationBlocked(
+            "the plan may not be applied; nothing was touched", plan=plan,
+            remedy="plan the rollback again with the approvals that the report lists",
+        )
+    if not plan.is_noop and not yes:
+        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
+            note(line)
+        if not confirm("Roll back?", yes=yes, no_input=no_input):
+            note("nothing was touched")
+            return 1
+    carry_out(settings, plan, format_)
     return 0
 
 

@@ -22,6 +22,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("status", "Say what is in force and what is pending."),
     "show": ("show", "Show one object: ids, columns, dependencies, location."),
     "history": ("history", "List what was changed: by whom, when, from where, why."),
+    "rollback": ("rollback", "Go back to an earlier serial, rows kept; as a plan like any other."),
     "graph": ("graph", "Print what depends on what."),
     "check": ("check", "Check a release without a catalog, or against one."),
     "drift": ("drift", "Compare Spark's catalog with what is committed; --repair mends it."),

@@ -176,6 +176,13 @@ class Engine(Protocol):
         """Rows of the shard at a version."""
         ...
 
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """Rows that came after a version, up to another (default: the newest); -1 when unknown.
+
+        None when rows of before were changed or removed: then it is not only what came.
+        """
+        ...
+
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
     ) -> CopyResult:

@@ -13,6 +13,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import is_lossless
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
+from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked, Question
 from catalog_migrate.planner.ruling import Risk, names_of
 from catalog_migrate.policy import Policy
@@ -99,6 +100,7 @@ class Movement:
     blocked: tuple[Blocked, ...] = ()
     questions: tuple[Question, ...] = ()
     risks: tuple[Risk, ...] = ()
+    segments: tuple[Segment, ...] = ()
 
     @property
     def risk(self) -> str | None:
@@ -123,10 +125,10 @@ def created_contents(definition: ObjectDefinition) -> Contents:
 def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -> Movement:
     """How a table that is migrated or updated keeps its rows."""
     definition = compared.definition
-    storage_copies = _storage_needs_copy(old.definition, definition)
-    in_place = _fits_in_place(compared) and not storage_copies
+    storage_copies = storage_needs_copy(old.definition, definition)
+    in_place = fits_in_place(compared) and not storage_copies
     if in_place:
-        return Movement("evolve" if _touches_shard(compared, old) else "keep")
+        return Movement("evolve" if touches_shard(compared, old) else "keep")
     if definition.is_derived:
         return Movement("derived")
     decided: list[tuple[Column, _Decided]] = []
@@ -165,7 +167,7 @@ def _same_columns(definition: ObjectDefinition) -> Iterable[tuple[Column, Column
     return ((column, column) for column in definition.columns)
 
 
-def _fits_in_place(compared: Compared) -> bool:
+def fits_in_place(compared: Compared) -> bool:
     """Whether only nullable columns were added at the end and nullability relaxed."""
     added = False
     for column, before in compared.delta.pairs:
@@ -184,7 +186,7 @@ def _fits_in_place(compared: Compared) -> bool:
     )
 
 
-def _touches_shard(compared: Compared, old: BaselineObject) -> bool:
+def touches_shard(compared: Compared, old: BaselineObject) -> bool:
     return bool(
         compared.delta.changes
         or compared.facts.storage_hash != old.storage_hash
@@ -192,7 +194,7 @@ def _touches_shard(compared: Compared, old: BaselineObject) -> bool:
     )
 
 
-def _storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
+def storage_needs_copy(old: ObjectDefinition, new: ObjectDefinition) -> bool:
     def layout(definition: ObjectDefinition) -> tuple[object, ...]:
         return (
             tuple(name.lower() for name in definition.partitioned_by),

@@ -108,10 +108,21 @@ def is_unchanged(baseline: Baseline, release: Release) -> bool:
     return True
 
 
-def compare(baseline: Baseline, release: Release) -> Difference:
-    """Match every object of the release with its predecessor and classify what changed."""
+def compare(
+    baseline: Baseline,
+    release: Release,
+    predecessors: Mapping[Identity, Identity] | None = None,
+    lineage: Mapping[Identity, Mapping[str, str]] | None = None,
+) -> Difference:
+    """Match every object of the release with its predecessor and classify what changed.
+
+    Where it is known already what continues what, ``predecessors`` says so for objects (new
+    identity -> old one) and ``lineage`` for the columns of tables (folded new name -> old one).
+    """
     new_identities = {definition.identity for definition in release.objects}
-    predecessors = _predecessors(baseline, release.objects, new_identities)
+    if predecessors is None:
+        predecessors = _predecessors(baseline, release.objects, new_identities)
+    known = lineage or {}
     objects = {
         definition.identity: _compare_one(
             baseline,
@@ -119,6 +130,7 @@ def compare(baseline: Baseline, release: Release) -> Difference:
             definition,
             predecessors.get(definition.identity),
             tuple(release.uses.get(definition.identity, ())),
+            known.get(definition.identity),
         )
         for definition in release.objects
     }
@@ -167,6 +179,7 @@ def _compare_one(
     definition: ObjectDefinition,
     old_identity: Identity | None,
     uses: tuple[Identity, ...],
+    lineage: Mapping[str, str] | None,
 ) -> Compared:
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
@@ -187,10 +200,14 @@ def _compare_one(
             heir=heir,
         )
     action = _own_action(definition, facts, uses, old, renamed=old_identity != definition.identity)
+    if lineage is not None and any(
+        lineage.get(column.name.lower()) != column.name.lower() for column in definition.columns
+    ):
+        action = "migrate"  # alike by name, and yet not the columns that they were
     delta = _NO_DELTA
     if action in ("migrate", "update"):
         delta = compare_columns(
-            old.definition.columns, definition.columns, facts.decisions, old.applied
+            old.definition.columns, definition.columns, facts.decisions, old.applied, lineage
         )
     return Compared(
         definition,
@@ -263,8 +280,12 @@ def compare_columns(
     new: Sequence[Column],
     decisions: Mapping[str, str],
     applied: Iterable[str] = (),
+    lineage: Mapping[str, str] | None = None,
 ) -> ColumnDelta:
-    """Match two column lists by name and by renames that are decided and not yet applied."""
+    """Match two column lists by name and by renames that are decided and not yet applied.
+
+    With a ``lineage`` by that alone: folded new name -> folded old one.
+    """
     ran = frozenset(applied)
     old_by_name = {column.name.lower(): column for column in old}
     new_names = {column.name.lower() for column in new}
@@ -272,8 +293,12 @@ def compare_columns(
     pairs: list[tuple[Column, Column | None]] = []
     for column in new:
         folded = column.name.lower()
-        before = old_by_name.get(folded)
-        if before is None and decision(decisions, "renamed_from", column.name) not in ran:
+        if lineage is not None:
+            before = old_by_name.get(lineage.get(folded, ""))
+        else:
+            before = old_by_name.get(folded)
+        undecided = before is None and lineage is None
+        if undecided and decision(decisions, "renamed_from", column.name) not in ran:
             for name in column.earlier_names:
                 earlier = name.lower()
                 if earlier in old_by_name and earlier not in new_names | claimed:

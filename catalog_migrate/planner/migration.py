@@ -11,6 +11,22 @@ from catalog_migrate.planner.plan import Action, Plan
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """One shard (relative path) that a copy takes rows from.
+
+    ``after`` None: every row of version ``upto``; else those appended after that version.
+    ``upto`` None: as far as it goes when it is copied. ``projection`` as in :class:`Target`; None
+    where the rows cannot be held: there must be none, unless they are ``left_out``.
+    """
+
+    path: str
+    after: int | None
+    upto: int | None
+    projection: tuple[tuple[str, str], ...] | None
+    left_out: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """One object of the new state, changed or not.
 
@@ -20,6 +36,8 @@ class Target:
     ones and for views; ``evolve`` and ``copy`` from the old shard; ``derived`` from the callback.
     ``keep`` (action migrate by reach only, or update in place) takes the old shard over untouched.
     ``projection`` holds, for a copy, (column, SQL expression over the OLD columns) in order.
+    ``segments``, where there are any, say it shard by shard instead, the present one last (a table
+    that goes back to an earlier shape, or comes back from a retired shard).
     """
 
     definition: ObjectDefinition
@@ -37,6 +55,7 @@ class Target:
     old: Identity | None
     contents: Literal["none", "keep", "evolve", "copy", "derived"] = "none"
     projection: tuple[tuple[str, str], ...] = ()
+    segments: tuple[Segment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,10 +25,11 @@ class Base(msgspec.Struct, frozen=True):
 
 
 class PlanTarget(msgspec.Struct, frozen=True):
-    """What the plan leads to."""
+    """What the plan leads to; ``serial`` is there when it goes back to what was then."""
 
     release: str
     manifest_hash: str | None = None
+    serial: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class ColumnChange(msgspec.Struct, frozen=True):

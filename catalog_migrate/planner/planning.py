@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
@@ -34,6 +36,7 @@ from catalog_migrate.planner.plan import (
     Validation,
 )
 from catalog_migrate.planner.reach import reached_paths, roots_of
+from catalog_migrate.planner.rollback import GoingBack, movement_back, revived
 from catalog_migrate.planner.ruling import Risk, ruled, undecided
 
 if TYPE_CHECKING:
@@ -57,22 +60,25 @@ def plan_migration(
     approve: Collection[str] = (),
     sizes: Sizes = _no_sizes,
     policy: Policy | None = None,
+    back: GoingBack | None = None,
 ) -> Migration:
     """Everything that has to happen to get from ``baseline`` to ``release``.
 
     Missing decisions do not raise: they are all in ``plan.blocked``, and the plan is not
     applyable. ``approve`` allows losses (``schema.table`` or ``schema.table.column``); ``sizes``
     gives rows and bytes of a table; ``policy`` refuses risks, asks for approvals or allows losses
-    by its rules. The targets of an empty plan are empty when not even a
-    decision is new. Raises :class:`~catalog_migrate.errors.DependencyCycle` and, for an approval
-    that is not a name, :class:`~catalog_migrate.errors.UsageError`.
+    by its rules; ``back`` says that the release is what was at an earlier serial, and how. The
+    targets of an empty plan are empty when not even a
+    decision is new.
+    Raises :class:`~catalog_migrate.errors.DependencyCycle` and, for an approval that is no name,
+    :class:`~catalog_migrate.errors.UsageError`.
     """
     approvals = Approvals(approve, policy)
-    if is_unchanged(baseline, release):
+    if back is None and is_unchanged(baseline, release):
         return nothing_to_do(
             baseline, release.name, release.manifest_hash, unchanged=len(release.objects)
         )
-    return _Planning(baseline, release, approvals, sizes).migration()
+    return _Planning(baseline, release, approvals, sizes, back).migration()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +98,18 @@ class _Planning:
     """One run of the planner over a release that differs from what is in force."""
 
     def __init__(
-        self, baseline: Baseline, release: Release, approvals: Approvals, sizes: Sizes
+        self, baseline: Baseline, release: Release, approvals: Approvals, sizes: Sizes,
+        back: GoingBack | None,
     ) -> None:
         self._baseline = baseline
         self._release = release
         self._approvals = approvals
         self._sizes = sizes
-        self._difference: Difference = compare(baseline, release)
+        self._back = back
+        self._difference: Difference = (
+            compare(baseline, release) if back is None
+            else compare(baseline, release, back.predecessors, back.columns)
+        )
         self._old_graph, self._new_graph = _graphs(baseline, self._difference)
         self._blocked: list[Blocked] = []
         self._questions: list[Question] = []
@@ -216,6 +227,8 @@ class _Planning:
     def _movement(self, compared: Compared, action: Action | None) -> Movement:
         if compared.definition.kind != "table":
             return Movement()
+        if self._back is not None:
+            return self._movement_back(self._back, compared, action)
         if compared.old is None:
             return Movement(created_contents(compared.definition))
         if action is None:
@@ -224,12 +237,25 @@ class _Planning:
             return Movement("derived")
         return movement_of(compared, compared.old, self._approvals)
 
+    def _movement_back(
+        self, back: GoingBack, compared: Compared, action: Action | None
+    ) -> Movement:
+        origin = back.origins.get(compared.identity)
+        if compared.old is None:
+            return revived(compared.definition, origin, self._approvals)
+        if action is None:
+            return Movement()
+        return movement_back(compared, compared.old, origin, self._approvals)
+
     def _key(self, identity: Identity) -> ItemKey:
         return self._difference.objects[identity].key
 
     def _target(self, decided: _Decided) -> Target:
         compared, facts = decided.compared, decided.compared.facts
-        ran = compared.old.applied if compared.old is not None else ()
+        ran: Collection[str] = compared.old.applied if compared.old is not None else ()
+        decisions: Collection[str] = facts.decisions.values()
+        if self._back is not None:  # decisions of later releases are to run again some day
+            ran, decisions = self._back.applied.get(compared.identity, ()), ()
         return Target(
             definition=compared.definition,
             identity=compared.identity,
@@ -240,12 +266,13 @@ class _Planning:
             storage_hash=facts.storage_hash,
             text_hash=facts.text_hash,
             comment_hash=facts.comment_hash,
-            applied=tuple(sorted({*ran, *facts.decisions.values()})),
+            applied=tuple(sorted({*ran, *decisions})),
             uses=compared.uses,
             action=decided.action,
             old=compared.old_identity,
             contents=decided.movement.contents,
             projection=decided.movement.projection,
+            segments=decided.movement.segments,
         )
 
     def _finished_plan(self, order: Order, decided: Sequence[_Decided]) -> Plan:
@@ -258,13 +285,17 @@ class _Planning:
                 self._questions.extend(one.movement.questions)
         self._blocked = ruled(self._risks, self._blocked, self._approvals)
         self._block_taken_names(decided)
-        self._questions.extend(self._probable_renames(decided))
+        if self._back is None:
+            self._questions.extend(self._probable_renames(decided))
         updates = [one.compared.key for one in decided if one.action == "update"]
         steps = [self._step(op, identity) for op, identity in order.steps]
         steps.extend(Step("update", key.kind, str(key)) for key in updates)
         return assemble(
             self._baseline.base,
-            PlanTarget(self._release.name, self._release.manifest_hash),
+            PlanTarget(
+                self._release.name, self._release.manifest_hash,
+                msgspec.UNSET if self._back is None else self._back.serial,
+            ),
             unchanged=sum(one.action is None for one in decided),
             changes=changes,
             drops=[str(self._old(identity).definition.key) for identity in order.drops],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -23,6 +23,7 @@ from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.prepare import Prepared
+from catalog_migrate.reconciler.relink import relink
 from catalog_migrate.reconciler.work import Work
 
 RECONCILE = "reconcile"
@@ -46,7 +47,7 @@ def put_in_force(
             )
         return _changes(state, migration, prepared, owner=owner, epoch=work.epoch, now=now)
 
-    return commit(work.log, decide, epoch=work.epoch, kind=_verb("migrate", owner))
+    return _committed(work, decide, migration, _verb("migrate", owner))
 
 
 def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
@@ -67,7 +68,19 @@ def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
         _put_release(changes, state, owner, name, migration.manifest_hash, state.serial)
         return changes
 
-    return commit(work.log, decide, epoch=work.epoch, kind=_verb("release", owner))
+    return _committed(work, decide, migration, _verb("release", owner))
+
+
+def _committed(
+    work: Work, decide: Callable[[State], Changes], migration: Migration, verb: str
+) -> State:
+    serial = migration.plan.target.serial
+    if serial is msgspec.UNSET:
+        return commit(work.log, decide, epoch=work.epoch, kind=verb)
+    return commit(
+        work.log, decide, epoch=work.epoch, kind="rollback", rollback_to=serial,
+        reason=f"rollback to serial {serial}",
+    )
 
 
 def _verb(verb: str, owner: Owner) -> str:
@@ -91,6 +104,7 @@ def _changes(
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
     _quarantine(changes, state, migration)
+    relink(changes, state, migration)
     kept = {identity_text(target.identity) for target in migration.targets}
     for target in migration.targets:
         if target.old is not None and identity_text(target.old) not in kept:

@@ -31,7 +31,9 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
+from catalog_migrate.reconciler.bring_back import back_from_segments, back_from_tail
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
+from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.work import Progress, Work
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
@@ -40,22 +42,6 @@ SEAL_ATTEMPTS = 10
 
 Populate = Callable[[str, str], None]
 """``populate(table_name, target_path)``: fill a derived table's new shard."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewShard:
-    """A shard that a prepare built: whose it is, where, and where its rows came from."""
-
-    target: Target
-    path: str
-    source: str | None = None
-    source_version: int | None = None
-    version: int | None = None
-    rows: int = 0
-    unfilled: bool = False
-
-    def __str__(self) -> str:
-        return str(self.target.definition.item_name)
 
 
 @dataclass(slots=True)
@@ -275,7 +261,8 @@ def _new_shards(work: Work, state: State, migration: Migration) -> list[NewShard
         path = shard_path(target.definition.schema, target.definition.name, work.token())
         source = None
         if target.contents == "copy":
-            source = state.items[target.item_id].shard
+            standing = state.items.get(target.item_id)
+            source = target.segments[-1].path if standing is None else standing.shard
         shards.append(NewShard(target, path, source))
     return shards
 
@@ -285,7 +272,9 @@ def _doomed(
 ) -> dict[str, NewShard | None]:
     """Old shards that the commit will retire, with the copy (if any) that follows them."""
     doomed: dict[str, NewShard | None] = {
-        shard.source: shard for shard in shards if shard.source is not None
+        shard.source: shard for shard in shards
+        # one that comes back from a retired shard has nothing to seal
+        if shard.source is not None and state.shards[shard.source].state == "live"
     }
     for path in left_behind(state, migration):
         doomed.setdefault(path, None)
@@ -348,8 +337,8 @@ def _build(
     with work.kept_alive():
         for shard in work.all(copies, lambda shard: _bulk(work, shard), phase="copy rows"):
             prepared.shards[shard.target.identity] = shard
-    derived = [shard for shard in shards if shard.target.contents == "derived"
-               or (shard.target.definition.is_derived and shard.source is None)]
+    derived = [shard for shard in shards if shard.source is None and (
+        shard.target.contents == "derived" or shard.target.definition.is_derived)]
     for number, shard in enumerate(derived, start=1):
         prepared.shards[shard.target.identity] = fill(work, shard, populate)
         work.on_progress(
@@ -381,6 +370,8 @@ def _with(shard: NewShard, **changes: object) -> NewShard:
 
 
 def _bulk(work: Work, shard: NewShard) -> NewShard:
+    if shard.target.segments:
+        return back_from_segments(work, shard)
     source = work.absolute(shard.source or "")
     target = work.absolute(shard.path)
     version = work.engine.shard_version(source)
@@ -483,6 +474,10 @@ def _tail(work: Work, shard: NewShard, sealed: int) -> NewShard:
     upto = sealed - 1
     source = work.absolute(shard.source or "")
     target = work.absolute(shard.path)
+    if shard.target.segments:
+        if shard.target.segments[-1].path == shard.source:
+            return back_from_tail(work, shard, upto, sealed)
+        return _with(shard, source_version=sealed)  # nothing is taken from what is left behind
     after = shard.source_version if shard.source_version is not None else -1
     if upto > after:
         tail = work.engine.copy_tail(source, after, upto, target, shard.target.projection)

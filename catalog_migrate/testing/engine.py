@@ -250,6 +250,16 @@ class SimulatedEngine:
         with self._call("count_rows", path):
             return len(self.world.rows(path, version))
 
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """Rows that came after a version; None when a version since did more than append."""
+        with self._call("grown"):
+            held = self.world.shard(path)
+            last = len(held.versions) - 1 if upto is None else upto
+            between = held.versions[after + 1 : last + 1]
+            if any(version.act not in _APPEND_ONLY for version in between):
+                return None
+            return len(self.world.rows(path, last)) - len(self.world.rows(path, after))
+
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
     ) -> CopyResult:

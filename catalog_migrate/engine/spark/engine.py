@@ -139,6 +139,10 @@ class SparkEngine:
         """(rows, bytes); rows is -1 when unknown."""
         return self._shards.shard_size(path)
 
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """See the port."""
+        return self._shards.grown(path, after, upto)
+
     def count_rows(self, path: str, version: int) -> int:
         """Rows of the shard at a version."""
         return self._shards.count_rows(path, version)

@@ -152,6 +152,10 @@ class Shards:
         """(rows, bytes) by the statistics in the log; rows -1 when a file has none."""
         return shard_size(path)
 
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """By the lists of data files of both versions."""
+        return grown(path, after, upto)
+
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
         rows, _ = _size(open_table(path, version=version))
@@ -327,6 +331,18 @@ def shard_columns(path: str) -> Sequence[Column]:
 def shard_size(path: str) -> tuple[int, int]:
     """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
     return _size(open_table(path))
+
+
+def grown(path: str, after: int, upto: int | None = None) -> int | None:
+    """Rows that came after a version, -1 when unknown, None when files of before went; no Spark."""
+    newest = open_table(path).version() if upto is None else upto
+    before, until = data_files(path, after), data_files(path, newest)
+    if before - until:
+        return None
+    if not until - before:
+        return 0
+    rows = [_size(open_table(path, version=version))[0] for version in (after, newest)]
+    return -1 if -1 in rows else rows[1] - rows[0]
 
 
 def make_append_only(path: str) -> bool:

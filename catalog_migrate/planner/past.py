@@ -1,0 +1,264 @@
+"""What an earlier serial had, and how the objects of now continue it: pure, from committed states.
+
+The states between then and now are walked once; item ids lead from one to the next, and the columns
+of a table are followed through the renames that were decided on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.model.hashes import SCHEME, decision_hashes
+from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.diff import compare_columns
+from catalog_migrate.planner.rollback import GoingBack, Origin, Source
+from catalog_migrate.release.facts import Facts
+from catalog_migrate.release.release import Release
+
+Grown = Callable[[str, int, int | None], int | None]
+"""(shard path, after, upto) -> rows that came, -1 unknown, None when rows were changed."""
+
+Names = Mapping[str, str]
+"""Folded names of columns at one serial -> those that the same columns have at another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The state of one serial; ``rollback_to`` when the commit that led to it was a rollback."""
+
+    state: State
+    rollback_to: int | None = None
+
+
+def release_of(then: State) -> Release | None:
+    """The release that was in force, as its objects stood; None when there was none."""
+    record = then.release_in_force("release")
+    if record is None:
+        return None
+    names = {row.item_id: row.identity for row in then.mappings.values()}
+    own = {row.identity: row for row in then.mappings.values() if row.owner == "release"}
+    release = Release(
+        name=record.name,
+        objects=tuple(then.items[row.item_id].definition for row in own.values()),
+        manifest_hash=record.manifest_hash,
+        uses={
+            identity: tuple(sorted(
+                names[use] for use in then.items[row.item_id].uses
+                if use in names and names[use] in own
+            ))
+            for identity, row in own.items()
+        },
+        places={},
+    )
+    for identity, row in own.items():
+        if row.fingerprint.startswith(f"{SCHEME}:"):
+            release.facts[identity] = Facts(
+                row.fingerprint, row.definition_hash, row.text_hash, row.storage_hash,
+                row.comment_hash, decision_hashes(then.items[row.item_id].definition),
+            )
+    return release
+
+
+def going_back(steps: Sequence[Step], serial: int, grown: Grown) -> GoingBack:
+    """How now continues ``serial``; ``steps`` are ascending, ``serial`` among them, now the last.
+
+    Serials that a rollback in between went back to must be among the steps too.
+    """
+    return _Walk(steps, serial, grown).result()
+
+
+class _Walk:
+    """One look back from the last step to the one of ``serial``."""
+
+    def __init__(self, steps: Sequence[Step], serial: int, grown: Grown) -> None:
+        self._steps = steps
+        self._place = {step.state.serial: number for number, step in enumerate(steps)}
+        self._start = self._place[serial]
+        self._serial = serial
+        self._then = steps[self._start].state
+        self._now = steps[-1].state
+        self._grown = grown
+        self._known: dict[tuple[str, int, int], Names | None] = {}
+
+    def result(self) -> GoingBack:
+        predecessors = self._predecessors()
+        columns: dict[Identity, Names] = {}
+        origins: dict[Identity, Origin] = {}
+        applied: dict[Identity, tuple[str, ...]] = {}
+        for row in self._then.mappings.values():
+            if row.owner != "release":
+                continue
+            applied[row.identity] = row.applied
+            if row.kind != "table":
+                continue
+            now = self._mapping_now.get(predecessors.get(row.identity))
+            if now is not None and now.kind == "table" and now.item_id == row.item_id:
+                names = self.names(row.item_id, self._start, len(self._steps) - 1)
+                if names is not None:
+                    columns[row.identity] = names
+            origin = self._origin(row, now)
+            if origin is not None:
+                origins[row.identity] = origin
+        return GoingBack(self._serial, predecessors, columns, origins, applied)
+
+    @cached_property
+    def _mapping_now(self) -> Mapping[Identity | None, MappingRecord]:
+        return {
+            row.identity: row for row in self._now.mappings.values() if row.owner == "release"
+        }
+
+    def _predecessors(self) -> dict[Identity, Identity]:
+        """By item id, which renames do not change; else by name and kind."""
+        by_item = {row.item_id: row.identity for row in self._mapping_now.values()}
+        found: dict[Identity, Identity] = {}
+        rest: list[MappingRecord] = []
+        for row in self._then.mappings.values():
+            if row.owner != "release":
+                continue
+            if row.item_id in by_item:
+                found[row.identity] = by_item[row.item_id]
+            else:
+                rest.append(row)
+        taken = set(found.values())
+        for row in rest:
+            now = self._mapping_now.get(row.identity)
+            if now is not None and now.kind == row.kind and row.identity not in taken:
+                found[row.identity] = row.identity
+        return found
+
+    # -- columns -------------------------------------------------------------------------------
+
+    def names(self, item_id: str, first: int, last: int) -> Names | None:
+        """The columns of an item at one step -> at a later one; None when it was not a table."""
+        key = (item_id, first, last)
+        if key not in self._known:
+            self._known[key] = self._follow(item_id, first, last)
+        return self._known[key]
+
+    def _follow(self, item_id: str, first: int, last: int) -> Names | None:
+        start = _table(self._steps[first].state, item_id)
+        if start is None:
+            return None
+        names = {column.name.lower(): column.name.lower() for column in start.columns}
+        for number in range(first, last):
+            step = self._step(item_id, number)
+            if step is None:
+                return None
+            forward = {old: new for new, old in step.items()}
+            names = {one: forward[now] for one, now in names.items() if now in forward}
+        return names
+
+    def _step(self, item_id: str, number: int) -> Names | None:
+        """The columns after one step -> before it."""
+        before, after = self._steps[number], self._steps[number + 1]
+        old, new = _table(before.state, item_id), _table(after.state, item_id)
+        if old is None or new is None:
+            return None
+        if after.rollback_to is not None and after.rollback_to in self._place:
+            place = self._place[after.rollback_to]
+            if place <= number:
+                known = self.names(item_id, place, number)
+                if known is not None:
+                    return known
+        if old is new or old.columns == new.columns:
+            return {column.name.lower(): column.name.lower() for column in new.columns}
+        row = next(one for one in before.state.mappings.values() if one.item_id == item_id)
+        delta = compare_columns(old.columns, new.columns, decision_hashes(new), row.applied)
+        return {
+            column.name.lower(): was.name.lower() for column, was in delta.pairs if was is not None
+        }
+
+    # -- shards --------------------------------------------------------------------------------
+
+    def _origin(self, then: MappingRecord, now: MappingRecord | None) -> Origin | None:
+        base_path = self._then.items[then.item_id].shard
+        if base_path is None:
+            return None
+        present: str | None = None
+        if now is not None and now.kind == "table":
+            present = self._now.items[now.item_id].shard
+        if present == base_path:
+            return Origin()
+        shards = self._now.shards
+        chain = self._chain(base_path, present, shards)
+        gone = next(
+            (_gone(path) for path in (base_path, *chain)
+             if path not in shards or shards[path].state == "gone"),
+            None,
+        )
+        upto = shards[base_path].sealed_version if base_path in shards else None
+        if chain and shards[chain[0]].source == base_path:
+            upto = shards[chain[0]].source_version
+        base = self._source(then, base_path, None, upto)
+        tails: list[Source] = []
+        rewritten = False
+        for number, path in enumerate(chain):
+            linked = number > 0 or shards[path].source == base_path
+            after = (shards[path].version or 0) if linked else 0
+            until = shards[chain[number + 1]].source_version if number + 1 < len(chain) else None
+            rows = -1 if gone else self._grown(path, after, until)
+            rewritten = rewritten or rows is None
+            tails.append(self._source(then, path, after, until, -1 if rows is None else rows))
+        return Origin(base, tuple(tails), gone, rewritten)
+
+    @staticmethod
+    def _chain(
+        base: str, present: str | None, shards: Mapping[str, ShardRecord]
+    ) -> list[str]:
+        """The successors of the shard of then, oldest first; the present one alone if not one."""
+        if present is None:
+            return []
+        chain = [present]
+        while (source := shards[chain[-1]].source) is not None and source != base:
+            if source not in shards or source in chain:
+                break
+            chain.append(source)
+        if shards[chain[-1]].source != base:
+            return [present]  # another table under the name: its rows are all new to that of then
+        return chain[::-1]
+
+    def _source(
+        self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
+    ) -> Source:
+        """A shard with the columns of then that it has, by what its table was at its last."""
+        names: Names | None = None
+        definition: ObjectDefinition | None = None
+        for number in range(len(self._steps) - 1, self._start - 1, -1):
+            item = _holder(self._steps[number].state, path)
+            if item is None:
+                continue
+            definition = item[1].definition
+            if item[0] == then.item_id:
+                names = self.names(then.item_id, self._start, number)
+            break
+        if definition is None:
+            definition = self._then.items[then.item_id].definition
+        held = {column.name.lower(): column for column in definition.columns}
+        if names is None:
+            names = {name: name for name in held}
+        columns: dict[str, Column] = {one: held[now] for one, now in names.items() if now in held}
+        used = {column.name.lower() for column in columns.values()}
+        others = tuple(column for name, column in held.items() if name not in used)
+        return Source(path, after, upto, columns, others, rows)
+
+
+def _table(state: State, item_id: str) -> ObjectDefinition | None:
+    item = state.items.get(item_id)
+    return None if item is None or item.definition.kind != "table" else item.definition
+
+
+def _holder(state: State, path: str) -> tuple[str, ItemRecord] | None:
+    record = state.shards.get(path)
+    item = None if record is None else state.items.get(record.item_id)
+    if record is None or item is None or item.shard != path:
+        return None
+    return record.item_id, item
+
+
+def _gone(path: str) -> str:
+    return f"the files of the shard {path} were deleted when its retention was over"

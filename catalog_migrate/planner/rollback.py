@@ -1,0 +1,335 @@
+"""Going back to an earlier serial: where the rows of each table come from. Pure.
+
+A table that was copied comes back from its old shard (which is sealed, so just as it was), and what
+was appended to its successors since is carried back where the old columns can hold it. A table that
+was changed in place, or whose rows were changed since, is copied back from where it is now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.types import is_lossless
+from catalog_migrate.planner.baseline import BaselineObject
+from catalog_migrate.planner.contents import (
+    BECOMES_NOT_NULL,
+    COLUMN_REMOVED,
+    LOSSY_RETYPE,
+    Approvals,
+    Movement,
+    fits_in_place,
+    storage_needs_copy,
+    touches_shard,
+)
+from catalog_migrate.planner.diff import Compared
+from catalog_migrate.planner.migration import Segment
+from catalog_migrate.planner.plan import Blocked
+from catalog_migrate.planner.ruling import Risk
+
+NO_RETURN = "CM0340"
+ROWS_CHANGED = "CM0341"
+ROWS_NOT_HELD = "CM0342"
+
+_RESTORE = (
+    "restore the files of the shard from a backup, or bring the release in as any other"
+    " (`apply --allow-downgrade`), which keeps what there is now"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One shard that rows of a table may come back from.
+
+    ``after`` None stands for every row of version ``upto``, else what was appended after that
+    version; ``upto`` None for whatever is there when it is copied. ``columns`` maps the folded
+    name of a column of then to what holds it in this shard; ``others`` are the columns of this
+    shard that then had none. ``rows`` is how many it brings, -1 when nobody knows.
+    """
+
+    path: str
+    after: int | None
+    upto: int | None
+    columns: Mapping[str, Column]
+    others: tuple[Column, ...] = ()
+    rows: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The shards of one table between then and now.
+
+    ``base`` is the shard of then where it is another than now's, ``tails`` what was written to its
+    successors, oldest first, the present one last. ``gone``: the files of ``base`` (or of a
+    successor that is needed) were deleted when retention was over; ``rewritten``: rows of a
+    successor were changed or removed since.
+    """
+
+    base: Source | None = None
+    tails: tuple[Source, ...] = ()
+    gone: str | None = None
+    rewritten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoingBack:
+    """How the objects of now continue those of an earlier ``serial``.
+
+    ``predecessors`` maps an identity of then to the one that the object has now, ``columns`` (for
+    tables) the folded names of its columns then to those that they have now, ``applied`` the
+    decisions that had run then.
+    """
+
+    serial: int
+    predecessors: Mapping[Identity, Identity] = field(default_factory=dict)
+    columns: Mapping[Identity, Mapping[str, str]] = field(default_factory=dict)
+    origins: Mapping[Identity, Origin] = field(default_factory=dict)
+    applied: Mapping[Identity, tuple[str, ...]] = field(default_factory=dict)
+
+
+class _Losses:
+    """What is lost in one table, collected: each column and kind is named once."""
+
+    def __init__(self, key: ItemKey, approvals: Approvals) -> None:
+        self.key = key
+        self._approvals = approvals
+        self._blocked: dict[tuple[str, str | None], Blocked] = {}
+        self._risks: dict[tuple[str, str | None], Risk] = {}
+
+    @property
+    def blocked(self) -> tuple[Blocked, ...]:
+        return tuple(self._blocked.values())
+
+    @property
+    def risks(self) -> tuple[Risk, ...]:
+        return tuple(self._risks.values())
+
+    def lose(self, kind: str, code: str, text: str, column: str) -> bool:
+        """Note a loss; whether it is allowed."""
+        name = quote_part(column)
+        if self._approvals.cover(kind, self.key, column):
+            self._risks[kind, column] = Risk(kind, text, column)
+            return True
+        self.block(code, text, f"--approve {self.key.item_name}.{name}", column)
+        return False
+
+    def risk(self, kind: str, text: str, column: str | None = None) -> None:
+        self._risks[kind, column] = Risk(kind, text, column)
+
+    def block(self, code: str, reason: str, remedy: str, column: str | None = None) -> None:
+        self._blocked[code, column] = Blocked(str(self.key), code, reason, remedy, column)
+
+    def table_approved(self) -> bool:
+        return self._approvals.given(self.key)
+
+
+def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Approvals) -> Movement:
+    """The rows of a table that is not there now: those of its retired shard, each of them."""
+    if definition.kind != "table":
+        return Movement()
+    base = origin.base if origin is not None else None
+    if base is not None and origin is not None and origin.gone is None:
+        return Movement("copy", segments=(_whole(base, definition),))
+    if definition.is_derived:
+        return Movement("derived")
+    losses = _Losses(definition.key, approvals)
+    losses.block(
+        NO_RETURN,
+        "its rows are gone: "
+        + (origin.gone if origin is not None and origin.gone else "no shard of then is known"),
+        _RESTORE,
+    )
+    return Movement("copy", blocked=losses.blocked)
+
+
+def movement_back(
+    compared: Compared, old: BaselineObject, origin: Origin | None, approvals: Approvals
+) -> Movement:
+    """How a table that stands now gets the shape of then, with every row that fits it."""
+    definition = compared.definition
+    origin = origin or Origin()
+    pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
+    if (
+        fits_in_place(compared)
+        and not storage_needs_copy(old.definition, definition)
+        and all(before is not None for _, before in pairs)
+    ):
+        return Movement("evolve" if touches_shard(compared, old) else "keep")
+    whole = origin.base is not None and origin.gone is None
+    if definition.is_derived:
+        if whole and origin.base is not None:
+            return Movement("copy", segments=(_whole(origin.base, definition),))
+        return Movement("derived")
+    if whole and not origin.rewritten and _only_then_knows(pairs):
+        return _from_then(definition, origin, approvals)
+    return _from_now(compared, pairs, origin, approvals)
+
+
+def _only_then_knows(pairs: Iterable[tuple[Column, Column | None]]) -> bool:
+    """Whether the shard of then holds values that the one of now may not."""
+    return any(
+        before is None or before.type != column.type or (column.nullable and not before.nullable)
+        for column, before in pairs
+    )
+
+
+def _whole(base: Source, definition: ObjectDefinition) -> Segment:
+    """Every row of a shard as it was then: it has all columns, of the very types."""
+    return Segment(
+        base.path, base.after, base.upto,
+        tuple(
+            (column.name, quote_sql(base.columns[column.name.lower()].name))
+            for column in definition.columns
+            if column.generated is None and column.name.lower() in base.columns
+        ),
+    )
+
+
+def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approvals) -> Movement:
+    """The shard of then, and what was appended to its successors."""
+    assert origin.base is not None
+    losses = _Losses(definition.key, approvals)
+    segments = [_whole(origin.base, definition)]
+    for tail in origin.tails:
+        segments.append(_tail(definition, tail, losses))
+    return Movement(
+        "copy", projection=segments[-1].projection or (), blocked=losses.blocked,
+        risks=losses.risks, segments=tuple(segments),
+    )
+
+
+def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segment:
+    """What was written since: carried back where the columns of then can hold it."""
+    silent = _Silent(losses) if tail.rows == 0 else losses
+    projection: list[tuple[str, str]] = []
+    held = True
+    for column in definition.columns:
+        if column.generated is not None:
+            continue
+        before = tail.columns.get(column.name.lower())
+        if before is not None:
+            expression = _expression(column, before, silent)
+        elif column.nullable:
+            expression = f"CAST(NULL AS {column.type})"
+            if tail.rows != 0:
+                losses.risk(
+                    "convert", f"{quote_part(column.name)} is NULL in rows written since",
+                    column.name,
+                )
+        else:
+            held = False
+            continue
+        projection.append((column.name, expression))
+    if held:
+        for other in tail.others:
+            silent.lose(
+                "drop_column", COLUMN_REMOVED,
+                f"the values of column {quote_part(other.name)} in rows written since go with it",
+                other.name,
+            )
+        return Segment(tail.path, tail.after, tail.upto, tuple(projection))
+    missing = ", ".join(
+        quote_part(column.name) for column in definition.columns
+        if not column.nullable and column.name.lower() not in tail.columns
+    )
+    count = "rows" if tail.rows < 0 else f"{tail.rows:,} row(s)"
+    text = f"{count} written since have no value for {missing} (NOT NULL)"
+    left_out = tail.rows != 0 and losses.table_approved()
+    if left_out:
+        losses.risk("drop_table", f"{text} and stay behind in the retired shard {tail.path}")
+    elif tail.rows != 0:
+        losses.block(
+            ROWS_NOT_HELD, text,
+            f"--approve {losses.key.item_name} (they stay behind in the retired shard, until its "
+            "retention is over)",
+        )
+    return Segment(tail.path, tail.after, tail.upto, None, left_out=left_out)
+
+
+class _Silent(_Losses):
+    """For a shard to which nothing was written: nothing can be lost."""
+
+    def __init__(self, losses: _Losses) -> None:
+        super().__init__(losses.key, losses._approvals)
+
+    def lose(self, kind: str, code: str, text: str, column: str) -> bool:  # noqa: ARG002
+        """Allowed: there is no value."""
+        return True
+
+
+def _from_now(
+    compared: Compared,
+    pairs: Iterable[tuple[Column, Column | None]],
+    origin: Origin,
+    approvals: Approvals,
+) -> Movement:
+    """The shard of now, column by column."""
+    losses = _Losses(compared.key, approvals)
+    projection: list[tuple[str, str]] = []
+    for column, before in pairs:
+        if column.generated is not None:
+            continue
+        if before is not None:
+            projection.append((column.name, _expression(column, before, losses)))
+            continue
+        projection.append((column.name, f"CAST(NULL AS {column.type})"))
+        name = quote_part(column.name)
+        if origin.base is None:
+            losses.block(
+                NO_RETURN, f"column {name} was dropped in place and its values with it",
+                _RESTORE, column.name,
+            )
+        elif origin.gone is not None:
+            losses.block(
+                NO_RETURN, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
+                column.name,
+            )
+        elif not column.nullable:
+            losses.block(
+                NO_RETURN,
+                f"rows were changed since, and column {name} (NOT NULL) is not there any more to"
+                " be put beside them",
+                _RESTORE, column.name,
+            )
+        else:
+            losses.lose(
+                "drop_column", ROWS_CHANGED,
+                f"rows were changed or removed since, so the old values of column {name} cannot be"
+                " put beside them: it is NULL everywhere",
+                column.name,
+            )
+    for removed in compared.delta.removed:
+        losses.lose(
+            "drop_column", COLUMN_REMOVED,
+            f"column {quote_part(removed.name)} came later and goes with its values", removed.name,
+        )
+    return Movement(
+        "copy", tuple(projection), blocked=losses.blocked, risks=losses.risks
+    )
+
+
+def _expression(column: Column, before: Column, losses: _Losses) -> str:
+    """A column of then from what holds it now."""
+    source, name = quote_sql(before.name), quote_part(column.name)
+    expression = source
+    lossy = False
+    if before.type != column.type:
+        lossy = not is_lossless(before.type, column.type)
+        expression = f"{'TRY_CAST' if lossy else 'CAST'}({source} AS {column.type})"
+        if lossy:
+            losses.lose(
+                "convert", LOSSY_RETYPE,
+                f"{name} turns back from {before.type} to {column.type}: values that are none"
+                " become NULL" + ("" if column.nullable else ", which fails here"),
+                column.name,
+            )
+    if not lossy and before.nullable and not column.nullable:
+        losses.lose(
+            "not_null", BECOMES_NOT_NULL,
+            f"{name} is NOT NULL again: going back fails if a row holds NULL", column.name,
+        )
+    return expression
+
+

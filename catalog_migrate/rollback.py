@@ -1,0 +1,269 @@
+"""Going back to an earlier serial: an ordinary plan, carried out as an ordinary start.
+
+:func:`rollback` is for a Spark session, :func:`roll_back` the same with engine, log and clock
+handed in. What a rollback means object by object is in docs/rollback.md.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from catalog_migrate.bootstrap import BootstrapReport, Outcome, Start
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.history import Entry, entries, state_at
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.errors import UnknownSerial, UsageError
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.past import Grown, Step, going_back, release_of
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planning import Sizes, plan_migration
+from catalog_migrate.policy import Policy
+from catalog_migrate.reconciler.work import OnProgress, absolute, new_token, silent
+from catalog_migrate.release.release import Release
+from catalog_migrate.storage import Storage
+
+if TYPE_CHECKING:
+    from catalog_migrate.engine.port import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What an earlier serial had: its state and, of it, the release."""
+
+    serial: int
+    state: State
+    release: Release
+
+
+def read_past(log: CatalogLog, to: int | None = None) -> Past:
+    """What the catalog had at serial ``to``; None: before the newest migration of the release.
+
+    Raises UnknownSerial, and UsageError where there is nothing to go back to, or where the newest
+    change is itself a rollback, so that the same call twice never goes back and forth.
+    """
+    serial = default_serial(log) if to is None else to
+    now = read_state(log)
+    if serial > now.serial:
+        raise UnknownSerial(
+            f"the catalog never had serial {serial}: it is at {now.serial}",
+            remedy="catalog-migrate history lists the serials", serial=serial, newest=now.serial,
+        )
+    state = state_at(log, serial)
+    release = release_of(state)
+    if release is None:
+        raise UsageError(
+            f"no release was in force at serial {serial}",
+            remedy="choose a later serial: catalog-migrate history lists them",
+        )
+    return Past(serial, state, release)
+
+
+def default_serial(log: CatalogLog) -> int:
+    """The serial before the newest migration of the software's release."""
+    for entry in entries(log):
+        if entry.serial_before in (None, entry.serial_after):
+            continue
+        if entry.verb == "rollback":
+            raise UsageError(
+                f"the newest change is a rollback to serial {entry.rollback_to}",
+                remedy=f"say where to: --to {entry.serial_before} undoes it, "
+                "catalog-migrate history lists the others",
+            )
+        if entry.verb == "migrate" and entry.serial_before is not None:
+            return entry.serial_before
+    raise UsageError(
+        "there is no migration to go back behind", remedy="catalog-migrate history lists what was"
+    )
+
+
+def steps_since(log: CatalogLog, past: Past, now: State) -> list[Step]:
+    """The states from ``past`` (or what a rollback since went back to) up to ``now``, ascending."""
+    raised: dict[int, Entry] = {}
+    newest: dict[int, int] = {}
+    oldest = past.serial
+    for entry in entries(log, upto=now.version):
+        newest.setdefault(entry.serial_after, entry.version)
+        if entry.serial_before != entry.serial_after:
+            raised[entry.serial_after] = entry
+            if entry.rollback_to is not None and entry.serial_after > oldest:
+                oldest = min(oldest, entry.rollback_to)
+        if entry.serial_after < oldest:
+            break
+    relevant = _tables(past.state) | _tables(now)
+    steps: list[Step] = []
+    targets = {each.rollback_to for each in raised.values()} | {past.serial}
+    for serial in sorted(newest):
+        if serial < oldest:
+            continue
+        if serial == now.serial:
+            state = now
+        elif serial == past.serial:
+            state = past.state
+        else:
+            by = raised.get(serial)
+            matters = (
+                by is None or by.items is None or by.rollback_to is not None
+                or serial in targets or relevant.intersection(by.items)
+            )
+            if not matters:
+                continue
+            state = State.from_snapshot(log.read_at(newest[serial]))
+        entry_ = raised.get(serial)
+        steps.append(Step(state, None if entry_ is None else entry_.rollback_to))
+    return steps
+
+
+def _tables(state: State) -> set[str]:
+    return {
+        row.item_id for row in state.mappings.values()
+        if row.owner == "release" and row.kind == "table"
+    }
+
+
+def plan_rollback(
+    log: CatalogLog,
+    past: Past,
+    now: State,
+    *,
+    grown: Grown,
+    sizes: Sizes,
+    approve: Collection[str] = (),
+    policy: Policy | None = None,
+) -> Migration:
+    """The plan that leads from ``now`` back to ``past``; writes nothing.
+
+    ``grown`` and ``sizes`` look at shards by their relative paths and item ids.
+    """
+    back = going_back(steps_since(log, past, now), past.serial, grown)
+    return plan_migration(
+        Baseline.from_state(now, owner="release", uri=log.uri), past.release, approve=approve,
+        sizes=sizes, policy=policy, back=back,
+    )
+
+
+def grown_on_disk(state: State) -> Grown:
+    """How shards grew, from their own logs; needs no Spark."""
+    from catalog_migrate.engine.spark import shards
+
+    warehouse = state.setting("warehouse")
+
+    def grown(path: str, after: int, upto: int | None) -> int | None:
+        place = absolute(warehouse, path)
+        return -1 if shards.shard_version(place) is None else shards.grown(place, after, upto)
+
+    return grown
+
+
+def rollback(
+    spark: Any,
+    *,
+    catalog: str | os.PathLike[str],
+    to: int | None = None,
+    plan: Plan | None = None,
+    approve: Collection[str] = (),
+    policy: Policy | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    threads: int = 4,
+    storage_options: Mapping[str, str] | None = None,
+) -> BootstrapReport:
+    """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
+
+    ``plan`` is an approved plan of :meth:`~catalog_migrate.api.Catalog.plan_rollback`: anything
+    else is refused, and its serial counts. The other arguments are those of
+    :func:`~catalog_migrate.bootstrap.bootstrap`, which also says what is raised. Running it again,
+    after whatever, is safe.
+    """
+    from catalog_migrate.bootstrap import session_settings
+    from catalog_migrate.engine.spark.engine import SparkEngine
+
+    uri = os.path.abspath(os.fspath(catalog)) if "://" not in os.fspath(catalog) else str(catalog)
+    log = open_log(uri, Storage(storage_options))
+    session_settings(spark, log)
+    return roll_back(
+        SparkEngine(spark, threads=threads), log, to=to, plan=plan, clock=SystemClock(),
+        holder=f"{socket.gethostname()}/{os.getpid()}", approve=approve, policy=policy,
+        wait=600.0 if timeout is None else timeout, on_progress=on_progress or silent,
+        threads=threads,
+    )
+
+
+def roll_back(
+    engine: Engine,
+    log: CatalogLog,
+    *,
+    to: int | None = None,
+    plan: Plan | None = None,
+    clock: Clock,
+    holder: str,
+    approve: Collection[str] = (),
+    policy: Policy | None = None,
+    wait: float | None = None,
+    on_progress: OnProgress = silent,
+    threads: int = 1,
+    token: Callable[[], str] = new_token,
+    ttl: float = 30.0,
+    margin: float = 10.0,
+) -> BootstrapReport:
+    """:func:`rollback` on any engine and log."""
+    if plan is not None:
+        serial = plan.target.serial
+        if serial is msgspec.UNSET or to not in (None, serial):
+            raise UsageError(
+                "the plan is not one of a rollback to this serial",
+                remedy="apply it as what it is, or plan the rollback again",
+            )
+        to = serial
+    past = read_past(log, to)
+    rules = policy.rules if policy is not None else ()
+    start = _Rollback(
+        engine, log, past.release, clock=clock, holder=holder, approve=tuple(approve),
+        populate=None, wait=wait, threads=threads,
+        policy=Policy(allow_downgrade=True, rules=rules), approved=plan,
+        on_progress=on_progress, system=None, token=token, ttl=ttl, margin=margin,
+        settings=(True, "UTC"),
+    )
+    start.past = past
+    return start.run(None)
+
+
+class _Rollback(Start):
+    """A start whose release is what an earlier serial had; shipped streams are left alone."""
+
+    past: Past
+
+    def _plan(self, state: State, owner: Owner, release: Release) -> Migration:  # noqa: ARG002
+        work = self._work(state, None)
+
+        def grown(path: str, after: int, upto: int | None) -> int | None:
+            return self.engine.grown(work.absolute(path), after, upto)
+
+        return plan_rollback(
+            self.log, self.past, state, grown=grown,
+            sizes=lambda item_id: self._size(state, item_id),
+            approve=self.approve, policy=self.policy,
+        )
+
+    def _plan_again(self, state: State, owner: Owner, release: Release) -> Migration:
+        self.first = None  # retention may have removed, under the lease, what it was to come from
+        return super()._plan_again(state, owner, release)
+
+    def _ships(self, state: State) -> bool:  # noqa: ARG002
+        return False
+
+    def _done(
+        self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0
+    ) -> BootstrapReport:
+        if outcome in ("migrated", "initialized"):
+            outcome = "rolled_back"
+        return super()._done(outcome, plan, state, rows=rows, names=names)

@@ -1,0 +1,156 @@
+"""What a rollback makes of one table: which shards its rows come from, and what may be lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration, Segment
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.planner.rollback import (
+    NO_RETURN,
+    ROWS_CHANGED,
+    ROWS_NOT_HELD,
+    GoingBack,
+    Origin,
+    Source,
+)
+from catalog_migrate.release.release import Release
+
+T = ("relation", "s", "t")
+
+
+def release(name: str, *columns: Column) -> Release:
+    table = ObjectDefinition(schema="s", kind="table", name="t", columns=columns)
+    return Release(name=name, objects=(table,), manifest_hash=name, uses={T: ()}, places={})
+
+
+def column(name: str, kind: str = "INT", *, null: bool = True) -> Column:
+    return Column(name=name, type=kind, nullable=null)
+
+
+def planned(
+    then: Release, now: Release, names: dict[str, str], origin: Origin, *approve: str
+) -> Migration:
+    """The rollback from one release to the other; ``names`` lead from then to now."""
+    return plan_migration(
+        Baseline.from_release(now), then, approve=approve,
+        back=GoingBack(1, {T: T}, {T: names}, {T: origin}, {T: ("decided",)}),
+    )
+
+
+def source(path: str, after: int | None, upto: int | None, rows: int, *held: Column,
+           others: tuple[Column, ...] = ()) -> Source:
+    return Source(path, after, upto, {each.name: each for each in held}, others, rows)
+
+
+def codes(migration: Migration) -> list[tuple[str, str | None]]:
+    return [(one.code, one.column) for one in migration.plan.blocked]
+
+
+A, B, C = column("a"), column("b"), column("c")
+
+
+def test_old_shard_and_what_came_since() -> None:
+    """A dropped column comes from the shard of then; rows since have NULL there."""
+    origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, 3, A),))
+    migration = planned(release("1", A, B), release("2", A), {"a": "a"}, origin)
+    assert migration.plan.applyable
+    assert migration.plan.target.serial == 1
+    (target,) = migration.targets
+    assert (target.contents, target.applied) == ("copy", ("decided",))
+    assert target.segments == (
+        Segment("p", None, 7, (("a", "`a`"), ("b", "`b`"))),
+        Segment("q", 2, None, (("a", "`a`"), ("b", "CAST(NULL AS INT)"))),
+    )
+    assert migration.plan.changes[0].risk == "b is NULL in rows written since"
+
+
+@pytest.mark.parametrize(
+    ("rows", "blocked"), [(0, []), (3, [("CM0302", "c")]), (-1, [("CM0302", "c")])]
+)
+def test_new_columns_matter_only_when_something_was_written(
+    rows: int, blocked: list[tuple[str, str]]
+) -> None:
+    """The values of a later column are a loss only in rows that were written with it."""
+    origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, rows, A, others=(C,)),))
+    then, now = release("1", A, B), release("2", A, C)
+    assert codes(planned(then, now, {"a": "a"}, origin)) == blocked
+    assert codes(planned(then, now, {"a": "a"}, origin, "s.t.c")) == []
+
+
+def test_rows_without_a_value_for_not_null() -> None:
+    """They block; approved they are left out; where there are none, none may come."""
+    must = column("b", null=False)
+    then, now = release("1", A, must), release("2", A)
+
+    def origin(rows: int) -> Origin:
+        return Origin(source("p", None, 7, -1, A, must), (source("q", 2, None, rows, A),))
+
+    assert codes(planned(then, now, {"a": "a"}, origin(3))) == [(ROWS_NOT_HELD, None)]
+    left = planned(then, now, {"a": "a"}, origin(3), "s.t").targets[0].segments[-1]
+    assert left == Segment("q", 2, None, None, left_out=True)
+    none = planned(then, now, {"a": "a"}, origin(0)).targets[0].segments[-1]
+    assert none == Segment("q", 2, None, None, left_out=False)
+
+
+def test_rows_changed_since() -> None:
+    """The present rows count; the dropped column is NULL where that is approved."""
+    origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, -1, A),), rewritten=True)
+    then, now = release("1", A, B), release("2", A)
+    assert codes(planned(then, now, {"a": "a"}, origin)) == [(ROWS_CHANGED, "b")]
+    approved = planned(then, now, {"a": "a"}, origin, "s.t.b").targets[0]
+    assert approved.segments == ()
+    assert approved.projection == (("a", "`a`"), ("b", "CAST(NULL AS INT)"))
+
+
+@pytest.mark.parametrize(
+    ("origin", "reason"),
+    [
+        (Origin(), "dropped in place"),
+        (Origin(source("p", None, 7, -1, A, B), gone="the files of p were deleted"), "of p were"),
+    ],
+)
+def test_past_the_point_of_no_return(origin: Origin, reason: str) -> None:
+    """What no shard holds any more is refused, and no approval helps."""
+    migration = planned(
+        release("1", A, B), release("2", A), {"a": "a"}, origin, "s.t", "s.t.b"
+    )
+    assert codes(migration) == [(NO_RETURN, "b")]
+    assert reason in migration.plan.blocked[0].reason
+    assert not migration.plan.applyable
+
+
+def test_a_renamed_column_needs_no_old_shard() -> None:
+    """What the present shard holds whole is copied back from it alone, updates and all."""
+    origin = Origin(source("p", None, 7, -1, A), (source("q", 2, None, -1, B),), rewritten=True)
+    migration = planned(release("1", A), release("2", B), {"a": "b"}, origin)
+    (target,) = migration.targets
+    assert (target.segments, target.projection) == ((), (("a", "`b`"),))
+    assert migration.plan.applyable
+
+
+def test_a_column_that_only_bears_the_name() -> None:
+    """Equal shapes are no proof: a column dropped and given again is another one."""
+    origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, 0, A, others=(B,)),))
+    same = release("1", A, B)
+    assert planned(same, release("2", A, B), {"a": "a", "b": "b"}, Origin()).plan.is_empty
+    other = planned(same, release("2", A, B), {"a": "a"}, origin)
+    assert [change.action for change in other.plan.changes] == ["migrate"]
+    assert other.targets[0].segments[0].path == "p"
+
+
+def test_conversions_back() -> None:
+    """A value that fits is cast, one that may not is a loss to approve; only of rows since."""
+    text, number = column("a", "STRING"), column("a", "INT")
+    lossless = planned(
+        release("1", text), release("2", number), {"a": "a"},
+        Origin(source("p", None, 7, -1, text), (source("q", 2, None, 3, number),)),
+    )
+    assert lossless.targets[0].segments[-1].projection == (("a", "CAST(`a` AS STRING)"),)
+    lossy = (release("1", number), release("2", text), {"a": "a"},
+             Origin(source("p", None, 7, -1, number), (source("q", 2, None, 3, text),)))
+    assert codes(planned(*lossy)) == [("CM0301", "a")]
+    approved = planned(*lossy, "s.t.a").targets[0].segments[-1]
+    assert approved.projection == (("a", "TRY_CAST(`a` AS INT)"),)

@@ -1,0 +1,518 @@
+"""Rollback on the simulated engine: every kind of change, rows written since, crashes anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+
+from catalog_migrate.bootstrap import BootstrapReport, migrate
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, MappingRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import (
+    LeaseHeld,
+    MigrationBlocked,
+    StalePlan,
+    UnknownSerial,
+    UsageError,
+)
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.rollback import NO_RETURN, ROWS_CHANGED, ROWS_NOT_HELD
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.rollback import plan_rollback, read_past, roll_back
+from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import World
+
+Rows = list[dict[str, Any]]
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Place:
+    """A catalog in a simulated world, and processes that start on it or roll it back."""
+
+    def __init__(self, *, persistent: bool = True) -> None:
+        self.world = World()
+        self.log = MemoryLog()
+        self.clock = SimulatedClock(stretch=10.0)
+        self.persistent = persistent
+        self._tokens = count()
+
+    def _token(self) -> str:
+        return f"{next(self._tokens):06d}"
+
+    def engine(self, on_call: Callable[[str], None] | None = None) -> SimulatedEngine:
+        return SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
+
+    def start(
+        self, name: str, sql: str, *, approve: tuple[str, ...] = (),
+        on_call: Callable[[str], None] | None = None,
+    ) -> BootstrapReport:
+        """A start of a release."""
+        release = load_texts([("all.sql", sql)], name=name, default_schema="s")
+        return migrate(
+            self.engine(on_call), self.log.attach(on_call), release, warehouse="/warehouse",
+            clock=self.clock, holder="start", approve=approve, wait=600.0, token=self._token,
+        )
+
+    def back(
+        self, to: int | None = None, *, approve: tuple[str, ...] = (), plan: Plan | None = None,
+        on_call: Callable[[str], None] | None = None, wait: float = 600.0,
+    ) -> BootstrapReport:
+        """A rollback."""
+        return roll_back(
+            self.engine(on_call), self.log.attach(on_call), to=to, plan=plan, clock=self.clock,
+            holder="rollback", approve=approve, wait=wait, token=self._token,
+        )
+
+    def plan(self, to: int | None = None, *approve: str) -> Plan:
+        """What a rollback would do."""
+        engine, state = self.engine(), self.state
+        return plan_rollback(
+            self.log, read_past(self.log, to), state,
+            grown=lambda path, after, upto: engine.grown(f"/warehouse/{path}", after, upto),
+            sizes=lambda item: engine.shard_size(f"/warehouse/{state.items[item].shard}"),
+            approve=approve,
+        ).plan
+
+    @property
+    def state(self) -> State:
+        return read_state(self.log)
+
+    def shard(self, table: str) -> str:
+        """Absolute path of a table's present shard."""
+        row = self.state.mappings[f"relation:s.{table}"]
+        return f"/warehouse/{self.state.items[row.item_id].shard}"
+
+    def append(self, table: str, *rows: dict[str, Any]) -> None:
+        self.world.append(self.shard(table), rows)
+
+    def rows(self, table: str) -> Rows:
+        """All rows by the shard's newest version, in order of their id."""
+        return sorted((dict(row) for row in self.world.rows(self.shard(table))), key=_by_id)
+
+    def read(self, table: str) -> Rows:
+        """All rows as a user reads them by name."""
+        return sorted(
+            (dict(row) for row in self.engine().read(ItemName("s", table))), key=_by_id
+        )
+
+    def shape(self) -> dict[str, list[str]]:
+        """Every name of the release with its columns."""
+        state = self.state
+        return {
+            key: [f"{c.name} {c.type}" for c in state.items[row.item_id].definition.columns]
+            for key, row in sorted(state.mappings.items()) if row.owner == "release"
+        }
+
+
+def _by_id(row: dict[str, Any]) -> Any:
+    return row["id"]
+
+
+ONE = (
+    "CREATE TABLE t (id INT NOT NULL, qty STRING, note STRING);"
+    "CREATE TABLE gone (id INT NOT NULL, x STRING);"
+    "CREATE TABLE wide (id INT NOT NULL);"
+    "CREATE TABLE same (id INT NOT NULL) COMMENT 'old';"
+    "CREATE VIEW v (id INT) AS SELECT id FROM s.t;"
+    "CREATE TYPE money AS DECIMAL(10,2);"
+)
+TWO = (
+    "CREATE TABLE orders (id INT NOT NULL, qty INT USING CAST(qty AS INT),"
+    " remark STRING RENAMED FROM note) RENAMED FROM t;"
+    "CREATE TABLE wide (id INT NOT NULL, more STRING);"
+    "CREATE TABLE same (id INT NOT NULL) COMMENT 'new';"
+    "CREATE TABLE fresh (id INT NOT NULL);"
+    "CREATE VIEW v (id INT, qty INT) AS SELECT id, qty FROM s.orders;"
+    "CREATE TYPE money AS DECIMAL(12,2);"
+)
+
+
+def upgraded(*, persistent: bool = True) -> Place:
+    """Release 1 with rows, then release 2 and rows written since."""
+    place = Place(persistent=persistent)
+    place.start("1", ONE)
+    place.append("t", {"id": 1, "qty": "007", "note": "a"}, {"id": 2, "qty": None, "note": None})
+    place.append("gone", {"id": 1, "x": "kept"})
+    place.append("wide", {"id": 1})
+    place.append("same", {"id": 1})
+    place.start("2", TWO, approve=("s.gone",))
+    return place
+
+
+def test_every_kind_of_change() -> None:
+    """Names, columns, rows, comments and release are what they were; rows since are carried."""
+    place = upgraded()
+    before = Place()
+    before.start("1", ONE)
+    place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
+    place.append("same", {"id": 2})
+    place.append("fresh", {"id": 9})
+    plan = place.plan()
+    assert plan.applyable is False
+    assert [(b.name, b.column, b.remedy) for b in plan.blocked] == [
+("s.fresh", None, "--approve s.fresh"), ("s.wide", "more", "--approve s.wide.more"),
+    ]
+    report = place.back(approve=("s.wide.more", "s.fresh"))
+    assert (report.outcome, report.release, report.serial) == ("rolled_back", "1", 3)
+    assert place.shape() == before.shape()
+    assert place.read("t") == [
+        {"id": 1, "qty": "007", "note": "a"}, {"id": 2, "qty": None, "note": None},
+        {"id": 3, "qty": "30", "note": "c"},
+    ]
+    assert place.read("gone") == [{"id": 1, "x": "kept"}]
+    assert place.read("wide") == [{"id": 1}]
+    assert place.read("same") == [{"id": 1}, {"id": 2}]
+    state = place.state
+    assert state.items[state.mappings["relation:s.same"].item_id].definition.comment == "old"
+    place.append("t", {"id": 4, "qty": "4", "note": None})
+    place.append("gone", {"id": 2, "x": "new"})
+
+
+def test_the_releases_do_not_flip_flop() -> None:
+    """The old release starts unchanged; the one left is fenced out until it is let in again."""
+    place = upgraded()
+    place.back(approve=("s.wide.more", "s.fresh"))
+    again = place.start("1", ONE)
+    assert (again.outcome, again.serial) == ("unchanged", 3)
+    assert place.start("2", TWO, approve=("s.gone",)).outcome == "fenced_out"
+    entry = next(e for e in _history(place) if e.verb == "rollback")
+    assert (entry.rollback_to, entry.reason, entry.release) == (1, "rollback to serial 1", "1")
+
+
+def _history(place: Place) -> Any:
+    from catalog_migrate.catalog.history import entries
+
+    return entries(place.log)
+
+
+def test_twice_is_refused_without_a_serial() -> None:
+    """A second call without --to is refused, so that no restart goes back and forth."""
+    place = upgraded()
+    place.back(approve=("s.wide.more", "s.fresh"))
+    with pytest.raises(UsageError, match="newest change is a rollback to serial 1"):
+        place.back()
+    assert place.back(1).outcome == "unchanged"
+    for serial, error in ((9, UnknownSerial), (0, UsageError)):
+        with pytest.raises(error):
+            place.back(serial)
+
+
+def test_a_rollback_is_rolled_back() -> None:
+    """Going back behind a rollback brings the newer release again, with all rows of both sides."""
+    place = upgraded()
+    place.append("fresh", {"id": 9})
+    place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
+    shape = place.shape()
+    place.back(1, approve=("s.wide.more", "s.fresh"))
+    place.append("t", {"id": 4, "qty": "40", "note": "d"})
+    report = place.back(2, approve=("s.gone", "s.orders.qty"))
+    assert (report.outcome, report.release) == ("rolled_back", "2")
+    assert place.shape() == shape
+    assert [(row["id"], row["remark"]) for row in place.read("orders")] == [
+        (1, "a"), (2, None), (3, "c"), (4, "d"),
+    ]
+    assert place.read("fresh") == [{"id": 9}]
+    assert place.start("2", TWO).outcome == "unchanged"
+    back_again = place.back(3, approve=("s.wide.more", "s.fresh"))
+    assert back_again.outcome == "rolled_back"
+    assert [row["id"] for row in place.read("t")] == [1, 2, 3, 4]
+    assert place.read("gone") == [{"id": 1, "x": "kept"}]
+
+
+def test_over_several_migrations() -> None:
+    """Rows written under each of several releases come back, each by the names it had."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING, b STRING);")
+    place.append("t", {"id": 1, "a": "a1", "b": "b1"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL, x STRING RENAMED FROM a, b STRING);")
+    place.append("t", {"id": 2, "x": "a2", "b": "b2"})
+    place.start("3", "CREATE TABLE t (id INT NOT NULL, y STRING RENAMED FROM x) DROPPED (b);")
+    place.append("t", {"id": 3, "y": "a3"})
+    place.start("4", "CREATE TABLE t (id INT NOT NULL, y STRING) PARTITIONED BY (y);")
+    place.append("t", {"id": 4, "y": "a4"})
+    report = place.back(1)
+    assert report.outcome == "rolled_back"
+    assert place.read("t") == [
+        {"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": "a2", "b": "b2"},
+        {"id": 3, "a": "a3", "b": None}, {"id": 4, "a": "a4", "b": None},
+    ]
+
+
+def test_rows_that_cannot_be_held() -> None:
+    """Rows without a value for a NOT NULL column block; approved, they stay behind."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, must STRING NOT NULL);")
+    place.append("t", {"id": 1, "must": "m"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (must);")
+    assert place.plan().applyable
+    place.append("t", {"id": 2}, {"id": 3})
+    plan = place.plan()
+    assert [(b.code, b.reason) for b in plan.blocked] == [
+        (ROWS_NOT_HELD, "2 row(s) written since have no value for must (NOT NULL)")
+    ]
+    left = place.shard("t")
+    with pytest.raises(MigrationBlocked):
+        place.back()
+    place.append("t", {"id": 4})
+    place.back(approve=("s.t",))
+    assert place.read("t") == [{"id": 1, "must": "m"}]
+    assert [row["id"] for row in place.world.rows(left)] == [1, 2, 3, 4]
+
+
+def test_rows_written_while_it_goes_on() -> None:
+    """What is appended during the rollback is carried; what cannot be held stops it."""
+    place = upgraded()
+
+    def write(call: str) -> None:
+        if call == "seal" and not wrote:
+            wrote.append(call)
+            place.append("orders", {"id": 5, "qty": 50, "remark": "late"})
+
+    wrote: list[str] = []
+    place.back(approve=("s.wide.more", "s.fresh"), on_call=write)
+    assert {"id": 5, "qty": "50", "note": "late"} in place.read("t")
+
+    strict = Place()
+    strict.start("1", "CREATE TABLE t (id INT NOT NULL, must STRING NOT NULL);")
+    strict.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (must);")
+
+    def intrude(call: str) -> None:
+        if call == "seal" and not intruded:
+            intruded.append(call)
+            strict.append("t", {"id": 2})
+
+    intruded: list[str] = []
+    with pytest.raises(MigrationBlocked):
+        strict.back(on_call=intrude)
+    assert strict.state.release_in_force("release").name == "2"  # type: ignore[union-attr]
+    strict.append("t", {"id": 3})
+    assert [row["id"] for row in strict.read("t")] == [2, 3]
+
+
+def test_rows_changed_since() -> None:
+    """Where rows were changed since, those of now count; old values beside them need a word."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, b STRING);")
+    place.append("t", {"id": 1, "b": "b1"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (b);")
+    shard = place.shard("t")
+    newest = place.world.newest(shard)
+    from dataclasses import replace
+
+    place.world.commit(shard, replace(newest, act="rewrite", rows=({"id": 11},)))
+    assert [b.code for b in place.plan().blocked] == [ROWS_CHANGED]
+    place.back(approve=("s.t.b",))
+    assert place.read("t") == [{"id": 11, "b": None}]
+
+
+def test_point_of_no_return() -> None:
+    """Once retention has deleted what is needed, the plan is refused and says what is missing."""
+    place = upgraded()
+    copied = Place()
+    copied.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING);")
+    copied.append("t", {"id": 1, "a": "x"})
+    copied.start("2", "CREATE TABLE t (id INT NOT NULL, b STRING RENAMED FROM a);")
+    for each in (place, copied):
+        each.clock.sleep(8 * 86_400)
+    assert place.start("2", TWO, approve=("s.gone",)).outcome == "resumed"
+    copied.start("2", "CREATE TABLE t (id INT NOT NULL, b STRING RENAMED FROM a);")
+    blocked = place.plan(1, "s.wide.more", "s.fresh", "s.gone").blocked
+    assert [(b.name, b.code) for b in blocked] == [("s.gone", NO_RETURN)]
+    assert "were deleted when its retention was over" in blocked[0].reason
+    with pytest.raises(MigrationBlocked):
+        place.back(approve=("s.wide.more", "s.fresh", "s.gone"))
+    # what the present shard holds whole needs no old one
+    assert copied.back().outcome == "rolled_back"
+    assert copied.read("t") == [{"id": 1, "a": "x"}]
+
+
+def test_retention_between_plan_and_apply() -> None:
+    """A plan whose shards were deleted meanwhile is not carried out by halves."""
+    place = upgraded()
+    plan = place.plan(None, "s.wide.more", "s.fresh")
+    assert plan.applyable
+    place.clock.sleep(8 * 86_400)
+    with pytest.raises((StalePlan, MigrationBlocked)):
+        place.back(plan=plan)
+    assert place.state.release_in_force("release").name == "2"  # type: ignore[union-attr]
+
+
+def test_column_dropped_and_given_again() -> None:
+    """A column that only bears the name of an earlier one is not taken for it."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING);")
+    place.append("t", {"id": 1, "a": "old"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (a);")
+    place.start("3", "CREATE TABLE t (id INT NOT NULL, a STRING);")
+    place.append("t", {"id": 2, "a": "another"})
+    assert [b.column for b in place.plan(1).blocked] == ["a"]
+    place.back(1, approve=("s.t.a",))
+    assert place.read("t") == [{"id": 1, "a": "old"}, {"id": 2, "a": None}]
+
+
+def test_renamed_in_a_circle() -> None:
+    """Tables that swapped their names get them back, each with its own rows."""
+    place = Place()
+    place.start("1", "CREATE TABLE a (id INT NOT NULL); CREATE TABLE b (id INT NOT NULL);")
+    place.append("a", {"id": 1})
+    place.append("b", {"id": 2})
+    table = "CREATE TABLE {} (id INT NOT NULL)".format
+    place.start("2", f"{table('c')} RENAMED FROM a; {table('b')};")
+    place.start("3", f"{table('c')}; {table('a')} RENAMED FROM b;")
+    place.back(1)
+    assert (place.read("a"), place.read("b")) == ([{"id": 1}], [{"id": 2}])
+
+
+def test_derived_tables() -> None:
+    """A derived table gets the rows of its old shard, those of the new one stay behind."""
+    place = Place()
+    place.start("1", "CREATE TABLE d (id INT NOT NULL, a STRING) WITH (contents = 'derived');")
+    place.append("d", {"id": 1, "a": "x"})
+    place.start("2", "CREATE TABLE d (id INT NOT NULL, b INT) WITH (contents = 'derived');")
+    place.append("d", {"id": 1, "b": 1}, {"id": 2, "b": 2})
+    assert place.plan().applyable
+    place.back()
+    assert place.read("d") == [{"id": 1, "a": "x"}]
+    assert place.start("1", "CREATE TABLE d (id INT NOT NULL, a STRING)"
+                       " WITH (contents = 'derived');").outcome == "unchanged"
+
+
+def test_kinds_that_changed() -> None:
+    """A table that became a view is a table again, with its rows."""
+    place = Place()
+    table = "CREATE TABLE base (id INT NOT NULL); CREATE TABLE k (id INT NOT NULL, a STRING);"
+    view = "CREATE TABLE base (id INT NOT NULL); CREATE VIEW k (id INT) AS SELECT id FROM s.base;"
+    place.start("1", table)
+    place.append("k", {"id": 1, "a": "x"})
+    place.start("2", view, approve=("s.k",))
+    place.back()
+    assert place.read("k") == [{"id": 1, "a": "x"}]
+    assert place.back(2, approve=("s.k",)).outcome == "rolled_back"
+    assert place.state.mappings["relation:s.k"].kind == "view"
+
+
+def test_users_of_a_dropped_table() -> None:
+    """A user's object is left out while its table is gone, and is back with it; new ones stay."""
+    place = Place()
+    place.start("1", "CREATE TABLE gone (id INT NOT NULL); CREATE TABLE t (id INT NOT NULL);")
+    place.append("gone", {"id": 1})
+
+    def users(name: str, number: int, *uses: str) -> Callable[[State], Changes]:
+        def decide(state: State) -> Changes:
+            changes = Changes()
+            changes.raise_serial()
+            key = f"i{state.allocators['i'].next}"
+            definition = ObjectDefinition(
+                schema="s", kind="view", name=name, columns=(Column(name="id", type="INT"),),
+                sql=f"SELECT id FROM s.{uses[0]}",
+            )
+            ids = tuple(state.mappings[f"relation:s.{use}"].item_id for use in uses)
+            changes.put("item", key, ItemRecord("user", f"u{number}", definition, ids))
+            changes.put("mapping", f"relation:s.{name}", MappingRecord(
+                "s", "view", name, "user", key, f"u{number}", "1:a", "1:b", "1:c",
+            ))
+            changes.put("allocator", "i", AllocatorRecord(int(key[1:]) + 1))
+            changes.put("allocator", "u", AllocatorRecord(number + 1))
+            return changes
+
+        return decide
+
+    def quarantined(name: str) -> str | None:
+        state = place.state
+        return state.items[state.mappings[f"relation:s.{name}"].item_id].quarantined
+
+    commit(place.log, users("mine", 1, "gone"), kind="statement")
+    commit(place.log, users("above", 2, "mine"), kind="statement")
+    two = "CREATE TABLE t (id INT NOT NULL); CREATE TABLE fresh (id INT NOT NULL);"
+    place.start("2", two, approve=("s.gone",))
+    assert (quarantined("mine"), quarantined("above")) == (
+        "s.gone went with release 2", "s.mine went with release 2",
+    )
+    commit(place.log, users("later", 3, "fresh"), kind="statement")
+    commit(place.log, users("other", 4, "t"), kind="statement")
+    place.back(3)
+    assert [quarantined(name) for name in ("mine", "above", "later", "other")] == [
+        None, None, "s.fresh went with release 1", None,
+    ]
+    state = place.state
+    mine = state.items[state.mappings["relation:s.mine"].item_id]
+    assert mine.uses == (state.mappings["relation:s.gone"].item_id,)
+    assert place.read("gone") == [{"id": 1}]
+
+
+def test_plan_file() -> None:
+    """The plan is an ordinary one: it says its serial, is bound to the catalog, applies once."""
+    place = upgraded()
+    plan = place.plan(None, "s.wide.more", "s.fresh")
+    assert (plan.base.release, plan.target.release, plan.target.serial) == ("2", "1", 1)
+    assert place.back(plan=plan).outcome == "rolled_back"
+    assert place.back(plan=plan).outcome == "unchanged"
+    with pytest.raises(UsageError):
+        place.back(2, plan=plan)
+    place.back(2, approve=("s.gone", "s.orders.qty", "s.t.qty"))
+    with pytest.raises(StalePlan):
+        place.back(plan=plan)
+
+
+def test_lease() -> None:
+    """A rollback waits for a start that is under way, and is refused when it goes on."""
+    place = upgraded()
+    held = acquire(place.log, holder="a start", clock=place.clock, wait=0)
+    with pytest.raises(LeaseHeld):
+        place.back(approve=("s.wide.more", "s.fresh"), wait=0)
+    held.release()
+    assert place.back(approve=("s.wide.more", "s.fresh"), wait=0).outcome == "rolled_back"
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_killed_anywhere(persistent: bool) -> None:
+    """After a kill at any call, the next start of either release or rollback resumes or undoes."""
+    at = 0
+    approve = ("s.wide.more", "s.fresh")
+    seen: set[str] = set()
+    while True:
+        at += 1
+        place = upgraded(persistent=persistent)
+        place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
+        calls = 0
+
+        def die(_: str, at: int = at) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise Killed
+
+        try:
+            place.back(1, approve=approve, on_call=die)
+        except Killed:
+            place.clock.sleep(60)
+            if at % 3 == 0:
+                place.start("2", TWO, approve=("s.gone",))
+            elif at % 3 == 1:
+                place.start("1", ONE)
+        report = place.back(1, approve=approve)
+        seen.add(report.outcome)
+        assert place.state.intents == {}
+        assert place.rows("t") == [
+            {"id": 1, "qty": "007", "note": "a"}, {"id": 2, "qty": None, "note": None},
+            {"id": 3, "qty": "30", "note": "c"},
+        ]
+        assert place.rows("gone") == [{"id": 1, "x": "kept"}]
+        place.append("t", {"id": 4, "qty": "4", "note": "d"})
+        if calls < at:
+            break
+    assert at > 40
+    assert seen == {"rolled_back", "unchanged", "resumed"}
