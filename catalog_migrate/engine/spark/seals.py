@@ -8,6 +8,7 @@ and behind the fence of another holder (Delta protocol, *Transaction Identifiers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -157,7 +158,7 @@ def _form(table: DeltaTable) -> tuple[object, ...]:
     metadata, protocol = table.metadata(), table.protocol()
     return (
         metadata.id,
-        table.schema().to_json(),
+        json.loads(table.schema().to_json()),  # its text has the keys in any order
         tuple(metadata.partition_columns),
         dict(metadata.configuration),
         protocol.min_reader_version,

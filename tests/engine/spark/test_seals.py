@@ -124,3 +124,23 @@ def test_a_late_holder_leaves_its_successors_seal_alone(path: str) -> None:
     assert (seals.is_sealed(path), version_of(path)) == (True, sealed)
     seals.unseal(path, earlier, app_id=APP, epoch=3)
     assert not seals.is_sealed(path)
+
+
+def test_the_order_of_a_columns_metadata_is_no_change(warehouse: str) -> None:
+    """delta-rs hands out a field's metadata in any order; only its content is compared."""
+    from arro3.core import Array, DataType, Table
+    from deltalake import DeltaTable, write_deltalake
+
+    path = f"{warehouse}/mapped"
+    Shards(None).create_shard(ShardSpec(path, (Column("n", "BIGINT", comment="a"),)))
+    words = {f"key{number}": f"value {number}" for number in range(8)}
+    DeltaTable(path).alter.set_column_metadata("n", words)
+    follows = version_of(path)
+    rows = Table.from_pydict({"n": Array([1], type=DataType.int64())})
+    for number in range(4):
+        write_deltalake(path, rows, mode="append")
+        sealed = seals.seal(path, follows=follows, app_id=APP, epoch=1)
+        assert sealed == follows + 2
+        seals.unseal(path, {})
+        follows = version_of(path)
+        assert shard_size(path)[0] == number + 1
