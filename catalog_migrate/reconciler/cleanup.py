@@ -6,7 +6,9 @@ import msgspec
 
 from catalog_migrate.catalog.records import IntentRecord, ShardRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import LeaseLost
 from catalog_migrate.reconciler.work import Progress, Work
 
 
@@ -15,8 +17,14 @@ def clean_up(work: Work, state: State) -> State:
 
     Shards that it sealed are first fenced with an empty commit, so that a seal still under way
     from the dead holder loses its version, then unsealed with their earlier properties; its new
-    shards are deleted. Safe to repeat: the intent goes last.
+    shards are deleted. Safe to repeat: the intent goes last. A holder that woke up after that may
+    have made one of its directories again: those of ended attempts are looked at once more.
     """
+    for path, record in sorted(state.shards.items()):
+        if record.state == "gone" and record.retired_at is None:
+            location = work.absolute(path)
+            if work.engine.shard_version(location) is not None:
+                work.retrying(lambda location=location: work.engine.delete_shard(location))  # type: ignore[misc]
     for key, intent in sorted(state.intents.items()):
         if intent.epoch < work.epoch:
             state = _undo(work, state, key, intent)
@@ -40,9 +48,28 @@ def abandon(work: Work) -> State:
         changes.put("intent", key, msgspec.structs.replace(intent, abandoned=True))
         return changes
 
-    state = commit(work.log, decide, epoch=work.epoch, kind="abandon")
+    try:
+        state = commit(work.log, decide, epoch=work.epoch, kind="abandon")
+    except LeaseLost:
+        _remove_late(work)
+        raise
     intent = state.intents.get(key)
-    return state if intent is None else _undo(work, state, key, intent)
+    if intent is None:
+        _remove_late(work)
+        return state
+    return _undo(work, state, key, intent)
+
+
+def _remove_late(work: Work) -> None:
+    """Remove what this holder made after its successor had cleaned up after it.
+
+    Its shards are of this attempt alone, so that needs no lease, unless its commit landed.
+    """
+    shards = read_state(work.log).shards
+    for path in work.attempt:
+        record = shards.get(path)
+        if record is None or record.state in ("building", "gone"):
+            work.engine.delete_shard(work.absolute(path))
 
 
 def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:

@@ -298,6 +298,7 @@ def left_behind(state: State, migration: Migration) -> dict[str, str]:
 def _declare(work: Work, migration: Migration, shards: list[NewShard]) -> None:
     """Commit the intent: from here on a crash leaves only what it names."""
     plan = migration.plan
+    work.attempt.extend(shard.path for shard in shards)
     record = IntentRecord(
         epoch=work.epoch,
         plan_hash=plan.plan_hash,

@@ -44,6 +44,8 @@ def refill(work: Work, state: State, populate: Populate) -> State:
         for item_id, item in pending
     }
 
+    work.attempt.extend(paths.values())
+
     def declare(_: State) -> Changes:
         changes = Changes()
         changes.put(

@@ -64,6 +64,8 @@ class Work:
     token: Callable[[], str] = new_token
     lease: Lease | None = None
     retention: float = 7 * 86_400.0
+    attempt: list[str] = field(default_factory=list)
+    """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
