@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe docs lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make crash           kill an upgrade at every step, on real Spark"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
+	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
@@ -62,6 +63,9 @@ crash-streams: jars
 crash-unsafe: jars
 	CRASH_UNSAFE=$${CRASH_UNSAFE:-50} $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py \
 	  tests/streams/crash/test_unsafe_killed.py
+
+crash-faults: jars
+	CRASH_FAULTS=20 $(BIN)/python -m pytest -s tests/faults
 
 docs: install
 	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new
