@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from catalog_migrate.cli import logs
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
@@ -77,18 +79,48 @@ def use_color(settings: Settings) -> bool:
 
 
 def save(out: str, text: str) -> None:
-    """Write a result whole or not at all; OutputFailed with the reason."""
+    """Write a result whole or not at all; OutputFailed with the reason.
+
+    A new file has the permissions that the umask leaves, one that is replaced keeps its own. A
+    device or a pipe is written to, not replaced.
+    """
     path = Path(out)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        standing = _mode_of(path)
+        if standing is not None and not stat.S_ISREG(standing):
+            with path.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
+        # through a link, so that the link stays; under a name that nobody can have laid a link at
+        target = path.resolve() if path.is_symlink() else path
+        partial = target.with_name(f".{target.name[:100]}.{uuid4().hex}")
+    except OSError as error:
+        raise _failed(out, error) from error
+    try:
+        with partial.open("x", encoding="utf-8") as stream:
+            if standing is not None:
+                os.chmod(partial, stat.S_IMODE(standing))
+            stream.write(text)
+        partial.replace(target)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise OutputFailed(
-            f"{out} cannot be written: {error.strerror}",
-            remedy="give --out a file in a directory that exists and may be written",
-        ) from error
+        raise _failed(out, error) from error
+
+
+def _mode_of(path: Path) -> int | None:
+    """The mode of what is there, links followed; None when nothing is."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _failed(out: str, error: OSError) -> OutputFailed:
+    return OutputFailed(
+        f"{out} cannot be written: {error.strerror}",
+        remedy="give --out a file in a directory that exists and may be written, with room on its"
+        " disk",
+    )
 
 
 def emit(text: str, out: str | None = None) -> None:

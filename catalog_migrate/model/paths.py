@@ -6,13 +6,27 @@ An adopted table stays where it lies: its shard's path is absolute.
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 
+_LONGEST = 128
+_KEPT = 100
 _SAFE = re.compile(r"[A-Za-z0-9_-]")
 
 
 def shard_path(schema: str, name: str, token: str) -> str:
-    """A fresh shard path ``<schema>/<name>/<token>``; odd characters are percent-encoded."""
-    return f"{_encode(schema)}/{_encode(name)}/{token}"
+    """A fresh shard path ``<schema>/<name>/<token>``; odd characters are encoded.
+
+    A directory's name has room for 255 bytes, and an odd character takes up to twelve: a long part
+    is cut and ends with its hash. It is for people to read; what makes a path unique is the token.
+    """
+    return f"{_part(schema)}/{_part(name)}/{token}"
+
+
+def _part(part: str) -> str:
+    encoded = _encode(part)
+    if len(encoded) <= _LONGEST:
+        return encoded
+    return f"{encoded[:_KEPT]}-{sha256(part.encode()).hexdigest()[:16]}"
 
 
 def shard_location(warehouse: str, path: str) -> str:
