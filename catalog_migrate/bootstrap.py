@@ -124,6 +124,7 @@ def bootstrap(
     InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
     """
     from catalog_migrate.engine.spark.engine import SparkEngine
+    from catalog_migrate.neighbours.metastore import system_schema
     from catalog_migrate.release.builtin import system_release
     from catalog_migrate.release.loader import load_release
 
@@ -138,8 +139,13 @@ def bootstrap(
 
     log = open_log(uri, Storage(storage_options))
     ansi, time_zone = session_settings(spark, log)
+    engine = SparkEngine(spark, threads=threads)
+    system: Release | None = None
+    if not is_remote(uri):  # Spark reads the log for our own views, and has no way to most stores
+        schema = system_schema(engine, log, uri)
+        system = system_release(uri, _cluster_logs(log), schema)
     return migrate(
-        SparkEngine(spark, threads=threads),
+        engine,
         log,
         loaded,
         warehouse=_warehouse(log, warehouse),
@@ -153,8 +159,7 @@ def bootstrap(
         plan=_approved(plan),
         read_only=read_only,
         on_progress=on_progress or silent,
-        # Spark reads the log for our own views, and has no way to most object stores
-        system=None if is_remote(uri) else system_release(uri, _cluster_logs(log)),
+        system=system,
         ansi=ansi,
         time_zone=time_zone,
         session=session,

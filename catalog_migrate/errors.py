@@ -177,6 +177,15 @@ class CatalogLost(CatalogMigrateError, RuntimeError):
     code = "CM0804"
 
 
+class ShardGone(CatalogMigrateError, FileNotFoundError):
+    """The directory of a table that rows were written to is not there any more."""
+
+    code = "CM0805"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
 class NotSettled(CatalogMigrateError, RuntimeError):
     """Something is unfinished that must be finished first; ``pending`` lists it."""
 

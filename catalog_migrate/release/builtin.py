@@ -8,6 +8,7 @@ from pathlib import Path
 
 import catalog_migrate
 from catalog_migrate.files import damaged
+from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 
@@ -23,10 +24,13 @@ _NO_LOG = (
 )
 
 
-def system_release(catalog_uri: str, cluster_logs: Sequence[str] = ()) -> Release:
+def system_release(
+    catalog_uri: str, cluster_logs: Sequence[str] = (), schema: str = SYSTEM_SCHEMA
+) -> Release:
     """Our built-ins for the catalog at ``catalog_uri``: its log is put in as a Delta path.
 
-    ``cluster_logs`` are the absolute directories of the clusters' logs. Raises
+    ``cluster_logs`` are the absolute directories of the clusters' logs, ``schema`` is where the
+    views are: another one where a second installation shares a metastore. Raises
     PrerequisiteMissing when the SQL files were not installed.
     """
     root = catalog_uri.rstrip("/")
@@ -44,10 +48,15 @@ def system_release(catalog_uri: str, cluster_logs: Sequence[str] = ()) -> Releas
             raise damaged(f"its file {path.name} cannot be read: {error}") from error
         for placeholder, value in put_in.items():
             text = text.replace(placeholder, value)
+        if schema != SYSTEM_SCHEMA:
+            text = text.replace(SYSTEM_SCHEMA + ".", schema + ".")
         texts.append((path.name, text))
-    return load_texts(
-        texts, name=f"catalog_migrate {tool_version()}", default_schema=SYSTEM_SCHEMA
-    )
+    return load_texts(texts, name=f"catalog_migrate {tool_version()}", default_schema=schema)
+
+
+def schema_beside(catalog_uri: str) -> str:
+    """The schema of our built-ins where another installation has the usual one."""
+    return f"{SYSTEM_SCHEMA}_{text_hash(catalog_uri.rstrip('/'))[2:10]}"
 
 
 def _path(directory: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.errors import ShardGone
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 
@@ -40,6 +41,8 @@ class ShardMaker:
         """Make the shard of an item, of its dead letters and of its cluster's log.
 
         For a sink: see that the table which it reads only grows (unless ON CHANGE is skip).
+        Raises :class:`~catalog_migrate.errors.ShardGone` when a query that was started before has
+        lost one of them.
         """
         item = state.items[item_id]
         warehouse = state.config["warehouse"].value
@@ -48,6 +51,7 @@ class ShardMaker:
             if shard is not None:
                 self.protect(shard_location(warehouse, shard))
         if item_id in state.streams:
+            self._require(state, item_id)
             return
         for role in ("dead_letters", "log"):
             if role in item.links:
@@ -63,3 +67,20 @@ class ShardMaker:
                     stamps=marks_of(state, item_id, definition),
                 )
             )
+
+    def _require(self, state: State, item_id: str) -> None:
+        """A started query writes on where it wrote: an empty table would hide what is lost."""
+        item = state.items[item_id]
+        for owner in (item_id, item.links.get("dead_letters", "")):
+            kept = state.items.get(owner)
+            if kept is None or kept.shard is None:
+                continue
+            path = shard_location(state.setting("warehouse"), kept.shard)
+            if self.version(path) is None:
+                raise ShardGone(
+                    f"the table of {kept.definition.kind} {kept.definition.item_name} is gone: "
+                    f"there is none at {path}, and its query has written there before",
+                    remedy="restore the directory from a backup; to begin anew with an empty table,"
+                    " drop the source and create it again",
+                    path=path, item_id=owner,
+                )
