@@ -214,15 +214,20 @@ def _take(
         pid=process.pid, started=process.started, since=since,
     )
 
+    ours = False
+
     def decide(state: State) -> Changes | None:
-        if state.leases.get(key, _FREE) != row:
+        # two threads of one process write the very same row: the row alone does not tell whose
+        nonlocal ours
+        ours = state.leases.get(key, _FREE) == row
+        if not ours:
             return None
         changes = Changes()
         changes.put("lease", key, taken)
         return changes
 
     state = commit(log, decide, kind="take lease", anyway=anyway)
-    if state.leases.get(key) != taken:
+    if not ours or state.leases.get(key) != taken:
         return None
     return Lease(
         log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin

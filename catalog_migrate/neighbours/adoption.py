@@ -123,6 +123,8 @@ def adopt(
         log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait
     )
     try:
+        # another process may have adopted one of them while the lease was waited for
+        found = _surveyed(log, release, wanted, read_state(log), warehouse, forgotten, left_alone)
         after = _under_lease(log, lease, release, found.candidates, frozenset(forgotten), on_step)
     finally:
         lease.release()

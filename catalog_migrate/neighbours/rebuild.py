@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, marks_of, read_mark
@@ -298,13 +299,34 @@ def _choose(
                        named.get(identity_text(identity)), pointed.get(identity))
         if picked is not None:
             live[identity] = picked
-        retired += [(identity, each) for each in shards if each is not picked and each.sealed]
-        findings.left_alone += [
-            f"{each.path}: beside the table in force, and not sealed: an attempt that was never "
-            "committed" for each in shards
-            if picked is not None and each is not picked and not each.sealed
-        ]
+        if picked is None:
+            findings.left_alone += [
+                f"{each.path}: sealed, and no table in force" for each in shards
+            ]
+            continue
+        replaced = _replaced_by(picked, shards)
+        for each in shards:
+            if each in replaced:
+                retired.append((identity, each))
+            elif each is not picked:
+                findings.left_alone.append(
+                    f"{each.path}: beside the table in force"
+                    + ("" if each.sealed else ": an attempt that was never committed")
+                )
     return live, retired
+
+
+def _replaced_by(live: FoundShard, shards: Sequence[FoundShard]) -> list[FoundShard]:
+    """The sealed shards that the rows of the one in force came from, one after the other."""
+    by_shard = {each.shard: each for each in shards}
+    found: list[FoundShard] = []
+    at: FoundShard | None = live
+    while at is not None and at.mark is not None:
+        at = by_shard.get(at.mark.source)
+        if at is None or at is live or at in found or not at.sealed:
+            break
+        found.append(at)
+    return found
 
 
 def _pick(
@@ -425,7 +447,7 @@ def _state(
             findings.unknown.append(
                 f"{definition.item_name}: whether it was append-only before it was sealed"
             )
-    now = int(os.path.getmtime(warehouse)) if os.path.isdir(warehouse) else 0
+    now = int(SystemClock().wall())  # their retention begins anew
     for identity, shard in retired:
         records.setdefault(("shard", shard.shard), ShardRecord(
             item_id=ids.get(identity, "i0"), global_id="s0", state="retired", retired_at=now,

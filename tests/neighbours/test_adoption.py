@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,25 @@ class TestTwoInstallations:
                      warehouse=place.warehouse("new"), forgotten=[lineage])
         assert done.serial is not None
         assert properties(path)["catalog_migrate.lineage"] == place.state("new").lineage
+
+
+    def test_two_processes_of_one_installation(self, place: Place) -> None:
+        """One adopts the table, the other is told that the catalog has it."""
+        path = place.table("orders")
+        create_catalog(place.log(), warehouse=place.warehouse())
+
+        def run(_: int) -> str:
+            try:
+                adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+                      warehouse=place.warehouse(), wait=120)
+            except AdoptionRefused as refused:
+                return ",".join(codes(refused))
+            return "adopted"
+
+        with ThreadPoolExecutor(2) as pool:
+            found = sorted(pool.map(run, range(2)))
+        assert found == ["CM0813,CM0814", "adopted"]
+        assert list(place.state().items) == ["i1"]
 
 
 class TestMeaninglessPlaces:
