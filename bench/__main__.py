@@ -1,6 +1,6 @@
 """``python -m bench [--only NAME] [--out FILE]``: measure, print, and write the page.
 
-NAME is ``version``, ``plan``, ``spark``, ``simulation`` or ``streams``. Exit code 1 when a target
+NAME is one of :data:`GROUPS`. Exit code 1 when a target
 is missed.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import page
 from bench.measure import Measure
 
-GROUPS = ("version", "plan", "spark", "simulation", "streams")
+GROUPS = ("version", "plan", "large", "history", "spark", "simulation", "streams")
 
 
 def measures(group: str, directory: Path) -> Iterator[Measure]:
@@ -32,6 +32,14 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench.spark import measures as in_session
 
         yield from in_session(directory)
+    elif group == "large":
+        from bench import large
+
+        yield from large.measures(directory)
+    elif group == "history":
+        from bench import histories
+
+        yield from histories.measures(directory)
     elif group == "streams":
         from bench import streams
 

@@ -16,21 +16,22 @@ REACHED = 445
 
 def measures(directory: Path) -> Iterator[Measure]:
     """All of them; ``directory`` takes the catalogs."""
-    small = _catalog(directory, 1_000)
+    small = catalog(directory, 1_000)
     yield processes.plan(
         "no-change `plan`, whole process, 1,000 objects", small, "same.json", seconds=0.25
     )
     yield processes.plan(
         "`plan` with one root changed, 446 of 1,000 migrated", small, "changed.json", seconds=0.5
     )
-    large = _catalog(directory, 10_000)
+    large = catalog(directory, 10_000)
     yield processes.plan(
         "no-change `plan`, whole process, 10,000 objects", large, "same.json", seconds=0.6,
         mebibytes=200,
     )
 
 
-def _catalog(directory: Path, size: int) -> Path:
+def catalog(directory: Path, size: int) -> Path:
+    """A catalog of so many generated objects with its two manifests, below ``directory``."""
     place = directory / f"objects{size}"
     subprocess.run(
         [sys.executable, "-m", "bench.corpus", str(place), str(size), str(REACHED)], check=True

@@ -3,7 +3,9 @@
 Taking a lease raises its epoch, so that commits of an earlier holder are refused. Acts outside the
 catalog are fenced by time (DESIGN section 5): a holder acts only while its last acknowledged
 renewal is younger than ``ttl - margin``, and a new holder acts only ``margin`` after it took over,
-unless the earlier process is proven dead or has given the lease back.
+unless the earlier process is proven dead or has given the lease back. A holder whose renewal is
+older (it was stopped, or busy for long) acts again once a commit has rewritten its row: a
+challenger takes the row only as it has seen it for a whole TTL, so one of the two loses.
 
 The heartbeat of an epoch is written when its holder may act for the first time. So a lease
 without one was taken by a process that died while it still waited for *its* predecessor.
@@ -69,14 +71,17 @@ class Lease:
     def ensure(self) -> None:
         """Prove that acts on the world are still allowed; renews when a third of the TTL is over.
 
-        Raises :class:`LeaseLost` when the lease was taken over, or when the last acknowledged
-        renewal is older than ``ttl - margin``: a challenger may then be about to take it.
+        When the last acknowledged renewal is older than ``ttl - margin``, a challenger may be about
+        to take the lease: a commit settles who has it. Raises :class:`LeaseLost` when the lease was
+        taken over, or when even that took too long.
         """
         started = self._clock.monotonic()
-        self._require_fresh(started)
         if started - self._renewed < self.ttl / 3:
             return
-        require_epoch(read_state(self._log), self.key, self.epoch)
+        if started - self._renewed < self.ttl - self.margin:
+            require_epoch(read_state(self._log), self.key, self.epoch)
+        else:
+            self._confirm()
         self._renew(started)
         self._require_fresh(self._clock.monotonic())
 
@@ -100,6 +105,20 @@ class Lease:
             return changes
 
         commit(self._log, decide, kind="release lease", anyway=True)
+
+    def _confirm(self) -> None:
+        """Rewrite the row by compare-and-set, so that whoever watched it has to watch anew."""
+
+        def decide(state: State) -> Changes:
+            require_epoch(state, self.key, self.epoch)
+            row = state.leases[self.key]
+            changes = Changes()
+            changes.put(
+                "lease", self.key, msgspec.structs.replace(row, confirmed=row.confirmed + 1)
+            )
+            return changes
+
+        commit(self._log, decide, kind="confirm lease")
 
     def _renew(self, started: float) -> None:
         """Write a heartbeat; it counts from when the write began, not from its reply."""

@@ -175,6 +175,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``epoch`` rises at every take-over and never falls. ``holder`` is empty when the lease is
     free. ``host``, ``boot_id``, ``pid`` and ``started`` (the process' start time in clock ticks)
     let a challenger on the same host prove the holder dead; ``since`` is for people.
+    ``confirmed`` counts how often the holder, late with its heartbeat, made sure by a commit.
     """
 
     epoch: int
@@ -184,6 +185,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     pid: int = 0
     started: str = ""
     since: str = ""
+    confirmed: int = 0
 
 
 class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):

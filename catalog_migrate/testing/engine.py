@@ -436,12 +436,16 @@ class SimulatedEngine:
     # what tests ask -------------------------------------------------------------------------
     def read(self, name: ItemName) -> tuple[Row, ...]:
         """Rows of the table that stands under a name, as a user would read them."""
+        return self.world.rows(self.location(name))
+
+    def location(self, name: ItemName) -> str:
+        """The directory of the table that stands under a name."""
         held = self._names.relations.get(name.folded)
         if not isinstance(held, TableEntry):
             raise EngineFailure(
                 f"the table {name} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
             )
-        return self.world.rows(held.path)
+        return held.path
 
     def check_views(self) -> None:
         """Analyse every standing view against what stands now, as reading each of them would.
@@ -470,7 +474,7 @@ class SimulatedEngine:
         while pending:
             current = pending.pop()
             body = read_body(current.sql)
-            found = analyse(body, self._standing_columns, self._standing_returns)
+            found = analyse(body, self.standing_columns, self._standing_returns)
             reason = _contract_reason(current.columns, found)
             if reason is not None:
                 raise EngineFailure(
@@ -484,7 +488,8 @@ class SimulatedEngine:
                     proven.add(name.folded)
                     pending.append(below)
 
-    def _standing_columns(self, name: ItemName) -> Sequence[Column] | None:
+    def standing_columns(self, name: ItemName) -> Sequence[Column] | None:
+        """Columns of the relation under a name, None when there is none."""
         held = self._names.relations.get(name.folded)
         if isinstance(held, TableEntry):
             return self.world.newest(held.path).columns

@@ -241,13 +241,44 @@ class TestEnsure:
         assert memory.heartbeat("migration") != before
         assert calls == ["read", "read.done", "renew", "renew.done"] * 10
 
-    def test_too_late(self, memory: MemoryLog, clock: Any) -> None:
-        """A renewal that is TTL minus margin old forbids acts, and a renewal does not mend it."""
+    def test_late(self, memory: MemoryLog, clock: Any) -> None:
+        """A holder that was away, and that nobody replaced, makes sure by a commit and goes on."""
         lease = acquire(memory, holder="a", clock=clock)
-        clock.sleep(20)
-        for _ in range(2):
-            with pytest.raises(LeaseLost, match=r"last renewed 20\.0 s ago"):
+        clock.sleep(500)
+        with pytest.raises(LeaseLost, match=r"last renewed 500\.0 s ago"):
+            lease.require_fresh()
+        lease.ensure()
+        lease.require_fresh()
+        assert row(memory) == msgspec.structs.replace(row(memory), epoch=1, confirmed=1)
+
+    def test_late_and_taken_over(self, memory: MemoryLog, clock: Any) -> None:
+        """Late, and another process has the lease: there is nothing to be made sure of."""
+        lease = acquire(memory, holder="a", clock=clock)
+        clock.sleep(500)
+        rewrite(memory, epoch=2, holder="b")
+        with pytest.raises(LeaseLost, match="taken over"):
+            lease.ensure()
+
+    def test_late_while_a_challenger_takes(self, memory: MemoryLog, clock: Any) -> None:
+        """A challenger that has watched for a TTL does not get a row that was made sure of."""
+        lease = acquire(memory, holder="a", clock=clock)
+        rewrite(memory, **OF_ANOTHER_HOST)
+        woken: list[str] = []
+
+        def wake(call: str) -> None:
+            # right before the challenger's commit: it has decided by what it read earlier
+            if call == "append" and not woken:
+                woken.append(call)
                 lease.ensure()
+
+        seen_from = clock.monotonic()
+        memory.on_call = wake
+        taken = acquire(memory, holder="b", clock=clock, wait=200)
+        assert woken
+        assert (row(memory).holder, taken.epoch) == ("b", 2)
+        assert clock.monotonic() - seen_from >= 2 * 30
+        with pytest.raises(LeaseLost):
+            lease.require_fresh()
 
     def test_slow_renewal(self, memory: MemoryLog, clock: Any) -> None:
         """A renewal counts from its beginning: one that took too long allows nothing."""

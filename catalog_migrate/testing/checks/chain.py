@@ -1,0 +1,152 @@
+"""A chain of releases brought up on a platform, looked at after every step, and rolled back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+from catalog_migrate.api import Catalog
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.engine.spark.datatypes import without_lengths
+from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.release.loader import load_release
+from catalog_migrate.release.release import Release
+from catalog_migrate.testing.checks.check import Check, CheckFailed
+
+if TYPE_CHECKING:
+    from catalog_migrate.testing.checks.platform import Platform
+
+Source = Release | str | os.PathLike[str]
+"""A release: loaded, a directory of ``*.sql``, or a manifest file."""
+
+
+@dataclass(slots=True)
+class ChainReport:
+    """What a chain did: ``steps`` in words, ``rows_copied`` by all of them."""
+
+    releases: tuple[str, ...]
+    steps: list[str] = field(default_factory=list)
+    rows_copied: int = 0
+
+
+def chains_of(releases: Sequence[Source]) -> list[tuple[Source, ...]]:
+    """Every pair old to new, and the whole chain when it is longer than a pair."""
+    chains: list[tuple[Source, ...]] = list(combinations(releases, 2))
+    return [*chains, tuple(releases)] if len(releases) > 2 else chains
+
+
+def run_chain(
+    platform: Platform,
+    releases: Iterable[Source],
+    *,
+    checks: Sequence[Check] = (),
+    approve: Mapping[str, Sequence[str]] | None = None,
+    rollback: bool = True,
+) -> ChainReport:
+    """Initialise on the first release and upgrade through the others, then roll back to the first.
+
+    After each start: the plan of the release is empty, nothing is pending, no name drifted, every
+    relation has the columns that its definition says, and each of ``checks`` validates. Then the
+    checks write, and a restart must find nothing changed. ``approve`` holds by release name what
+    may be lost on the way to it (``schema.table[.column]``); ``rollback`` says whether to go back
+    in the end, with the loss of what came later. Raises CheckFailed with everything that is wrong
+    after the step that broke it.
+    """
+    loaded = [one if isinstance(one, Release) else load_release(os.fspath(one)) for one in releases]
+    report = ChainReport(tuple(release.name for release in loaded))
+    approved = approve or {}
+    serials: list[int] = []
+    for number, release in enumerate(loaded):
+        began = platform.start(release, approve=tuple(approved.get(release.name, ())))
+        phase = f"{'an upgrade' if number else 'a first start'} to {release.name}"
+        expected = {"migrated"} if number else {"initialized"}
+        _settled(platform, release, phase, began.outcome, expected, checks)
+        report.steps.append(f"{phase}: {began.outcome}")
+        report.rows_copied += began.rows_copied
+        for check in checks:
+            check.write(platform, release)
+        again = platform.start(release)
+        phase = f"a restart of {release.name}"
+        _settled(platform, release, phase, again.outcome, {"unchanged"}, checks)
+        report.steps.append(f"{phase}: {again.outcome}")
+        serials.append(read_state(platform.log).serial)
+    if rollback:
+        _roll_back(platform, loaded, serials, checks, report)
+    return report
+
+
+def _roll_back(
+    platform: Platform, loaded: Sequence[Release], serials: Sequence[int],
+    checks: Sequence[Check], report: ChainReport,
+) -> None:
+    for number in reversed(range(len(loaded) - 1)):
+        release = loaded[number]
+        try:
+            back = platform.roll_back(serials[number])
+        except MigrationBlocked as blocked:
+            # what came with the later release goes with it: said in the report, and meant here
+            goes = [
+                entry.name if entry.column is None else f"{entry.name}.{entry.column}"
+                for entry in blocked.plan.blocked
+                if entry.remedy.startswith("--approve ")
+            ]
+            if len(goes) != len(blocked.plan.blocked):
+                raise
+            report.steps.append(f"goes with a rollback to {release.name}: {', '.join(goes)}")
+            back = platform.roll_back(serials[number], approve=goes)
+            for check in checks:
+                check.let_go(goes)
+        phase = f"a rollback to {release.name}"
+        _settled(platform, release, phase, back.outcome, {"rolled_back"}, checks)
+        report.steps.append(f"{phase}: {back.outcome}")
+        report.rows_copied += back.rows_copied
+
+
+def _settled(
+    platform: Platform, release: Release, phase: str, outcome: str, expected: set[str],
+    checks: Sequence[Check],
+) -> None:
+    """CheckFailed with all that does not hold while ``release`` should be in force, at rest."""
+    found: list[str] = []
+    if outcome not in expected:
+        found.append(f"the outcome is {outcome}, not {' or '.join(sorted(expected))}")
+    catalog = Catalog(platform.log)
+    plan = catalog.plan(release)
+    if not plan.is_empty:
+        found.append(f"planning {release.name} again is not empty: {plan.summary}")
+    found += [f"pending: {work}" for work in catalog.status().work]
+    found += [f"drift: {one}" for one in platform.drift()]
+    found += _wrong_columns(platform, release)
+    for check in checks:
+        try:
+            check.validate(platform, release)
+        except AssertionError as error:
+            found.append(f"{type(check).__name__}: {error}")
+    if found:
+        raise CheckFailed(phase, found)
+
+
+def _wrong_columns(platform: Platform, release: Release) -> list[str]:
+    wrong: list[str] = []
+    for definition in release.objects:
+        if definition.kind not in {"table", "view"} or not definition.columns:
+            continue
+        name = str(definition.key)
+        # a reader sees strings where the definition says CHAR or VARCHAR
+        declared = {c.name.lower(): without_lengths(c.type) for c in definition.columns}
+        try:
+            seen = platform.columns(name)
+        except Exception as error:  # noqa: BLE001 - a view fails in many ways, each is told
+            wrong.append(f"{name} cannot be read: {error}")
+            continue
+        standing = {column: without_lengths(type_) for column, type_ in seen.items()}
+        if standing != declared:
+            differing = sorted(
+                column for column in {*standing, *declared}
+                if standing.get(column) != declared.get(column)
+            )
+            wrong.append(f"{name} differs from its definition in {', '.join(differing)}")
+    return wrong
