@@ -15,6 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.diff import compare_columns
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
 from catalog_migrate.release.facts import Facts
@@ -104,7 +105,21 @@ class _Walk:
             origin = self._origin(row, now)
             if origin is not None:
                 origins[row.identity] = origin
-        return GoingBack(self._serial, predecessors, columns, origins, applied)
+        return GoingBack(
+            self._serial, predecessors, columns, origins, applied,
+            self._adopted(frozenset(predecessors.values())),
+        )
+
+    def _adopted(self, kept: frozenset[Identity]) -> frozenset[Identity]:
+        """Tables that lie outside of the warehouse and were not there then."""
+        shards = {
+            row.identity: self._now.items[row.item_id].shard
+            for row in self._mapping_now.values() if row.identity not in kept
+        }
+        return frozenset(
+            identity for identity, shard in shards.items()
+            if shard is not None and is_absolute(shard)
+        )
 
     @cached_property
     def _mapping_now(self) -> Mapping[Identity | None, MappingRecord]:
@@ -186,6 +201,8 @@ class _Walk:
             return Origin()
         shards = self._now.shards
         chain = self._chain(base_path, present, shards)
+        if present is None:
+            chain = _successors(base_path, shards)
         gone = next(
             (_gone(path) for path in (base_path, *chain)
              if path not in shards or shards[path].state == "gone"),
@@ -245,6 +262,22 @@ class _Walk:
         used = {column.name.lower() for column in columns.values()}
         others = tuple(column for name, column in held.items() if name not in used)
         return Source(path, after, upto, columns, others, rows)
+
+
+def _successors(base: str, shards: Mapping[str, ShardRecord]) -> list[str]:
+    """What was copied from a shard, and from that, up to the last: of a table that is gone now."""
+    following: dict[str, list[str]] = {}
+    for path, record in shards.items():
+        if record.source is not None and record.retired_serial is not None:
+            following.setdefault(record.source, []).append(path)
+    chain: list[str] = []
+    last = base
+    while last in following:
+        last = max(following[last], key=lambda path: shards[path].retired_serial or 0)
+        if last in chain:
+            break
+        chain.append(last)
+    return chain
 
 
 def _table(state: State, item_id: str) -> ObjectDefinition | None:

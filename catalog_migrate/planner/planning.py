@@ -36,7 +36,12 @@ from catalog_migrate.planner.plan import (
     Validation,
 )
 from catalog_migrate.planner.reach import reached_paths, roots_of
-from catalog_migrate.planner.rollback import GoingBack, movement_back, revived
+from catalog_migrate.planner.rollback import (
+    GoingBack,
+    behind_adoption,
+    movement_back,
+    revived,
+)
 from catalog_migrate.planner.ruling import Risk, ruled, undecided
 
 if TYPE_CHECKING:
@@ -326,7 +331,9 @@ class _Planning:
         key = old.definition.key
         rows, size = self._size(old)
         risk = None
-        if key.kind == "table" and not old.definition.is_derived and rows != 0:
+        if self._back is not None and identity in self._back.adopted:
+            self._blocked.append(behind_adoption(key))
+        elif key.kind == "table" and not old.definition.is_derived and rows != 0:
             risk = "drops the table and its rows"
             self._risks.append((key, Risk("drop_table", risk)))
             if not self._approvals.cover("drop_table", key):

@@ -32,10 +32,17 @@ from catalog_migrate.planner.ruling import Risk
 NO_RETURN = "CM0340"
 ROWS_CHANGED = "CM0341"
 ROWS_NOT_HELD = "CM0342"
+CAME_BY_ADOPTION = "CM0343"
 
 _RESTORE = (
     "restore the files of the shard from a backup, or bring the release in as any other"
     " (`apply --allow-downgrade`), which keeps what there is now"
+)
+
+
+_ROWS_CHANGED = (
+    "go back to a serial after the change of the table, or apply the release (`apply "
+    "--allow-downgrade`) and insert what you need from the retired shard"
 )
 
 
@@ -79,7 +86,8 @@ class GoingBack:
 
     ``predecessors`` maps an identity of then to the one that the object has now, ``columns`` (for
     tables) the folded names of its columns then to those that they have now, ``applied`` the
-    decisions that had run then.
+    decisions that had run then. ``adopted`` are tables of now that were taken over since, where
+    they lie: they are not ours to drop because we go back.
     """
 
     serial: int
@@ -87,6 +95,17 @@ class GoingBack:
     columns: Mapping[Identity, Mapping[str, str]] = field(default_factory=dict)
     origins: Mapping[Identity, Origin] = field(default_factory=dict)
     applied: Mapping[Identity, tuple[str, ...]] = field(default_factory=dict)
+    adopted: frozenset[Identity] = frozenset()
+
+
+def behind_adoption(key: ItemKey) -> Blocked:
+    """The refusal to give up a table that somebody else made."""
+    return Blocked(
+        str(key), CAME_BY_ADOPTION,
+        "the table was adopted since, where it lies: going back would drop it and, in the end, "
+        "delete its files",
+        "choose a serial after its adoption, or give it back first (catalog-migrate export)",
+    )
 
 
 class _Losses:
@@ -126,12 +145,14 @@ class _Losses:
 
 
 def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Approvals) -> Movement:
-    """The rows of a table that is not there now: those of its retired shard, each of them."""
+    """The rows of a table that is not there now: those of its retired shards."""
     if definition.kind != "table":
         return Movement()
     base = origin.base if origin is not None else None
     if base is not None and origin is not None and origin.gone is None:
-        return Movement("copy", segments=(_whole(base, definition),))
+        if definition.is_derived:
+            return Movement("copy", segments=(_whole(base, definition),))
+        return _from_then(definition, origin, approvals)
     if definition.is_derived:
         return Movement("derived")
     losses = _Losses(definition.key, approvals)
@@ -162,17 +183,9 @@ def movement_back(
         if whole and origin.base is not None:
             return Movement("copy", segments=(_whole(origin.base, definition),))
         return Movement("derived")
-    if whole and not origin.rewritten and _only_then_knows(pairs):
+    if whole and not origin.rewritten:
         return _from_then(definition, origin, approvals)
     return _from_now(compared, pairs, origin, approvals)
-
-
-def _only_then_knows(pairs: Iterable[tuple[Column, Column | None]]) -> bool:
-    """Whether the shard of then holds values that the one of now may not."""
-    return any(
-        before is None or before.type != column.type or (column.nullable and not before.nullable)
-        for column, before in pairs
-    )
 
 
 def _whole(base: Source, definition: ObjectDefinition) -> Segment:
@@ -191,6 +204,10 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
     """The shard of then, and what was appended to its successors."""
     assert origin.base is not None
     losses = _Losses(definition.key, approvals)
+    if origin.rewritten:  # of a table that is gone: its last rows stand nowhere else
+        losses.block(
+            NO_RETURN, "its rows were changed or removed before it was dropped", _ROWS_CHANGED
+        )
     segments = [_whole(origin.base, definition)]
     for tail in origin.tails:
         segments.append(_tail(definition, tail, losses))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration, Segment
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.rollback import (
+    CAME_BY_ADOPTION,
     NO_RETURN,
     ROWS_CHANGED,
     ROWS_NOT_HELD,
@@ -154,3 +156,14 @@ def test_conversions_back() -> None:
     assert codes(planned(*lossy)) == [("CM0301", "a")]
     approved = planned(*lossy, "s.t.a").targets[0].segments[-1]
     assert approved.projection == (("a", "TRY_CAST(`a` AS INT)"),)
+
+
+def test_behind_an_adoption() -> None:
+    """A table that was adopted since is not dropped because we go back; no approval helps."""
+    then = Release(name="1", objects=(), manifest_hash="1", uses={}, places={})
+    for adopted in (frozenset({T}), frozenset[Identity]()):
+        migration = plan_migration(
+            Baseline.from_release(release("2", A)), then, approve=("s.t",),
+            back=GoingBack(1, adopted=adopted),
+        )
+        assert codes(migration) == ([(CAME_BY_ADOPTION, None)] if adopted else [])
