@@ -215,9 +215,9 @@ def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
     for shard in prepared.shards.values():
         if shard.source is None:
             continue
-        item_id, old, new = (
-            shard.target.item_id, work.absolute(shard.source), work.absolute(shard.path)
-        )
+        # whose the rows were: a table that comes back has an id that no query knows yet
+        item_id = state.shards[shard.source].item_id
+        old, new = work.absolute(shard.source), work.absolute(shard.path)
         work.retrying(
             lambda item_id=item_id, old=old, new=new: carry_transactions(  # type: ignore[misc]
                 state, item_id, work.warehouse, old, new
