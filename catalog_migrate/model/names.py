@@ -9,6 +9,7 @@ from typing import NamedTuple
 from catalog_migrate.errors import InvalidName
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_IN_SPARK = re.compile(r"[A-Za-z0-9_]{1,255}\Z")
 _PARTS = re.compile(r"`((?:[^`]|``)+)`|([^`.\s:]+)")
 
 RELATION_KINDS = frozenset({"table", "view", "materialized_view", "source", "log"})
@@ -27,6 +28,19 @@ def quote_part(part: str) -> str:
 def quote_sql(part: str) -> str:
     """One part of a name for generated Spark SQL: always in backticks, so keywords are safe too."""
     return "`" + part.replace("`", "``") + "`"
+
+
+def spark_refuses(kind: str, schema: str, name: str) -> str | None:
+    """The part of a relation's (or the schema of a function's) name that Spark cannot have.
+
+    Spark's session catalog takes letters without accents, digits and ``_`` for schemas, tables and
+    views, quoted or not (``INVALID_SCHEMA_OR_RELATION_NAME``, ``SessionCatalog.validateName``), and
+    a directory 255 bytes. None: it can have both. Columns may be called anything.
+    """
+    if kind not in RELATION_KINDS and kind != "function":
+        return None
+    parts = (schema, name) if kind in RELATION_KINDS else (schema,)
+    return next((part for part in parts if not _IN_SPARK.match(part)), None)
 
 
 def namespace_of(kind: str) -> str:

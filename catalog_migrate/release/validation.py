@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from catalog_migrate.errors import InvalidName, Problem, UnknownType
-from catalog_migrate.model.names import Identity, parse_reference, quote_part
+from catalog_migrate.model.names import Identity, parse_reference, quote_part, spark_refuses
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.decisions import decision_problems
@@ -32,6 +32,8 @@ UNKNOWN_KIND = "CM0111"
 EMPTY = "CM0112"
 UNKNOWN_TYPE = UnknownType.code
 CYCLE = "CM0130"
+NOT_IN_SPARK = "CM0115"
+_SHOWN = 60
 
 _TYPE_WORDS = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING",
@@ -150,6 +152,15 @@ class _Resolver:
                 f"{quote_part(definition.schema)}.{quote_part(definition.name)} is of unknown "
                 f"kind {definition.kind!r}",
                 remedy="known kinds: " + ", ".join(KIND_RANK) if not near else f"write {near[0]}",
+            )
+        odd = spark_refuses(definition.kind, definition.schema, definition.name)
+        if odd is not None:
+            self.report(
+                entry.place, NOT_IN_SPARK,
+                f"Spark cannot have a {definition.kind} called {definition.key}",
+                text=quote_part(odd if len(odd) <= _SHOWN else odd[:_SHOWN] + "…"),
+                remedy="use at most 255 of A-Z, a-z, 0-9 and _ for schemas, tables and views;"
+                " columns may be called anything",
             )
         other = self.found.setdefault(identity, entry)
         if other is not entry:

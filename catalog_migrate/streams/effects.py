@@ -25,6 +25,7 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.names import spark_refuses
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
 
@@ -96,6 +97,7 @@ class Draft:
         links: Mapping[str, str] | None = None, shard: str | None = None,
     ) -> str:
         """Put a user's new object; returns its item id. RefusedStatement when the name is taken."""
+        _refuse_odd(definition)
         key = identity_text(definition.identity)
         taken = self.state.mappings.get(key)
         if taken is not None:
@@ -124,6 +126,7 @@ class Draft:
         """
         old, new = found.mapping.identity, definition.identity
         if old != new:
+            _refuse_odd(definition)
             if identity_text(new) in self.state.mappings:
                 raise RefusedStatement(
                     f"{definition.item_name} exists already", remedy="choose another name"
@@ -251,3 +254,13 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
 def _next(state: State, prefix: str) -> int:
     record = state.allocators.get(prefix)
     return record.next if record is not None else 1
+
+
+def _refuse_odd(definition: ObjectDefinition) -> None:
+    """RefusedStatement for a name that would be committed and could never be registered."""
+    odd = spark_refuses(definition.kind, definition.schema, definition.name)
+    if odd is not None:
+        raise RefusedStatement(
+            f"Spark cannot have a {definition.kind} called {definition.item_name}",
+            remedy="use at most 255 of A-Z, a-z, 0-9 and _; a cluster's name begins its log's",
+        )

@@ -34,6 +34,12 @@ class TestCreate:
         assert "env:" in (caught.value.remedy or "")
         assert text not in caught.value.message
 
+    @pytest.mark.parametrize("name", ["a-b", "o'quote", "日本", "a b"])
+    def test_a_name_that_spark_cannot_have(self, plan: Plan, name: str) -> None:
+        """It would be committed and never be registered: refused before."""
+        with pytest.raises(RefusedStatement, match="Spark cannot have a log called"):
+            plan(f"CREATE CLUSTER `{name}`")
+
     def test_links_are_ids(self, setting: Any, state: Now) -> None:
         """What a definition names is kept by id, and is among its uses."""
         base = wiring.find(state(), "connection", "base")
