@@ -160,9 +160,10 @@ class Executor:
             notices += self._client_validation(after, effect, effect.summary)
 
         def decide(current: State) -> Changes | None:
+            # an ALTER of held queries restarts none of them, and may still come into a trial
+            self._same_target(current, effect)
             if current.version == state.version:
                 return effect.changes
-            self._same_target(current, effect)
             return plan_statement(current, statement).changes
 
         after = commit(self.log, decide, kind="statement", reason=effect.summary)
@@ -216,8 +217,11 @@ class Executor:
                 + changed_options(change.before, item.definition),
                 remedy="look at it (SHOW CREATE), then say it again",
             )
+        mine = {change.item_id, *(each.item_id for each in effect.restarts)}
         for key, row in current.operations.items():
-            if row.kind == ALTER and row.state in OPEN and row.target == change.item_id:
+            if row.kind != ALTER or row.state not in OPEN:
+                continue
+            if not mine.isdisjoint((row.target, *row.dependents)):
                 raise CommitConflict(
                     f"operation {key} is at work on {change.before.item_name} ({row.state})",
                     remedy="wait for it (SHOW OPERATIONS), then say it again",

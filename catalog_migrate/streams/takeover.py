@@ -24,6 +24,7 @@ from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence, new_query_id
+from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS, spec_of
 
@@ -49,6 +50,8 @@ def fence_out(supervisor: Supervisor, state: State) -> State:
         if Checkpoint(old).query_id is None:
             continue
         _copy(old, new)
+        if Checkpoint(new).restoring is not None:
+            _restored(supervisor, state, found.item_id, old, new)
         fences = _fences(supervisor, state, found.item_id)
         batches = new_query_id(Checkpoint(new), fences, active=())
         catch_up(Checkpoint(new), old, batches)
@@ -83,6 +86,25 @@ def _copy(old: Path, new: Path) -> None:
                     remedy="look at disk space and permissions, then start the runtime again",
                 ) from error
     building.rename(new)
+
+
+def _restored(
+    supervisor: Supervisor, state: State, item_id: str, old: Path, new: Path
+) -> None:
+    """End a restore that the earlier runtime died in, in the copy and before its id changes.
+
+    Snapshots stay with the old directory: they hold the old id, which is barred.
+    """
+    checkpoint = Checkpoint(new)
+    snapshots, number = Snapshots(checkpoint), checkpoint.restoring
+    assert number is not None
+    taken = Snapshots(Checkpoint(old)).directory
+    shutil.rmtree(snapshots.directory, ignore_errors=True)
+    shutil.copytree(taken, snapshots.directory)
+    spec = spec_of(state, item_id, supervisor.warehouse, resolve=supervisor.resolve)
+    batches = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+    snapshots.restore(number, sinks_latest=batches, active=())
+    shutil.rmtree(snapshots.directory)
 
 
 def catch_up(checkpoint: Checkpoint, old: Path, batches: Mapping[str, int | None]) -> None:

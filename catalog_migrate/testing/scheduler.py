@@ -66,6 +66,7 @@ class Scheduler:
         self.step = 0
         self.tick = tick
         self.failure: BaseException | None = None
+        self.current: Task | None = None
         self._tasks: list[Task] = []
         self._home = threading.Lock()
         self._home.acquire()
@@ -81,6 +82,7 @@ class Scheduler:
         first = self._next(-1)
         if first is None:
             return
+        self.current = first
         first.resume(self._body)
         self._home.acquire()
         for task in self._tasks:
@@ -121,6 +123,7 @@ class Scheduler:
     # ---------------------------------------------------------------------------------------
     def _give(self, task: Task, to: Task | None) -> None:
         if to is not None and to is not task:
+            self.current = to
             to.resume(self._body)
             task.wait()
         if self.failure is not None:
@@ -154,6 +157,7 @@ class Scheduler:
         if following is None:
             self._home.release()
         else:
+            self.current = following
             following.resume(self._body)
 
 

@@ -13,6 +13,7 @@ from catalog_migrate.testing.invariants import InvariantBroken
 from catalog_migrate.testing.play import Play
 from catalog_migrate.testing.scenario import Scenario, Start, encode
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 ATTEMPTS = 1_500
@@ -30,46 +31,49 @@ def failure_of(scenario: Scenario) -> str | None:
     return None
 
 
-def shrink(
-    scenario: Scenario, *, fails: Callable[[Scenario], str | None] = failure_of,
-    attempts: int = ATTEMPTS,
-) -> Scenario:
+def shrink(scenario: Scenario, *, attempts: int = ATTEMPTS) -> Scenario:
     """The smallest scenario found that fails as this one does; itself when it does not fail."""
+    return make_small(scenario, smaller, failure_of, attempts=attempts)
+
+
+def make_small(
+    scenario: S, smaller_than: Callable[[S], Iterator[S]], fails: Callable[[S], str | None], *,
+    attempts: int = ATTEMPTS,
+) -> S:
+    """The smallest that fails as this one does, of what ``smaller_than`` yields."""
     wanted = fails(scenario)
     if wanted is None:
         return scenario
     left = attempts
-    smaller = True
-    while smaller and left > 0:
-        smaller = False
-        for candidate in _smaller(scenario):
+    found = True
+    while found and left > 0:
+        found = False
+        for candidate in smaller_than(scenario):
             left -= 1
             if left <= 0:
                 break
             if _fails_so(candidate, fails, wanted):
-                scenario, smaller = candidate, True
+                scenario, found = candidate, True
                 break
     return scenario
 
 
-def _fails_so(
-    candidate: Scenario, fails: Callable[[Scenario], str | None], wanted: str
-) -> bool:
+def _fails_so(candidate: S, fails: Callable[[S], str | None], wanted: str) -> bool:
     try:
         return fails(candidate) == wanted
     except ValueError:  # an object was left out that others use
         return False
 
 
-def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
     """Scenarios with something taken away, the most first."""
-    for turns in _less(scenario.turns):
+    for turns in less(scenario.turns):
         yield replace(scenario, turns=turns)
-    for outside in _less(scenario.outside):
+    for outside in less(scenario.outside):
         yield replace(scenario, outside=outside)
     for number in range(len(scenario.starts)):
         yield _without_process(scenario, number)
-    for faults in _less(scenario.faults):
+    for faults in less(scenario.faults):
         yield replace(scenario, faults=faults)
     yield from _less_releases(scenario)
     for number, start in enumerate(scenario.starts):
@@ -84,8 +88,8 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, tick=0.02)
 
 
-def _less(held: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
-    """Without halves, quarters, and at last without each one."""
+def less(held: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+    """A tuple without halves, quarters, and at last without each one."""
     size = len(held)
     while size >= 1:
         for at in range(0, len(held), size):

@@ -20,6 +20,9 @@ from catalog_migrate.testing.shrink import failure_of, keep, shrink, tell
 ALONE = 8
 """Every so many schedules are of one process at a time, checked after each."""
 
+STREAMS = 25
+"""Every so many schedules are of runtimes, clients and producers."""
+
 EVERY = 16
 """Every so many schedules the paths through a chain are compared as well (I4)."""
 
@@ -47,6 +50,8 @@ def _one(number: int) -> tuple[int, int, int]:
     if number % ALONE == 0:
         report = run_schedule(number)
         return report.starts, report.crashes, report.rows
+    if number % STREAMS == STREAMS - 1:
+        return _streams(number)
     from catalog_migrate.testing.play import Play
 
     play = Play(draw(number))
@@ -55,6 +60,19 @@ def _one(number: int) -> tuple[int, int, int]:
     except Exception as error:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
     return run.starts, run.crashes, run.rows
+
+
+def _streams(number: int) -> tuple[int, int, int]:
+    from catalog_migrate.testing.stream_play import StreamPlay, draw_streams
+
+    play = StreamPlay(draw_streams(number))
+    try:
+        play.to_its_end()
+    except Exception as error:
+        raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    crashes = sum(fault.kind == "crash" for fault in play.scenario.faults)
+    rows = sum(len(table.rows) for table in play.world.tables.values())
+    return len(play.scenario.runtimes) + 1, crashes, rows
 
 
 def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, int]:
@@ -131,6 +149,9 @@ def _report(failure: ScheduleFailed, directory: str) -> None:
         f"replay: python -m catalog_migrate.testing.simulate 1 --seed {failure.seed}",
         file=sys.stderr,
     )
+    if failure.seed % STREAMS == STREAMS - 1 and failure.seed % ALONE:
+        _report_streams(failure.seed)
+        return
     scenario = draw(failure.seed)
     if failure.seed % ALONE == 0 or failure_of(scenario) is None:
         return
@@ -138,6 +159,16 @@ def _report(failure: ScheduleFailed, directory: str) -> None:
     file = os.path.join(directory, f"schedule-{failure.seed}.json")
     keep(small, file)
     print(f"\nmade small:\n{tell(small)}\n\nkept: {file}", file=sys.stderr)
+
+
+def _report_streams(seed: int) -> None:
+    from catalog_migrate.testing import stream_play
+    from catalog_migrate.testing.shrink import make_small
+
+    scenario = stream_play.draw_streams(seed)
+    small = make_small(scenario, stream_play.smaller, stream_play.failure_of, attempts=200)
+    text = stream_play.encode_streams(small).decode()
+    print(f"\nmade small:\n{text}\n{stream_play.tell(small)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,487 @@
+"""Plays runtimes, clients and producers against one another: ALTERs and unsafe operations.
+
+Runtimes of one cluster come, are stopped, suspended and killed in every state of an operation;
+clients change a connection or a position meanwhile; records arrive. The real supervisor,
+operations, take-over and checkpoint code runs on :mod:`catalog_migrate.testing.streaming`. At the
+end one more runtime that nothing happens to must end every operation, and every record must be in
+its table as often as the positions that were committed say: once, but for what an unsafe operation
+moved (I6, I7).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
+from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.unsafe.rows import UNSAFE, images_in
+from catalog_migrate.testing.crashes import SimulatedCrash
+from catalog_migrate.testing.invariants import InvariantBroken, require
+from catalog_migrate.testing.scenario import Fault, FaultKind
+from catalog_migrate.testing.scheduler import ProcessClock, Scheduler, Task
+from catalog_migrate.testing.shrink import less
+from catalog_migrate.testing.streaming import SimulatedQueries, StreamWorld, simulated_streams
+
+SETTING = """
+CREATE CLUSTER main;
+CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');
+CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
+CREATE SOURCE r (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'u') FORMAT JSON;
+"""
+TOPICS = {"s": "t", "r": "u"}
+
+STATEMENTS = (
+    "ALTER CONNECTION c SET (BROKER 'b:9092')",
+    "ALTER CONNECTION c SET (BROKER 'a:9092')",
+    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
+    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
+    "ALTER CONNECTION c SET (BROKER 'dead:9092')",
+    "ALTER CONNECTION c SET (BROKER 'far:9092')",
+    "ALTER CONNECTION c SET (kafka.client.id = 'mine')",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO earliest) REASON 'simulated'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) REASON 'simulated'",
+    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO 'shift -2') REASON 'simulated'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -1') REASON 'simulated'",
+)
+"""What clients say: changes that go well, that are refused, that are set back, and moves."""
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One that says a statement (by number) at a time (seconds)."""
+
+    statement: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamScenario:
+    """Everything that decides a run: faults and turns are of runtimes first, then of clients.
+
+    ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
+    """
+
+    seed: int
+    runtimes: tuple[float, ...]
+    clients: tuple[Client, ...]
+    faults: tuple[Fault, ...] = ()
+    records: tuple[tuple[int, int], ...] = ()
+    tick: float = 0.02
+
+
+def draw_streams(seed: int) -> StreamScenario:
+    """The scenario of a seed."""
+    random = Random(seed)  # noqa: S311 - must be repeatable, not secret
+    more = random.choice((0, 1, 1, 2))
+    runtimes = (0.0, *(random.choice((20.0, 60.0, 120.0)) for _ in range(more)))
+    clients = tuple(
+        Client(random.randrange(len(STATEMENTS)), random.choice((1.0, 3.0, 10.0, 40.0)))
+        for _ in range(random.choice((1, 1, 2, 3)))
+    )
+    faults = []
+    for _ in range(random.choice((0, 1, 1, 2, 3))):
+        late = random.random() < 0.2
+        process = len(runtimes) + random.randrange(len(clients)) if late else random.randrange(
+            len(runtimes)
+        )
+        kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "fail", "in flight"))
+        amount = random.choice((12.0, 45.0, 90.0, 200.0))
+        if kind == "in flight":
+            amount = random.choice((1.0, 5.0, 20.0))
+        call = random.randint(5, random.choice((60, 150, 300)))
+        faults.append(Fault(process, call, kind, amount))
+    records = tuple((random.randint(1, 600), random.randrange(1000)) for _ in range(12))
+    return StreamScenario(
+        seed=seed, runtimes=runtimes, clients=clients, faults=tuple(faults),
+        records=tuple(sorted(records)),
+    )
+
+
+class _Stop:
+    """A runtime's wish to end; waiting for it is sleeping."""
+
+    def __init__(self, clock: ProcessClock) -> None:
+        self._clock = clock
+        self._set = False
+
+    def set(self) -> None:
+        """It is to end."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep."""
+        if not self._set:
+            self._clock.sleep(timeout)
+        return self._set
+
+
+class _Clock(ProcessClock):
+    """A process's clock: while it sleeps its queries go on, and its lease is renewed."""
+
+    actor: Actor
+
+    def sleep(self, seconds: float) -> None:
+        """Let queries take a step, renew, and let others go on."""
+        self.actor.idle()
+        super().sleep(seconds)
+
+
+class _Runtime(Runtime):
+    """The real runtime without a thread of its own for heartbeats: its clock renews."""
+
+    def _beat(self, lease: Any) -> None:
+        del lease
+
+
+class Actor:
+    """One process: a runtime or a client."""
+
+    def __init__(self, play: StreamPlay, number: int, name: str, at: float) -> None:
+        self.play = play
+        self.name = name
+        self.faults = [fault for fault in play.scenario.faults if fault.process == number]
+        self.clock = _Clock(play.scheduler, began=1_000.0 * number)
+        self.clock.actor = self
+        self.log = play.log.attach(self.point)
+        self.engine = SimulatedQueries(play.world, self.point)
+        self.runtime: _Runtime | None = None
+        self.calls = 0
+        self.dead = False
+        self.task: Task = play.scheduler.add(name, self.live, at=at)
+        self.clock.task = self.task
+
+    def live(self) -> None:
+        """What it does, to its end; any error of ours may end it."""
+        self.play.tell(f"{self.name} begins")
+        try:
+            self.act()
+        except CatalogMigrateError as error:
+            self.play.tell(f"{self.name} ends: {type(error).__name__}: {error.message}")
+        else:
+            self.play.tell(f"{self.name} ends")
+
+    def act(self) -> None:
+        """A subclass's own work."""
+        raise NotImplementedError
+
+    def idle(self) -> None:
+        """While it sleeps: queries take a step, and the lease is renewed in time."""
+        if self.dead:
+            raise SimulatedCrash("dead")
+        self.engine.step()
+        runtime = self.runtime
+        if runtime is not None and runtime.supervisor is not None and not runtime._stop.is_set():
+            try:
+                runtime.supervisor.lease.ensure()
+            except CatalogMigrateError as error:
+                runtime._lost = error
+                runtime._stop.set()
+
+    def point(self, call: str) -> None:
+        """A place where anything may happen."""
+        if self.dead:
+            raise SimulatedCrash("dead")
+        self.play.scheduler.advance()
+        self.calls += 1
+        self.play.after(self, call)
+        for fault in [each for each in self.faults if each.call == self.calls]:
+            self.faults.remove(fault)
+            self.suffer(fault, call)
+
+    def suffer(self, fault: Fault, call: str) -> None:
+        """What the scenario wants here."""
+        play = self.play
+        if fault.kind == "crash":
+            self.dead = True
+            play.tell(f"{self.name} is killed at {call}")
+            raise SimulatedCrash(f"{self.name} is killed")
+        if fault.kind in ("pause", "suspend"):
+            play.tell(f"{self.name}: {fault.kind} of {fault.amount:.0f} s at {call}")
+            began = play.scheduler.now
+            try:
+                play.scheduler.pause(self.task, fault.amount)
+            finally:
+                if fault.kind == "suspend":
+                    self.clock.lost += play.scheduler.now - began
+            play.tell(f"{self.name} wakes at {call}")
+        elif call == "append":
+            play.tell(f"{self.name}: the commit is refused ({self.log.about})")
+            raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
+        elif call == "append.done":
+            play.tell(f"{self.name}: the reply is lost ({self.log.about})")
+            raise OSError("the reply is lost")
+
+
+class RuntimeActor(Actor):
+    """A runtime of the cluster; it goes on until ``rounds`` sleeps are over."""
+
+    rounds = 700
+
+    def act(self) -> None:
+        """Run until told to stop."""
+        self.runtime = self.play.runtime(self)
+        self.runtime.run()
+
+    def idle(self) -> None:
+        """It also ends, at some time."""
+        self.rounds -= 1
+        if self.runtime is not None and (self.rounds <= 0 or self.enough()):
+            self.runtime._stop.set()
+        super().idle()
+
+    def enough(self) -> bool:
+        """Whether clients are done and nothing is left to do."""
+        play = self.play
+        return all(client.task.ended for client in play.clients) and play.quiet()
+
+
+class ClientActor(Actor):
+    """One that says a statement and waits for what becomes of it."""
+
+    def __init__(self, play: StreamPlay, number: int, client: Client) -> None:
+        self.statement = STATEMENTS[client.statement % len(STATEMENTS)]
+        name = f"client {number - len(play.scenario.runtimes) + 1}"
+        super().__init__(play, number, name, client.at)
+
+    def act(self) -> None:
+        """Say it."""
+        self.play.tell(f"{self.name} says {self.statement}")
+        executor = Executor(
+            self.log, lambda _state, _item: None, self.clock, confirm=lambda _: True, limit=20.0
+        )
+        executor.run(self.statement)
+
+
+class StreamPlay:
+    """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
+
+    def __init__(self, scenario: StreamScenario, *, telling: bool = False) -> None:
+        self.scenario = scenario
+        self.story: list[str] | None = [] if telling else None
+        self.scheduler = Scheduler(scenario.tick)
+        self.world = StreamWorld({"t": [3, 2], "u": [4]})
+        self.log = MemoryLog()
+        shm = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
+        self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
+        self.actors: list[Actor] = []
+        self.clients: list[ClientActor] = []
+        self.untried = False
+        self._records = list(scenario.records)
+
+    def to_its_end(self) -> None:
+        """Play all of it; raises what breaks."""
+        try:
+            with simulated_streams(self.world, self.on_file):
+                self._play()
+        finally:
+            shutil.rmtree(self.warehouse, ignore_errors=True)
+
+    def _play(self) -> None:
+        create_catalog(self.log, warehouse=self.warehouse)
+        Executor(self.log, lambda _state, _item: None, ProcessClock(self.scheduler)).run(SETTING)
+        runtimes = len(self.scenario.runtimes)
+        for number, at in enumerate(self.scenario.runtimes):
+            self.actors.append(RuntimeActor(self, number, f"runtime {number + 1}", at))
+        for number, client in enumerate(self.scenario.clients):
+            self.clients.append(ClientActor(self, runtimes + number, client))
+        self.actors += self.clients
+        self.scheduler.run()
+        self.tell("at rest, one more runtime begins")
+        self._records.clear()
+        last = RuntimeActor(self, len(self.actors), "the last runtime", self.scheduler.now)
+        self.actors = [last]
+        self.scheduler.run()
+        self.check()
+
+    def runtime(self, actor: Actor) -> _Runtime:
+        """A runtime on an actor's engine, log and clock."""
+        runtime = _Runtime(
+            actor.log, "main", actor.engine, ensure_shards=lambda _state, _item: None,
+            reconcile=lambda _: None, clock=actor.clock,
+            options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
+        )
+        runtime._stop = _Stop(actor.clock)  # type: ignore[assignment]
+        return runtime
+
+    # every step ---------------------------------------------------------------------------------
+    def on_file(self, step: str) -> None:
+        """A step on a checkpoint, by whoever has the turn."""
+        for actor in self.actors:
+            if actor.task is self.scheduler.current:
+                actor.point(f"file: {step}")
+
+    def after(self, actor: Actor, call: str) -> None:
+        """Records arrive; commits are told."""
+        if call == "append.done":
+            self.tell(f"{actor.name} commits: {actor.log.about}")
+            if isinstance(actor, ClientActor) and actor.log.about == "alter":
+                self.untried = True
+        while self._records and self._records[0][0] <= self.scheduler.step:
+            _, pick = self._records.pop(0)
+            topic = ("t", "u")[pick % 2]
+            partitions = self.world.topics[topic]
+            partitions[pick % len(partitions)] += 1
+
+    def state(self) -> State:
+        """The committed state."""
+        return read_state(self.log)
+
+    def quiet(self) -> bool:
+        """Whether no operation is open and every source has read all there is."""
+        state = self.state()
+        if any(row.state in ("validating", "trial", "requested", "stopping", "committed")
+               for row in state.operations.values()):
+            return False
+        return all(self.position(state, name) == self.world.ends(topic)
+                   for name, topic in TOPICS.items())
+
+    def position(self, state: State, name: str) -> dict[tuple[str, int], int] | None:
+        """Where a source stands: its newest entry, once that is committed."""
+        item_id = wiring.find(state, "source", name).item_id
+        stream = state.streams.get(item_id) or first_stream(item_id)
+        checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
+        latest = checkpoint.latest_offsets
+        if latest is None or checkpoint.latest_commits != latest:
+            return None
+        return dict(KafkaCodec().read(checkpoint.entry(latest).sources[0]) or {})
+
+    # at rest ------------------------------------------------------------------------------------
+    def check(self) -> None:
+        """I6, I7: operations ended, no hold of theirs left, every record as often as committed."""
+        state = self.state()
+        open_rows = {
+            key: row.state for key, row in state.operations.items()
+            if row.state in ("validating", "trial", "requested", "stopping", "committed")
+        }
+        require("I6", not open_rows, f"operations are left open: {open_rows}")
+        left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
+        require("I6", not left, f"holds are left: {left}")
+        broker = state.items[wiring.find(state, "connection", "c").item_id].definition.external
+        assert broker is not None
+        address = broker.options["BROKER"]
+        works = address in ("a:9092", "b:9092")
+        # without a runtime a definition is committed untried; the next start shows what it is worth
+        require("I6", works or self.untried, f"the connection leads to {address}, through a trial")
+        for name, topic in TOPICS.items():
+            self._check_source(state, name, topic, works=works)
+
+    def _check_source(self, state: State, name: str, topic: str, *, works: bool) -> None:
+        found = wiring.find(state, "source", name)
+        position = self.position(state, name)
+        ends = self.world.ends(topic)
+        require("I6", position == ends or not works, f"{name} stands at {position}, not at {ends}")
+        if position is None:
+            return  # a batch is under way that cannot be finished where the connection leads
+        expected = self._expected(state, found.item_id, topic, {**ends, **position})
+        rows = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
+        if rows != expected:
+            lost, doubled = expected - rows, rows - expected
+            raise InvariantBroken(
+                "I6", f"{name}: lost {sorted(lost.items())}, doubled {sorted(doubled.items())}"
+            )
+
+    def _expected(
+        self, state: State, item_id: str, topic: str, end: dict[tuple[str, int], int]
+    ) -> Counter[tuple[int, int]]:
+        """How often each record is to be there: once, and again for what was moved back over."""
+        at = dict.fromkeys(self.world.ends(topic), 0)
+        expected: Counter[tuple[int, int]] = Counter()
+        moves = []
+        for row in state.operations.values():
+            if row.kind == UNSAFE and row.state == "done":
+                moves += [
+                    image for image in images_in(row) if image.item_id == item_id and image.target
+                ]
+        for move in sorted(moves, key=lambda image: image.generation):
+            stood = {**dict.fromkeys(at, 0), **(KafkaCodec().read(move.line) or {})}
+            _count(expected, at, stood)
+            at = {**at, **(KafkaCodec().read(move.target) or {})}
+        _count(expected, at, end)
+        return expected
+
+    def tell(self, *words: object) -> None:
+        """One line of the story."""
+        if self.story is not None:
+            said = " ".join(str(word) for word in words if word)
+            self.story.append(f"{self.scheduler.now:7.2f} s  {said}")
+
+
+def _count(
+    expected: Counter[tuple[int, int]], start: dict[tuple[str, int], int],
+    end: dict[tuple[str, int], int],
+) -> None:
+    for place, first in start.items():
+        for offset in range(first, end[place]):
+            expected[place[1], offset] += 1
+
+
+def encode_streams(scenario: StreamScenario) -> bytes:
+    """A scenario as JSON, to be kept."""
+    return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
+
+
+def decode_streams(text: bytes) -> StreamScenario:
+    """A kept scenario."""
+    return msgspec.json.decode(text, type=StreamScenario)
+
+
+def failure_of(scenario: StreamScenario) -> str | None:
+    """In which way a scenario fails, None when it does not."""
+    try:
+        StreamPlay(scenario).to_its_end()
+    except InvariantBroken as broken:
+        return broken.invariant
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again
+        return type(error).__name__
+    return None
+
+
+def smaller(scenario: StreamScenario) -> Iterator[StreamScenario]:
+    """Scenarios with something taken away; processes keep their numbers, the last go first."""
+    for faults in less(scenario.faults):
+        yield replace(scenario, faults=faults)
+    for records in less(scenario.records):
+        yield replace(scenario, records=records)
+    if scenario.clients:
+        yield replace(scenario, clients=scenario.clients[:-1])
+    # a runtime stands before the clients in number, so that leaving one out renumbers them
+    for gone in range(len(scenario.runtimes)):
+        yield replace(
+            scenario,
+            runtimes=scenario.runtimes[:gone] + scenario.runtimes[gone + 1 :],
+            faults=tuple(
+                replace(each, process=each.process - (each.process > gone))
+                for each in scenario.faults if each.process != gone
+            ),
+        )
+
+
+def tell(scenario: StreamScenario) -> str:
+    """A scenario as a story."""
+    run = StreamPlay(scenario, telling=True)
+    ending = "it ends well"
+    try:
+        run.to_its_end()
+    except Exception as error:  # noqa: BLE001 - it is told, not handled
+        ending = f"{type(error).__name__}: {error}"
+    return "\n".join((*(run.story or ()), f"==> {ending}"))
