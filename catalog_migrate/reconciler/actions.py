@@ -181,7 +181,7 @@ def decide(
             )
     return Actions(
         drops=_drop_waves(state, desired, drops),
-        waves=waves(create),
+        waves=waves(create, {name.item_id: name for name in desired.values()}),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
         replaced=frozenset(replaced),
@@ -250,8 +250,15 @@ def _identity(registration: Registration) -> Identity:
     return namespace_of(registration.kind), *registration.name.folded
 
 
-def waves(create: Mapping[str, DesiredName]) -> tuple[tuple[DesiredName, ...], ...]:
-    """Steps by longest path over what is created; within a wave nothing uses anything else."""
+def waves(
+    create: Mapping[str, DesiredName], standing: Mapping[str, DesiredName] | None = None
+) -> tuple[tuple[DesiredName, ...], ...]:
+    """Steps by longest path over what is created; within a wave nothing uses anything else.
+
+    Paths lead through ``standing`` names too (all by item id, created ones may be among them): a
+    view that stands cannot be read while what it reads is missing.
+    """
+    world = create if standing is None else {**standing, **create}
     level: dict[str, int] = {}
     for start in create:
         stack = [start]
@@ -260,15 +267,17 @@ def waves(create: Mapping[str, DesiredName]) -> tuple[tuple[DesiredName, ...], .
             if item_id in level:
                 stack.pop()
                 continue
-            parents = [use for use in create[item_id].uses if use in create and use != item_id]
+            parents = [use for use in world[item_id].uses if use in world and use != item_id]
             missing = [use for use in parents if use not in level]
             if missing:
                 stack.extend(missing)
                 continue
-            level[item_id] = max((level[use] + 1 for use in parents), default=0)
+            level[item_id] = max((level[use] + (use in create) for use in parents), default=0)
             stack.pop()
     grouped: dict[int, list[DesiredName]] = {}
     for item_id, depth in level.items():
+        if item_id not in create:
+            continue
         grouped.setdefault(depth, []).append(create[item_id])
     return tuple(
         tuple(sorted(grouped[depth], key=lambda name: name.sort_key)) for depth in sorted(grouped)

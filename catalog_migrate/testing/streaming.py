@@ -168,6 +168,9 @@ class SimulatedQuery:
 
     def _position(self, checkpoint: Checkpoint, batch: int, topic: str) -> dict[Partition, int]:
         start = dict.fromkeys(self.engine.world.ends(topic), 0)
+        initial = checkpoint.source_directory(0) / "0"
+        if initial.is_file():  # what the query was first told, or what an operator put there
+            start.update(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
         if batch < 0:
             return start
         line = checkpoint.entry(batch).sources[0]

@@ -11,7 +11,6 @@ import pytest
 
 from catalog_migrate.streams import takeover
 from catalog_migrate.streams.execute import Executor
-from catalog_migrate.streams.unsafe import operation
 from catalog_migrate.testing.stream_play import (
     StreamScenario,
     decode_streams,
@@ -57,19 +56,14 @@ def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
     return lambda old, new: None
 
 
-def _moves_nothing(*_: Any) -> list[str]:
-    return []
-
-
 @pytest.mark.parametrize(
     ("owner", "name", "value"),
     [
         (takeover, "_restored", lambda *_: None),
         (Executor, "_same_target", lambda *_: None),
         (StreamWorld, "fence", _bars_nothing),
-        (operation.UnsafeOperations, "_settle", lambda *_: None),
     ],
-    ids=["a torn restore is taken over", "an ALTER in a trial", "nothing is barred", "not settled"],
+    ids=["a torn restore is taken over", "an ALTER in a trial", "nothing is barred"],
 )
 def test_a_fault_put_in_on_purpose_is_found(
     owner: Any, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
