@@ -176,13 +176,13 @@ def takes_leases_early() -> AbstractContextManager[None]:
 
 def read_only_writes() -> AbstractContextManager[None]:
     """A read-only start makes the schemas that it looks at."""
-    original = bootstrap._Start.read_only
+    original = bootstrap.Start.read_only
 
     def read_only(self: Any, warehouse: Any) -> Any:
         self.engine.ensure_schema("s")
         return original(self, warehouse)
 
-    return _instead((bootstrap._Start, "read_only", read_only))
+    return _instead((bootstrap.Start, "read_only", read_only))
 
 
 def plans_by_order() -> AbstractContextManager[None]:
