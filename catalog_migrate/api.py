@@ -171,7 +171,7 @@ class Catalog:
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
-        if not loaded.statements and not state.has_owner("shipped"):
+        if not (loaded.statements or state.has_streams):
             return migration
         from catalog_migrate.streams.shipping import with_shipments
 

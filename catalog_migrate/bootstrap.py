@@ -23,6 +23,7 @@ from catalog_migrate.catalog.transaction import Changes, commit, require_in_use
 from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
+    EngineFailure,
     MigrationBlocked,
     NotReconciled,
     StalePlan,
@@ -71,7 +72,9 @@ class BootstrapReport:
     ``planned`` (read-only with changes pending; nothing was written), ``rolled_back`` (what an
     earlier serial had is in force again). ``plan`` is the plan of the
     release, ``rows_copied`` counts rows, ``names`` the registrations made or dropped in this
-    session's catalog, ``unfilled`` the derived tables that nobody has populated.
+    session's catalog, ``unfilled`` the derived tables that nobody has populated. ``outstanding``
+    says in words what could not be done for users' objects: the software starts without it, what
+    can be tried again is tried at every start, what was set aside stays so until it is dropped.
     """
 
     outcome: Outcome
@@ -82,6 +85,7 @@ class BootstrapReport:
     names: int = 0
     unfilled: tuple[str, ...] = ()
     reason: str | None = None
+    outstanding: tuple[str, ...] = ()
 
 
 REPLANS = 3
@@ -286,6 +290,8 @@ class Start:
         self.session = session
         self.opening: Migration | None = None
         self.first: tuple[int, Migration] | None = None
+        self.outstanding: dict[str, tuple[str, ...]] = {}
+        self.unnamed: list[str] = []
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
             self.parts.append(("system", system))
@@ -497,15 +503,20 @@ class Start:
             nonlocal made
             shipping = plan_shipping(current, self.release.statements)
             made = shipping.created
+            self.outstanding["shipping"] = shipping.waiting
             return shipping.changes
 
         state = commit(self.log, decide, epoch=work.epoch, kind="ship")
         maker = ShardMaker(work.engine.create_shard, work.engine.shard_version)
-        for item_id in made:
-            maker.ensure(state, item_id)
-            cluster = state.items[item_id].links.get("cluster")
-            if cluster is not None:
-                maker.ensure(state, cluster)
+        clusters = (state.items[item_id].links.get("cluster", "") for item_id in made)
+        unmade = []
+        for item_id in (*made, *filter(None, dict.fromkeys(clusters))):
+            try:
+                maker.ensure(state, item_id)
+            except EngineFailure as error:  # the table that it reads may be a user's, and broken
+                item = state.items[item_id].definition
+                unmade.append(f"{item.kind} {item.item_name}: {error.message}")
+        self.outstanding["shards"] = tuple(unmade)
         return state
 
     def _ships(self, state: State) -> bool:
@@ -514,7 +525,9 @@ class Start:
             return False
         from catalog_migrate.streams.shipping import plan_shipping
 
-        return plan_shipping(state, self.release.statements).changes is not None
+        shipping = plan_shipping(state, self.release.statements)
+        self.outstanding["shipping"] = shipping.waiting
+        return shipping.changes is not None
 
     def _abandon(self, work: Work) -> None:
         """Undo a failed attempt now; when that fails too, the next start does it."""
@@ -559,7 +572,7 @@ class Start:
         return Work(
             engine=self.engine, log=self.log, clock=self.clock,
             warehouse=state.config["warehouse"].value, threads=self.threads,
-            on_progress=self.on_progress, token=self.token, lease=lease,
+            on_progress=self.on_progress, token=self.token, lease=lease, tolerated=self.unnamed,
         )
 
     def _first_plan(self, state: State) -> Migration:
@@ -581,7 +594,7 @@ class Start:
             approve=self.approve, sizes=lambda item_id: self._size(state, item_id),
             policy=self.policy if owner == "release" else None,
         )
-        if owner != "release" or not (release.statements or state.has_owner("shipped")):
+        if owner != "release" or not (release.statements or state.has_streams):
             return migration
         from catalog_migrate.streams.shipping import with_shipments
 
@@ -652,16 +665,24 @@ class Start:
         self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0
     ) -> BootstrapReport:
         return self._report(
-            outcome, plan, state.serial, rows=rows, names=names, unfilled=unfilled(state)
+            outcome, plan, state.serial, rows=rows, names=names, unfilled=unfilled(state),
+            outstanding=self._outstanding(state),
         )
+
+    def _outstanding(self, state: State) -> tuple[str, ...]:
+        """What could not be done for users' objects, each once."""
+        told = [each for part in self.outstanding.values() for each in part]
+        return tuple(dict.fromkeys([*told, *self.unnamed, *state.set_aside()]))
 
     def _report(
         self, outcome: Outcome, plan: Plan | None, serial: int, *, rows: int = 0, names: int = 0,
         unfilled: tuple[str, ...] = (), reason: str | None = None,
+        outstanding: tuple[str, ...] = (),
     ) -> BootstrapReport:
         return BootstrapReport(
             outcome=outcome, plan=plan, release=self.release.name, serial=serial,
             rows_copied=rows, names=names, unfilled=unfilled, reason=reason,
+            outstanding=outstanding,
         )
 
 

@@ -109,6 +109,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``evolve`` marks metadata changes that were committed and are still to be made.
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
+    ``renamed`` has the names that columns have in ``source`` by those that they have here.
     """
 
     item_id: str
@@ -121,6 +122,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     sealed_version: int | None = None
     retired_at: int | None = None
     retired_serial: int | None = None
+    renamed: dict[str, str] = {}
     unfilled: bool = False
 
 

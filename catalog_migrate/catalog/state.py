@@ -229,6 +229,24 @@ class State:
         mark = f'"owner":"{owner}"'
         return any(mark in text for text in self.raw.get("mapping", _NOTHING).values())
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether there are connections, sources or sinks; looks at the texts, decodes nothing."""
+        marks = ('"kind":"connection"', '"kind":"source"', '"kind":"sink"', '"owner":"shipped"')
+        texts = self.raw.get("mapping", _NOTHING).values()
+        return any(mark in text for text in texts for mark in marks)
+
+    def set_aside(self) -> tuple[str, ...]:
+        """Quarantined objects with the reason; decodes only these."""
+        found = [
+            self.items[item_id] for item_id, text in self.raw.get("item", _NOTHING).items()
+            if '"quarantined":' in text
+        ]
+        return tuple(sorted(
+            f"{item.definition.kind} {item.definition.item_name}: {item.quarantined}"
+            for item in found if item.quarantined is not None
+        ))
+
     def shards_of_kind(self, kind: str) -> tuple[str, ...]:
         """Relative paths of the shards of all items of a kind, sorted.
 

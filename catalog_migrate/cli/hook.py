@@ -77,6 +77,7 @@ def summary(report: BootstrapReport) -> dict[str, object]:
         "rows_copied": report.rows_copied,
         "names": report.names,
         "unfilled": list(report.unfilled),
+        "outstanding": list(report.outstanding),
         "summary": dict(report.plan.summary) if report.plan is not None else {},
     }
 
@@ -95,4 +96,7 @@ def sentence(report: BootstrapReport) -> str:
             f"  {counted(len(report.unfilled), 'derived table')} still to be filled:"
             f" {', '.join(report.unfilled)}"
         )
+    if report.outstanding:
+        lines.append("  not done for users' objects; the software runs without it:")
+        lines += [f"    {each}" for each in report.outstanding]
     return "\n".join(lines) + "\n"

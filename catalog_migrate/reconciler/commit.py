@@ -25,6 +25,7 @@ from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.relink import relink
 from catalog_migrate.reconciler.work import Work
+from catalog_migrate.streams.inputs import former_names, put_inputs
 
 RECONCILE = "reconcile"
 """Key of the operation row that stands from a commit until the world was brought in line."""
@@ -99,11 +100,15 @@ def _changes(
         if mapping.owner != owner:
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
+    renamed = former_names(migration)
     for target in migration.targets:
-        _put_target(changes, state, target, prepared, item_of, owner, serial, now)
+        _put_target(
+            changes, state, target, prepared, item_of, owner, serial, now,
+            renamed.get(target.item_id, {}),
+        )
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
-    _quarantine(changes, state, migration)
+    put_inputs(changes, state, migration)
     relink(changes, state, migration)
     kept = {identity_text(target.identity) for target in migration.targets}
     for target in migration.targets:
@@ -165,6 +170,7 @@ def _put_target(
     owner: Owner,
     serial: int,
     now: int,
+    renamed: Mapping[str, str],
 ) -> None:
     definition = target.definition
     old_item = state.items.get(target.item_id) if target.old is not None else None
@@ -194,7 +200,7 @@ def _put_target(
             ShardRecord(
                 item_id=target.item_id, global_id=target.global_id, state="live",
                 source=new.source, source_version=new.source_version, version=new.version,
-                unfilled=new.unfilled,
+                unfilled=new.unfilled, renamed={} if new.source is None else dict(renamed),
             ),
         )
     elif shard is not None:
@@ -219,31 +225,6 @@ def _remove(
     changes.delete("item", mapping.item_id)
     if item.shard is not None:
         _retire(changes, state, item.shard, prepared.sealed.get(item.shard), now, serial)
-
-
-def _quarantine(changes: Changes, state: State, migration: Migration) -> None:
-    """Users' objects that lose what they use stay, out of the world, with the reason (I8)."""
-    release = migration.plan.target.release
-    gone: dict[str, str] = {}
-    for identity in migration.removed:
-        mapping = state.mappings.get(identity_text(identity))
-        if mapping is not None:
-            gone[mapping.item_id] = str(mapping.key)
-    # whoever uses a quarantined object loses it too
-    pending = list(gone)
-    while pending:
-        lost = pending.pop()
-        for item_id, item in state.items.items():
-            if item.owner in ("release", "system") or item_id in gone or lost not in item.uses:
-                continue
-            gone[item_id] = str(item.definition.key)
-            pending.append(item_id)
-            changes.put(
-                "item", item_id,
-                msgspec.structs.replace(
-                    item, quarantined=f"{gone[lost]} went with release {release}"
-                ),
-            )
 
 
 def _retire(

@@ -98,7 +98,7 @@ def reconcile_names(work: Work, state: State) -> int:
     """Bring names in line; returns how many steps were taken.
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
-    NotReconciled with all failures.
+    NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them.
     """
     actions = compare(work, state)
     failures = [
@@ -107,6 +107,8 @@ def reconcile_names(work: Work, state: State) -> int:
     ]
     steps = _drop(work, actions, failures)
     steps += _create(work, actions, failures)
+    if failures and work.tolerated is not None:
+        failures = _tolerated(work.tolerated, state, failures)
     if failures:
         raise NotReconciled(
             f"committed, but {len(failures)} step(s) could not be taken: {failures[0]}",
@@ -114,6 +116,15 @@ def reconcile_names(work: Work, state: State) -> int:
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return steps
+
+
+def _tolerated(
+    told: list[str], state: State, failures: list[StepFailure]
+) -> list[StepFailure]:
+    """The failures that are not on users' objects; the others are told, and tried at each start."""
+    users = {str(m.key.item_name).lower() for m in state.mappings.values() if m.owner == "user"}
+    told += [str(failure) for failure in failures if failure.name.lower() in users]
+    return [failure for failure in failures if failure.name.lower() not in users]
 
 
 def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:

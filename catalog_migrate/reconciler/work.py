@@ -53,6 +53,7 @@ class Work:
 
     ``warehouse`` is an absolute directory or URI; ``threads`` bounds parallel statements;
     ``token`` names new shards. ``lease`` is None for local work, which needs no right.
+    ``tolerated`` takes what fails on users' objects instead of an error (I8), where it is given.
     """
 
     engine: Engine
@@ -64,6 +65,7 @@ class Work:
     token: Callable[[], str] = new_token
     lease: Lease | None = None
     retention: float = 7 * 86_400.0
+    tolerated: list[str] | None = None
     attempt: list[str] = field(default_factory=list)
     """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

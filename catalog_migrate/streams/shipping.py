@@ -12,18 +12,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    ItemRecord,
+    MappingRecord,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.parser import parse_one
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.migration import Migration
-from catalog_migrate.streams import declare, wiring
+from catalog_migrate.streams import declare, inputs, wiring
 from catalog_migrate.streams.effects import Draft, Effect
 
-Action = Literal["create", "alter", "keep", "hand over"]
+Action = Literal["create", "alter", "keep", "hand over", "wait"]
 
 _CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
     st.CreateSecret: ("secret", declare.create_secret),
@@ -36,7 +42,10 @@ _CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """What becomes of one shipped object; ``reason`` is for the report."""
+    """What becomes of one shipped object; ``reason`` is for the report.
+
+    ``wait``: an object of the user's is in the way; it is tried again at every start (I8).
+    """
 
     kind: str
     name: str
@@ -56,69 +65,115 @@ class Shipping:
     created: tuple[str, ...] = ()
 
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What an object of the user's is in the way of, in words."""
+        return tuple(str(each) for each in self.shipments if each.action == "wait")
+
+
 def plan_shipping(state: State, statements: Sequence[str]) -> Shipping:
     """What bringing a release's statements in force would do; objects of others are left alone.
 
-    Raises what the statements themselves would raise (InvalidOptions, UnknownItem, …).
+    What fails because of an object of the user's waits, and says why: the software starts without
+    it. Raises what is wrong with the statements themselves (InvalidOptions, UnknownItem, …).
     """
     shipments: list[Shipment] = []
     changes = Changes()
     created: list[str] = []
     current = state
     seen: set[str] = set()
-    for text in statements:
-        statement: Any = parse_one(text)
-        kind, create = _CREATE[type(statement)]
+    parsed = [_parsed(text) for text in statements]
+    for kind, statement in parsed:
         seen.add(identity_text(wiring.identity_of(kind, statement.name)))
-        found = wiring.lookup(current, kind, statement.name)
-        step: Changes | None = None
-        if found is None:
-            effect = create(current, statement, owner="shipped")
-            step = effect.changes
-            created += effect.created
-            shipments.append(Shipment(kind, statement.name, "create", "new in this release"))
-        elif found.mapping.owner != "shipped":
+        try:
+            step, shipment, made = _one(current, kind, statement)
+        except CatalogMigrateError as error:
+            _require_users_fault(current, parsed, error)
+            remedy = f" ({error.remedy})" if error.remedy else ""
             shipments.append(
-                Shipment(kind, statement.name, "keep",
-                         f"a {found.mapping.owner}'s {kind} has that name; it stays as it is")
+                Shipment(kind, statement.name, "wait", f"{error.code} {error.message}{remedy}")
             )
-        else:
-            step = _again(current, found, statement, shipments)
+            continue
+        created += made
+        if shipment is not None:
+            shipments.append(shipment)
         if step is not None:
             changes.merge(step)
             current = current.changed(current.version, step.effective(current))
     handed = _hand_over(current, seen, shipments)
     if handed is not None:
         changes.merge(handed)
-    acting = any(shipment.action != "keep" for shipment in shipments)
+    acting = any(shipment.action not in ("keep", "wait") for shipment in shipments)
     effective = bool(changes.effective(state))
     return Shipping(
         tuple(shipments), changes if acting or effective else None, tuple(created)
     )
 
 
+def _parsed(text: str) -> tuple[str, Any]:
+    statement: Any = parse_one(text)
+    return _CREATE[type(statement)][0], statement
+
+
+def _one(
+    state: State, kind: str, statement: Any
+) -> tuple[Changes | None, Shipment | None, tuple[str, ...]]:
+    """What one statement changes, what is said of it, and the items that it creates."""
+    found = wiring.lookup(state, kind, statement.name)
+    if found is None:
+        _, create = _CREATE[type(statement)]
+        effect = create(state, statement, owner="shipped")
+        made = Shipment(kind, statement.name, "create", "new in this release")
+        return effect.changes, made, effect.created
+    if found.mapping.owner != "shipped":
+        reason = f"a {found.mapping.owner}'s {kind} has that name; it stays as it is"
+        return None, Shipment(kind, statement.name, "keep", reason), ()
+    step, shipment = _again(state, found, statement)
+    return step, shipment, ()
+
+
+def _require_users_fault(
+    state: State, parsed: Sequence[tuple[str, Any]], error: CatalogMigrateError
+) -> None:
+    """Raise ``error`` unless the very statements are fine in a catalog without users' objects."""
+    users = [key for key, mapping in state.mappings.items() if mapping.owner == "user"]
+    if not users:
+        raise error
+    without = Changes()
+    for key in users:
+        without.delete("mapping", key)
+    bare = state.changed(state.version, without.effective(state))
+    for kind, statement in parsed:
+        try:
+            step, _, _ = _one(bare, kind, statement)
+        except CatalogMigrateError:
+            raise error from None
+        if step is not None:
+            bare = bare.changed(bare.version, step.effective(bare))
+
+
 def _again(
-    state: State, found: wiring.Found, statement: Any, shipments: list[Shipment]
-) -> Changes | None:
+    state: State, found: wiring.Found, statement: Any
+) -> tuple[Changes | None, Shipment | None]:
     """An object that an earlier release shipped: altered by this one, by a user, or neither."""
     wanted, links = _wanted(state, found, statement)
     item = found.item
     before = item.shipped or item.definition
     if wanted.external == before.external:
-        return None
+        return None, None
     name, kind = str(item.definition.item_name), found.mapping.kind
     if item.definition.external != before.external:
         # the user's word stands; that this release says something else is remembered as said
-        shipments.append(
-            Shipment(kind, name, "keep", "a user has altered it: the user's definition stays")
-        )
         changes = Changes()
         changes.put("item", found.item_id, msgspec.structs.replace(item, shipped=wanted))
-        return changes
-    shipments.append(Shipment(kind, name, "alter", "its definition changes with this release"))
+        return changes, Shipment(
+            kind, name, "keep", "a user has altered it: the user's definition stays"
+        )
     draft = Draft(state, owner="shipped")
     draft.redefine(found, wanted, links=links, shipped=wanted)
-    return draft.changes
+    return draft.changes, Shipment(
+        kind, name, "alter", "its definition changes with this release"
+    )
 
 
 def _wanted(
@@ -139,6 +194,9 @@ def _wanted(
         asked = wiring.redefine(item, statement.external)
         return declare.checked_connection(state, asked, item_id=found.item_id)
     external, links = declare.checked_query(state, kind, statement.name, statement.external)  # type: ignore[arg-type]
+    if kind == "sink":
+        reads = wiring.by_id(state, item.links["reads"])
+        declare.check_input(f"sink {statement.name}", reads, external)
     return wiring.redefine(item, external), {**item.links, **links}
 
 
@@ -165,17 +223,19 @@ def _hand_over(state: State, seen: set[str], shipments: list[Shipment]) -> Chang
 
 
 def with_shipments(migration: Migration, state: State, statements: Sequence[str]) -> Migration:
-    """A migration whose plan also says what becomes of the release's connections and queries.
+    """A migration whose plan also says what becomes of connections and queries.
 
-    Raises what is wrong with the statements, so that nothing was touched by then.
+    Raises what is wrong with the release's statements, so that nothing was touched by then.
     """
-    if not statements and not state.has_owner("shipped"):
+    lines: tuple[str, ...] = ()
+    if migration.plan.changes:
+        lines = inputs.described(state, migration)
+    if statements or state.has_owner("shipped"):
+        shipping = plan_shipping(_migrated(state, migration), statements)
+        lines += tuple(str(each) for each in shipping.shipments)
+    if not lines:
         return migration
-    shipping = plan_shipping(_migrated(state, migration), statements)
-    plan = msgspec.structs.replace(
-        migration.plan, shipments=tuple(str(each) for each in shipping.shipments)
-    )
-    return replace(migration, plan=plan)
+    return replace(migration, plan=msgspec.structs.replace(migration.plan, shipments=lines))
 
 
 def _migrated(state: State, migration: Migration) -> State:
@@ -201,4 +261,8 @@ def _migrated(state: State, migration: Migration) -> State:
                 fingerprint=target.fingerprint, definition_hash="", storage_hash="",
             ),
         )
+    # ids that the migration takes are not handed out again
+    changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
+    changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
+    inputs.put_inputs(changes, state, migration)
     return state.changed(state.version, changes.effective(state))

@@ -16,6 +16,7 @@ from catalog_migrate.model.external import SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 
 Resolve = Callable[[str], Secret]
@@ -80,6 +81,7 @@ def spec_of(
         shard, columns = stream.reads or reads.shard or "", reads.definition.columns
         if shard != reads.shard:
             columns = _retired_columns(shard_location(warehouse, shard))
+            external = as_in_shard(state, external, reads.shard or "", shard)
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,

@@ -1,0 +1,183 @@
+"""What a migration of tables means for the sources and sinks that use them (pure).
+
+A sink's KEY and ORDER BY follow a renamed column. What cannot go on, because a table became a view
+or a column of its KEY is gone, is set aside: quarantined with the reason, until it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from catalog_migrate.catalog.records import ItemRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.model.external import External
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import ColumnChange
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.effects import definition_hash
+
+
+def set_aside(state: State, migration: Migration) -> dict[str, str]:
+    """Users' and shipped objects that lose what they use, by item id, with the reason (I8)."""
+    release = migration.plan.target.release
+    found: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for identity in migration.removed:
+        mapping = state.mappings.get(identity_text(identity))
+        if mapping is not None:
+            names[mapping.item_id] = str(mapping.key)
+    gone = set(names)
+    for _, target, user_id, user, changes in _uses(state, migration):
+        if target.kind == "view":
+            why = f"became a view with release {release}, and a stream can use tables only"
+            found[user_id] = f"{target.item_name} {why}"
+            continue
+        lost = sorted(_removed(changes) & {name.lower() for name in _key_columns(user)})
+        if lost:
+            found[user_id] = (
+                f"{target.item_name} lost the column {', '.join(lost)} of its KEY or ORDER BY with"
+                f" release {release}"
+            )
+    names.update({item_id: str(state.items[item_id].definition.key) for item_id in found})
+    pending = [*gone, *found]
+    while pending:  # whoever uses what was set aside loses it too
+        lost_id = pending.pop()
+        for item_id, item in state.items.items():
+            if item.owner in ("release", "system") or item_id in names:
+                continue
+            if lost_id not in item.uses or item.quarantined is not None:
+                continue
+            names[item_id] = str(item.definition.key)
+            found[item_id] = f"{names[lost_id]} went with release {release}"
+            pending.append(item_id)
+    return found
+
+
+def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
+    """Sinks whose KEY or ORDER BY has columns that the migration renames, as they are then."""
+    found: dict[str, ItemRecord] = {}
+    former = former_names(migration)
+    for target_id, _, user_id, user, _ in _uses(state, migration):
+        renamed = {old.lower(): new for new, old in former.get(target_id, {}).items()}
+        if not any(name.lower() in renamed for name in _key_columns(user)):
+            continue
+        shipped = user.shipped
+        found[user_id] = msgspec.structs.replace(
+            user, definition=_renamed(user.definition, renamed),
+            shipped=None if shipped is None else _renamed(shipped, renamed),
+        )
+    return found
+
+
+def put_inputs(changes: Changes, state: State, migration: Migration) -> None:
+    """Put the items of both functions, as part of the migration's own commit."""
+    aside = set_aside(state, migration)
+    for item_id, item in rekeyed(state, migration).items():
+        if item_id in aside:
+            continue
+        changes.put("item", item_id, item)
+        key = identity_text(item.definition.identity)
+        mapping = state.mappings[key]
+        changes.put(
+            "mapping", key,
+            msgspec.structs.replace(mapping, definition_hash=definition_hash(item.definition)),
+        )
+    for item_id, reason in aside.items():
+        item = msgspec.structs.replace(state.items[item_id], quarantined=reason)
+        changes.put("item", item_id, item)
+
+
+def described(state: State, migration: Migration) -> tuple[str, ...]:
+    """Both in words, for the plan's report."""
+    aside = set_aside(state, migration)
+    lines = []
+    for item_id, item in rekeyed(state, migration).items():
+        if item_id not in aside:
+            external = wiring.external_of(item)
+            columns = ", ".join((*external.key, *external.order_by))
+            lines.append(
+                f"alter {item.definition.kind} {item.definition.item_name}: columns of its KEY and"
+                f" ORDER BY are renamed: {columns}"
+            )
+    for item_id, reason in aside.items():
+        definition = state.items[item_id].definition
+        lines.append(f"set aside {definition.kind} {definition.item_name}: {reason}")
+    return tuple(lines)
+
+
+def former_names(migration: Migration) -> dict[str, dict[str, str]]:
+    """The names that renamed columns had before, by their new ones, by item id."""
+    found = {
+        change.item_id: {
+            column.name: column.old_name for column in change.columns
+            if column.change == "renamed" and column.old_name is not None
+        }
+        for change in migration.plan.changes if change.item_id is not None
+    }
+    return {item_id: renamed for item_id, renamed in found.items() if renamed}
+
+
+def as_in_shard(state: State, external: External, newest: str, path: str) -> External:
+    """A sink's external part with KEY and ORDER BY as the columns were called in an older shard.
+
+    ``newest`` is the shard that the table has now, ``path`` one that it was copied from.
+    """
+    current: str | None = newest
+    while current is not None and current != path:
+        record = state.shards.get(current)
+        if record is None:
+            break
+        before = {new.lower(): old for new, old in record.renamed.items()}
+        external = _with_columns(external, before)
+        current = record.source
+    return external
+
+
+def _uses(
+    state: State, migration: Migration
+) -> Iterator[tuple[str, ObjectDefinition, str, ItemRecord, tuple[ColumnChange, ...]]]:
+    """Queries that read (or write bad records to) a table that changes: its item id and new
+    definition, their item id and record, and the changes of its columns."""
+    changed = {
+        change.item_id: change.columns for change in migration.plan.changes
+        if change.action == "migrate"
+    }
+    targets = {
+        target.item_id: target.definition for target in migration.targets
+        if target.action is not None and target.item_id in state.items
+    }
+    if not targets:
+        return
+    for item_id, item in state.items.items():
+        if not wiring.is_query(item):
+            continue
+        for role in ("reads", "dead_letters"):
+            used = item.links.get(role, "")
+            if used in targets:
+                yield used, targets[used], item_id, item, changed.get(used, ())
+
+
+def _removed(changes: tuple[ColumnChange, ...]) -> set[str]:
+    return {change.name.lower() for change in changes if change.change == "removed"}
+
+
+def _key_columns(item: ItemRecord) -> tuple[str, ...]:
+    external = wiring.external_of(item)
+    return (*external.key, *external.order_by)
+
+
+def _renamed(definition: ObjectDefinition, renamed: Mapping[str, str]) -> ObjectDefinition:
+    external = definition.external or External()
+    return msgspec.structs.replace(definition, external=_with_columns(external, renamed))
+
+
+def _with_columns(external: External, renamed: Mapping[str, str]) -> External:
+    return msgspec.structs.replace(
+        external,
+        key=tuple(renamed.get(name.lower(), name) for name in external.key),
+        order_by=tuple(renamed.get(name.lower(), name) for name in external.order_by),
+    )

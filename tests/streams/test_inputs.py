@@ -1,0 +1,224 @@
+"""What a release's migration does to the sinks and sources on its tables, on a simulated engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from catalog_migrate.bootstrap import BootstrapReport
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.errors import InvalidOptions, RefusedStatement
+from catalog_migrate.language.parser import parse
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.inputs import as_in_shard
+from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.shards import ShardMaker
+from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.installation import Installation, release_of
+
+PG = "CREATE CONNECTION pg TO POSTGRES (HOST 'db.example.com', DATABASE 'shop', USER 'app');"
+SINK = "CREATE SINK k FROM s.t INTO POSTGRES CONNECTION pg (TABLE 't') KEY (id) ORDER BY (at);"
+
+
+def table(*columns: Column, **more: Any) -> ObjectDefinition:
+    return ObjectDefinition("s", "table", "t", columns, depends_on=(), **more)
+
+
+V1 = table(Column("id", "BIGINT"), Column("at", "TIMESTAMP"))
+V2 = table(Column("key", "BIGINT", renamed_from="id"), Column("at", "TIMESTAMP"))
+V3 = table(
+    Column("key", "BIGINT", renamed_from="id"), Column("changed", "TIMESTAMP", renamed_from="at")
+)
+
+
+class Place:
+    """An installation whose users say statements between the starts of releases."""
+
+    def __init__(self) -> None:
+        self.world = Installation(persistent=False)
+
+    @property
+    def engine(self) -> SimulatedEngine:
+        return SimulatedEngine(self.world.world, persistent=False)
+
+    @property
+    def state(self) -> State:
+        state = self.world.state()
+        assert state is not None
+        return state
+
+    def start(
+        self, name: str, *objects: ObjectDefinition, statements: tuple[str, ...] = (),
+        approve: tuple[str, ...] = (),
+    ) -> BootstrapReport:
+        draft = DraftedRelease(name, objects, {}, approve, ())
+        release = replace(release_of(draft), statements=statements)
+        return self.world.start(draft, release)[1]
+
+    def do(self, text: str, *, make: bool = True) -> None:
+        """Commit statements, and make their tables."""
+        maker = ShardMaker(self.engine.create_shard, self.engine.shard_version)
+        for parsed in parse(text):
+            effect = plan_statement(self.state, parsed.statement)
+            commit(self.world.log, lambda _, effect=effect: effect.changes, kind="test")  # type: ignore[misc]
+            for item_id in effect.created if make else ():
+                maker.ensure(self.state, item_id)
+                maker.ensure(self.state, self.state.items[item_id].links.get("cluster", item_id))
+
+    def sink(self) -> wiring.Found:
+        return wiring.find(self.state, "sink", "k")
+
+
+@pytest.fixture
+def place() -> Place:
+    """Release 1 with the table ``s.t``, and a user's sink on it."""
+    place = Place()
+    place.start("1", V1)
+    place.do(PG + SINK)
+    return place
+
+
+def test_key_and_order_follow_a_renamed_column(place: Place) -> None:
+    """KEY and ORDER BY have the new names after the release, also over several; it is planned."""
+    report = place.start("2", V2)
+    assert (place.sink().external.key, place.sink().external.order_by) == (("key",), ("at",))
+    assert report.plan is not None
+    assert report.plan.shipments == (
+        "alter sink default.k: columns of its KEY and ORDER BY are renamed: key, at",
+    )
+    place.start("3", V3)
+    assert (place.sink().external.key, place.sink().external.order_by) == (("key",), ("changed",))
+    assert place.sink().item.quarantined is None
+
+
+def test_an_older_shard_is_read_by_its_own_names(place: Place) -> None:
+    """What a sink has still to send of a retired shard has that shard's names in its KEY."""
+    first = place.state.items[place.sink().item.links["reads"]].shard
+    place.start("2", V2)
+    second = place.state.items[place.sink().item.links["reads"]].shard
+    place.start("3", V3)
+    third = place.state.items[place.sink().item.links["reads"]].shard
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    seen = [
+        as_in_shard(place.state, place.sink().external, third, path)
+        for path in (first, second, third)
+    ]
+    assert [(each.key, each.order_by) for each in seen] == [
+        (("id",), ("at",)), (("key",), ("at",)), (("key",), ("changed",)),
+    ]
+
+
+def test_a_key_that_is_lost_sets_its_sink_aside(place: Place) -> None:
+    """Without the column of its KEY a sink cannot go on: it is set aside, and the plan says so."""
+    report = place.start("2", table(Column("id", "BIGINT"), dropped=("at",)))
+    reason = "s.t lost the column at of its KEY or ORDER BY with release 2"
+    assert place.sink().item.quarantined == reason
+    assert report.plan is not None
+    assert report.plan.shipments == (f"set aside sink default.k: {reason}",)
+    assert report.outstanding == (f"sink default.k: {reason}",)
+    assert list(wiring.queries(place.state)) == []
+
+
+@pytest.mark.parametrize("was", ["table", None])
+def test_a_table_that_becomes_a_view(place: Place, was: str | None) -> None:
+    """Its sink is quarantined with the reason and named in plan and report, at every start."""
+    columns = (Column("id", "BIGINT"), Column("at", "TIMESTAMP"))
+    base = ObjectDefinition("s", "table", "base", columns, depends_on=())
+    view = ObjectDefinition(
+        "s", "view", "t", columns, depends_on=("s.base",), sql="SELECT id, at FROM s.base",
+        text_hash="1", definition_hash="1", was=was,
+    )
+    first = place.start("2", base, view, approve=("s.t",))
+    quarantined = place.sink().item.quarantined
+    assert quarantined is not None
+    assert "s.t" in quarantined
+    assert "release 2" in quarantined
+    assert first.plan is not None
+    assert first.plan.shipments == (f"set aside sink default.k: {quarantined}",)
+    again = place.start("2", base, view)
+    assert again.outcome == "unchanged"
+    assert first.outstanding == again.outstanding == (f"sink default.k: {quarantined}",)
+    place.do("DROP SINK k")
+    assert place.start("2", base, view).outstanding == ()
+
+
+SHIPPED = """
+CREATE CONNECTION base TO KAFKA (BROKER 'a.example.com:9092');
+CREATE SOURCE src (id BIGINT) FROM KAFKA CONNECTION base (TOPIC 't') FORMAT JSON;
+CREATE CONNECTION spare TO KAFKA (BROKER 'b.example.com:9092');
+CREATE SINK out FROM t INTO KAFKA CONNECTION spare (TOPIC 'o') KEY (id) FORMAT JSON;
+"""
+
+
+def shipped(text: str = SHIPPED) -> tuple[str, ...]:
+    return tuple(load_texts([("streams.sql", text)], name="r", default_schema="s").statements)
+
+
+def test_a_first_release_ships_a_table_and_a_sink_on_it() -> None:
+    """Ids that the plan gives to tables are not given to what is shipped beside them."""
+    place = Place()
+    report = place.start("1", V1, statements=shipped())
+    assert report.outcome == "initialized"
+    assert report.outstanding == ()
+    assert place.start("1", V1, statements=shipped()).outcome == "unchanged"
+    reads = wiring.find(place.state, "sink", "s.out").item.links["reads"]
+    assert place.state.items[reads].definition.item_name.name == "t"
+
+
+def test_a_users_object_in_the_way_is_named_and_tried_again() -> None:
+    """The software starts without what a user's object keeps out; once that is gone, it comes."""
+    place = Place()
+    place.start("1", V1)
+    place.do("CREATE CONNECTION s.base TO POSTGRES (HOST 'h', DATABASE 'd', USER 'u')")
+    report = place.start("2", V1, statements=shipped())
+    assert report.outcome == "unchanged"
+    (waiting,) = report.outstanding
+    assert waiting.startswith("wait source s.src: CM0751 ")
+    assert "s.base is POSTGRES" in waiting
+    assert wiring.lookup(place.state, "sink", "s.out") is not None
+    assert place.start("2", V1, statements=shipped()).outstanding == (waiting,)
+    place.do("DROP CONNECTION s.base")
+    assert place.start("2", V1, statements=shipped()).outstanding == ()
+    assert wiring.find(place.state, "source", "s.src").mapping.owner == "shipped"
+
+
+def test_the_releases_own_mistake_is_not_a_users() -> None:
+    """What is wrong whatever users have is refused as ever, and nothing is changed."""
+    place = Place()
+    place.start("1", V1)
+    place.do("CREATE CONNECTION s.mine TO KAFKA (BROKER 'a:1')")
+    serial = place.state.serial
+    with pytest.raises(InvalidOptions, match="BROKR"):
+        place.start("2", V1, statements=shipped("CREATE CONNECTION c TO KAFKA (BROKR 'a:1')"))
+    assert place.state.serial == serial
+
+
+def test_a_shipped_sink_must_name_columns_that_are_there() -> None:
+    """A release that renames a column and keeps the old name in a sink's KEY is refused."""
+    place = Place()
+    place.start("1", V1, statements=shipped())
+    renamed = shipped(SHIPPED.replace("KEY (id)", "KEY (key)"))
+    with pytest.raises(RefusedStatement, match="has no column id"):
+        place.start("2", V2, statements=shipped())
+    place.start("2", V2, statements=renamed)
+    assert wiring.find(place.state, "sink", "s.out").external.key == ("key",)
+
+
+def test_a_users_table_that_cannot_be_registered_is_named(place: Place) -> None:
+    """A user's source whose table is lost does not keep the software down: it is named (I8)."""
+    place.do("CREATE CONNECTION c TO KAFKA (BROKER 'a:1');"
+             "CREATE SOURCE src (id BIGINT) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON",
+             make=False)
+    for _ in range(2):
+        report = place.start("1", V1)
+        assert report.outcome == "unchanged"
+        (named,) = report.outstanding
+        assert named.startswith("create default.src [DELTA_PATH_DOES_NOT_EXIST]")
