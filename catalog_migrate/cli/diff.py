@@ -13,7 +13,7 @@ from catalog_migrate.cli.options import (
     settings_of,
 )
 from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan
-from catalog_migrate.cli.sources import COMMITTED, committed, read_release
+from catalog_migrate.cli.sources import COMMITTED, between, committed, read_release
 from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.policy import Policy
 
@@ -54,15 +54,17 @@ def command(
 
     settings = settings_of(ctx, catalog=catalog)
     if old.startswith(COMMITTED):
-        baseline = committed(settings, old)[1]
+        former, baseline = committed(settings, old)
     else:
-        baseline = Baseline.from_release(read_release(settings, old))
+        former = read_release(settings, old)
+        baseline = Baseline.from_release(former)
     if new.startswith(COMMITTED):
         release = committed(settings, new)[0]
     else:
         release = read_release(settings, new)
     policy = Policy(rules=settings.policy)
-    plan = plan_migration(baseline, release, approve=approve, policy=policy).plan
+    migration = plan_migration(baseline, release, approve=approve, policy=policy)
+    plan = between(migration, baseline, former, release)
     emit_plan(plan, format_, settings, out)
     if plan.blocked:
         return MigrationBlocked.exit_code

@@ -14,8 +14,11 @@ from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
+    from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Plan
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
 
@@ -82,8 +85,26 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
         manifest_hash=in_force.manifest_hash if in_force else "",
         uses={identity: entry.uses for identity, entry in baseline.objects.items()},
         places={},
+        statements=_shipped(state),
     )
     return release, baseline
+
+
+def _shipped(state: State) -> tuple[str, ...]:
+    if not state.has_owner("shipped"):
+        return ()
+    from catalog_migrate.streams.shipping import shipped_statements
+
+    return shipped_statements(state)
+
+
+def between(migration: Migration, baseline: Baseline, old: Release, new: Release) -> Plan:
+    """The plan from one release to another, with what becomes of what each of them ships."""
+    if not (old.statements or new.statements):
+        return migration.plan
+    from catalog_migrate.streams.shipping import as_in_force, with_shipments
+
+    return with_shipments(migration, as_in_force(baseline, old.statements), new.statements).plan
 
 
 @contextmanager

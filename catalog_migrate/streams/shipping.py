@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -19,15 +20,22 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.parser import parse_one
 from catalog_migrate.model.external import External
+from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.streams import declare, inputs, wiring
 from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.show import create_statement
+
+_APART = 1_000_000_000
+"""The first item id of shipped objects where two releases are compared without a catalog."""
 
 Action = Literal["create", "alter", "keep", "hand over", "wait"]
 
@@ -244,25 +252,71 @@ def _migrated(state: State, migration: Migration) -> State:
     for identity in migration.removed:
         changes.delete("mapping", identity_text(identity))
     for target in migration.targets:
-        definition = target.definition
         known = state.items.get(target.item_id)
-        changes.put(
-            "item", target.item_id,
-            ItemRecord(
-                owner="release", global_id=target.global_id, definition=definition,
-                shard=known.shard if known is not None else None,
-            ),
-        )
-        changes.put(
-            "mapping", identity_text(target.identity),
-            MappingRecord(
-                schema=definition.schema, kind=definition.kind, name=definition.name,
-                owner="release", item_id=target.item_id, global_id=target.global_id,
-                fingerprint=target.fingerprint, definition_hash="", storage_hash="",
-            ),
+        _put(
+            changes, target.identity, target.definition, item_id=target.item_id,
+            global_id=target.global_id, fingerprint=target.fingerprint,
+            shard=known.shard if known is not None else None,
         )
     # ids that the migration takes are not handed out again
-    changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
+    free = state.allocators.get("i", AllocatorRecord(next=1)).next
+    changes.put("allocator", "i", AllocatorRecord(next=max(free, migration.next_item)))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
     inputs.put_inputs(changes, state, migration)
     return state.changed(state.version, changes.effective(state))
+
+
+def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
+    """The state of a catalog that has nothing but one release, for comparing it with another.
+
+    Shipped objects are numbered apart, so that the ids of ``baseline`` and of what comes after it
+    stay free. Raises what is wrong with the release's own statements.
+    """
+    state = create_catalog(MemoryLog(), warehouse="/")
+    item_of = {identity: each.item_id for identity, each in baseline.objects.items()}
+    changes = Changes()
+    for identity, each in baseline.objects.items():
+        uses = sorted({item_of[use] for use in each.uses if use in item_of})
+        _put(
+            changes, identity, each.definition, item_id=each.item_id, global_id=each.global_id,
+            fingerprint=each.fingerprint, uses=tuple(uses),
+        )
+    changes.put("allocator", "i", AllocatorRecord(next=_APART))
+    state = state.changed(state.version, changes.effective(state))
+    shipped = plan_shipping(state, statements).changes
+    if shipped is None:
+        return state
+    return state.changed(state.version, shipped.effective(state))
+
+
+def shipped_statements(state: State) -> tuple[str, ...]:
+    """What the release in force ships, as it was shipped: users' changes of it are left out."""
+    found = []
+    for mapping in state.mappings.values():
+        item = state.items[mapping.item_id]
+        if mapping.owner != "shipped" or mapping.kind == "log":
+            continue
+        asked = msgspec.structs.replace(item, definition=item.shipped or item.definition)
+        found.append(create_statement(state, wiring.Found(mapping, asked)))
+    return tuple(sorted(found))
+
+
+def _put(
+    changes: Changes, identity: Identity, definition: ObjectDefinition, *, item_id: str,
+    global_id: str, fingerprint: str, uses: tuple[str, ...] = (), shard: str | None = None,
+) -> None:
+    """Put a release's object as far as statements look at it."""
+    changes.put(
+        "item", item_id,
+        ItemRecord(
+            owner="release", global_id=global_id, definition=definition, uses=uses, shard=shard
+        ),
+    )
+    changes.put(
+        "mapping", identity_text(identity),
+        MappingRecord(
+            schema=definition.schema, kind=definition.kind, name=definition.name, owner="release",
+            item_id=item_id, global_id=global_id, fingerprint=fingerprint, definition_hash="",
+            storage_hash="",
+        ),
+    )

@@ -363,3 +363,28 @@ def test_the_policy_of_the_configuration_holds_in_every_verb(call: Call, tmp_pat
         assert told[2] is (action == "refuse")
         assert all("policy 1" in answer.out for answer in answers) is (action == "refuse")
     assert "allow convert of s.*" in call("config", "show").out
+
+
+def test_diff_compares_what_releases_ship(call: Call, tmp_path: Path) -> None:
+    """Connections, sources and sinks of both releases are compared, tables under them included."""
+    texts = {
+        "old": "CREATE TABLE s.t (id BIGINT);"
+               "CREATE CONNECTION s.c TO KAFKA (BROKER 'a.example.com:9092');"
+               "CREATE SINK s.k FROM s.t INTO KAFKA CONNECTION s.c (TOPIC 'o') KEY (id);",
+        "new": "CREATE TABLE s.t (id BIGINT); CREATE TABLE s.more (id BIGINT);"
+               "CREATE CONNECTION s.c TO KAFKA (BROKER 'b.example.com:9092');"
+               "CREATE SINK s.k FROM s.t INTO KAFKA CONNECTION s.c (TOPIC 'o') KEY (id);"
+               "CREATE SINK s.m FROM s.more INTO KAFKA CONNECTION s.c (TOPIC 'm') KEY (id);",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "all.sql").write_text(text)
+    found = json.loads(call("diff", "old", "new", "--format", "json").out)
+    assert found["shipments"] == [
+        "alter connection s.c: its definition changes with this release",
+        "create sink s.m: new in this release",
+    ]
+    back = json.loads(call("diff", "new", "old", "--approve", "s.more", "--format", "json").out)
+    assert back["shipments"][0].startswith("set aside sink s.m: s.more went with release")
+    assert back["shipments"][1].startswith("alter connection s.c")
+    assert call("diff", "old", "old", "--detailed-exitcode").code == 0
