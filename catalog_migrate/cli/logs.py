@@ -92,13 +92,17 @@ def log_error(error: CatalogMigrateError) -> None:
         "code": error.code, "exit_code": error.exit_code, "remedy": error.remedy,
     }
     if problems:
-        fields["problems"] = [
-            {"code": p.code, "message": p.message, "file": p.file, "line": p.line,
-             "column": p.column, "remedy": p.remedy}
-            for p in problems
-        ]
+        fields["problems"] = [_problem(each) for each in problems]
     message = error.message if is_json() else f"error {error}"
     log(logging.ERROR, "error", message, fields)
+
+
+def _problem(problem: Any) -> dict[str, Any]:
+    """One of the problems of an error: a sentence, or a place in a release."""
+    if isinstance(problem, str):
+        return {"message": problem}
+    names = ("code", "message", "file", "line", "column", "remedy")
+    return {name: getattr(problem, name) for name in names}
 
 
 def as_json_line(record: logging.LogRecord) -> str:

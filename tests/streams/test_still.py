@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.catalog.store import read_state
@@ -14,6 +16,8 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.show import show
 from catalog_migrate.streams.still import Still, standing_still
+from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.client import OfflineQueries
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -106,3 +110,23 @@ def test_the_gate_is_shown(laid_out: MemoryLog) -> None:
     assert gate() == "open"
     put(laid_out, "lease", f"cluster/{cluster}", LeaseRecord(epoch=1))
     assert gate() == "no runtime lives; the last one left it open"
+
+
+def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
+    """A source that is held because its topic was gone says when it is there again as another."""
+    state = read_state(laid_out)
+    cluster, item = (
+        wiring.find(state, kind, name).item_id
+        for kind, name in (("cluster", "main"), ("source", "s"))
+    )
+    clock = SystemClock()
+    lease = acquire(laid_out, holder="test", clock=clock, key=f"cluster/{cluster}", wait=0)
+    supervisor = Supervisor(
+        log=laid_out, lease=lease, engine=OfflineQueries(), clock=clock, cluster=cluster,
+        warehouse="/nowhere", ensure_shards=lambda _state, _item: None,
+    )
+    for reason in ("topic t is gone", "topic t was recreated"):
+        supervisor.hold(item, "upstream", reason)
+    (hold,) = read_state(laid_out).holds.values()
+    assert hold.reason == "topic t was recreated"
+    assert hold.since

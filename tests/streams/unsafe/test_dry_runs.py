@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
+from catalog_migrate.errors import UnsafeBlocked
 
 
 @pytest.fixture
@@ -86,6 +88,22 @@ def test_bad_input(
     given = [str(file) if each == "FILE" else each for each in arguments]
     assert main(["unsafe", "inject-offsets", "s", "--reason", "r", "--yes", *given]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("way", ["text", "json"])
+def test_problems_that_are_sentences(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], way: str
+) -> None:
+    """What is refused is told with all its problems, in text and as a line of JSON."""
+    capsys.readouterr()
+    assert main([
+        "--log-format", way, "unsafe", "alter", "s", "--set", "TOPIC=x", "--reason", "r", "--yes",
+    ]) == 3
+    said = capsys.readouterr().err
+    assert "add: , RESET SPLITS" in said
+    error = UnsafeBlocked("it cannot be put there", problems=["t:9 does not exist"])
+    logs.log_error(error)
+    assert "t:9 does not exist" in capsys.readouterr().err
 
 
 def test_only_records_can_be_read_afterwards(

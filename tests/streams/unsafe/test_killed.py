@@ -16,6 +16,7 @@ import pytest
 from catalog_migrate.catalog.store import create_catalog, open_log
 
 from .conftest import Stage
+from .test_undo_with_table import Table, now
 
 if TYPE_CHECKING:
     from catalog_migrate.testing.services.kafka import KafkaCluster
@@ -32,6 +33,63 @@ def command(directory: Path, key: str) -> list[str]:
         "shift -1", "--reason", "killed", "--yes", "--id", key, "--catalog",
         str(directory / "catalog"),
     ]
+
+
+def undoing(directory: Path, operation: str, key: str) -> list[str]:
+    return [
+        sys.executable, "-m", "catalog_migrate.cli.main", "unsafe", "undo", operation,
+        "--restore-table", "--reason", "killed", "--yes", "--id", key, "--catalog",
+        str(directory / "catalog"),
+    ]
+
+
+def test_killed_while_a_table_goes_back(
+    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before or after RESTORE, then said again: table and positions of then, or both now."""
+    monkeypatch.setenv("STAGE_PW", kafka.users["app"])
+    log = open_log(str(tmp_path / "catalog"))
+    create_catalog(log, warehouse=str(tmp_path / "warehouse"))
+    stage = Stage(log, tmp_path / "warehouse", kafka)  # type: ignore[arg-type]
+    topic = stage.topic("t", [20])
+    stage.source(topic)
+    stage.started(topic, {0: 8})
+    stage.open_gate()
+    table = Table(stage, topic)
+    table.append(range(8), batch=2)
+    dice, longest = random.Random(SEED), 3.0
+    for number in range(ROUNDS):
+        skipped = stage.unsafe("INJECT OFFSETS (TO 'shift 2')").operation
+        assert skipped is not None
+        table.append(range(10, 12), batch=3 + number)
+        key = f"undo-{number:03d}"
+        process = subprocess.Popen(
+            undoing(tmp_path, skipped, key), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        begun = time.monotonic()
+        while key not in stage.state.operations and process.poll() is None and (
+            time.monotonic() - begun < longest
+        ):
+            time.sleep(0.005)
+        time.sleep(dice.random() * 0.3)
+        process.kill()
+        process.wait()
+        for again in (key, f"{key}-again"):
+            if again == key and key not in stage.state.operations:
+                continue
+            if stage.state.operations.get(key) and stage.state.operations[key].state == "done":
+                break
+            ended = subprocess.run(
+                undoing(tmp_path, skipped, again), capture_output=True, text=True, timeout=120,
+                check=False,
+            )
+            state = stage.state.operations[again].state
+            assert (ended.returncode, state) in ((0, "done"), (3, "refused")), ended.stderr
+            if state == "done":
+                break
+            assert (table.ids, now(stage)) == ([*range(8), 10, 11], {0: 12}), (number, SEED)
+        assert (table.ids, now(stage)) == (list(range(8)), {0: 8}), (number, SEED)
+        assert not stage.state.holds
 
 
 def test_killed_at_any_moment(

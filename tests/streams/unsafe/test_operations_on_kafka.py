@@ -112,6 +112,23 @@ class TestMoves:
             stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 0) WITH (ACCEPT NEW TOPIC = true)")
         assert stage.positions() == {0: 8, 1: 4}
 
+    def test_another_cluster_with_the_same_topic(
+        self, stage: Stage, at: At, kafka_other: Any
+    ) -> None:
+        """Its topic of the same name, with more records, is another one: named, then accepted."""
+        topic = at([10], {0: 8})
+        kafka_other.create_topic(topic, 1)
+        kafka_other.allow("app", topic, "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+        kafka_other.produce(topic, ["{}"] * 30, partition=0)
+        move = f"SET (BROKER = '{kafka_other.bootstrap}'), RESET SPLITS"
+        with pytest.raises(UnsafeBlocked, match=f"topic {topic} the cluster was"):
+            stage.unsafe(move)
+        stage.unsafe(f"{move} WITH (ACCEPT NEW TOPIC = true)")
+        assert stage.positions() == {0: 0}
+        stream = stage.state.streams[stage.id]
+        assert stream.upstream == kafka_other.cluster_id
+        assert stream.topics == {topic: kafka_other.topic_id(topic)}
+
     def test_topic_that_is_not_there(self, stage: Stage, at: At) -> None:
         """A topic that nobody created is refused by validation before anything is stopped."""
         at([10], {0: 8})
