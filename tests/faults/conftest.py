@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ class Site:
     """A catalog in a directory, with every row that anybody was told had landed."""
 
     home: Path
+    sources: Path
     landed: Counter[tuple[int, int]] = field(default_factory=Counter)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
@@ -43,7 +44,7 @@ class Site:
 
     def release(self, name: str) -> Path:
         """The directory of a release."""
-        directory = self.home / f"release-{name}"
+        directory = self.sources / f"release-{name}"
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "a.sql").write_text(TEXTS[name], encoding="utf-8")
         (directory / "release.toml").write_text(f'name = "{name}"\n', encoding="utf-8")
@@ -161,12 +162,25 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """Release 1 with a hundred rows; no process is left afterwards."""
-    site = Site(tmp_path)
-    assert site.start("1")["outcome"] == "initialized"
-    site.append(0, list(range(100)))
-    yield site
-    for process in site.processes:
-        process.kill()
-        process.wait()
+def sites(tmp_path: Path) -> Iterator[Callable[[Path], Site]]:
+    """Installations at release 1 with a hundred rows; no process is left afterwards."""
+    made: list[Site] = []
+
+    def make(home: Path) -> Site:
+        site = Site(home, tmp_path / "releases")
+        made.append(site)
+        assert site.start("1")["outcome"] == "initialized"
+        site.append(0, list(range(100)))
+        return site
+
+    yield make
+    for site in made:
+        for process in site.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def site(tmp_path: Path, sites: Callable[[Path], Site]) -> Site:
+    """Release 1 with a hundred rows."""
+    return sites(tmp_path / "site")

@@ -38,7 +38,8 @@ def read(path: str, version: int, *, without: frozenset[str] = frozenset()) -> p
     schema = pa.schema(
         [(c.name, _ARROW[c.type]) for c in Shards(None).shard_columns(path)]
     )
-    parts = [pq.read_table(uri) for uri in table.file_uris() if uri not in without]
+    with failing(f"read {path}"):
+        parts = [pq.read_table(uri) for uri in table.file_uris() if uri not in without]
     return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
 
