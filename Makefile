@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
+.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults crash-all docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
+	@echo "make crash-all       all four, with a table; hours"
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
@@ -66,6 +67,9 @@ crash-unsafe: jars
 
 crash-faults: jars
 	CRASH_FAULTS=20 $(BIN)/python -m pytest -s tests/faults
+
+crash-all: jars
+	$(BIN)/python -m bench.crash_all
 
 docs: install
 	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new

@@ -36,6 +36,9 @@ class Site:
     sources: Path
     landed: Counter[tuple[int, int]] = field(default_factory=Counter)
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
+    verified: int = 0
+    lost: int = 0
+    doubled: int = 0
 
     @property
     def catalog(self) -> Path:
@@ -157,12 +160,17 @@ class Site:
         for path, shard_state in kept.items():
             assert seals.is_sealed(str(warehouse / path)) == (shard_state == "retired"), path
         rows = self.rows()
+        self.verified += 1
+        self.doubled += sum((rows - self.landed).values())
+        self.lost += sum((self.landed - rows).values())
         assert rows - self.landed == Counter(), "rows twice or never written"
         assert self.landed - rows == Counter(), "rows lost"
 
 
 @pytest.fixture
-def sites(tmp_path: Path) -> Iterator[Callable[[Path], Site]]:
+def sites(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> Iterator[Callable[[Path], Site]]:
     """Installations at release 1 with a hundred rows; no process is left afterwards."""
     made: list[Site] = []
 
@@ -175,6 +183,10 @@ def sites(tmp_path: Path) -> Iterator[Callable[[Path], Site]]:
 
     yield make
     for site in made:
+        record_property("rounds", site.verified)
+        record_property("rows", sum(site.landed.values()))
+        record_property("lost", site.lost)
+        record_property("doubled", site.doubled)
         for process in site.processes:
             process.kill()
             process.wait()
