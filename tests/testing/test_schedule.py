@@ -12,14 +12,14 @@ from catalog_migrate.testing.simulate import main, simulate, spread
 from catalog_migrate.testing.world import Version
 
 
-@pytest.mark.parametrize("seed", [0, 500, 1000, 1500])
-def test_invariants_hold_in_500_schedules(seed: int) -> None:
+@pytest.mark.parametrize("seed", [0, 300, 600, 900])
+def test_invariants_hold_in_300_schedules(seed: int) -> None:
     """No crash, pause or lost reply at any call, no process of any release, no writer and no user
     breaks an invariant."""
-    starts, crashes, rows = simulate(500, seed=seed)
-    assert starts > 1200
-    assert crashes > 70
-    assert rows > 2000
+    starts, crashes, rows = simulate(300, seed=seed)
+    assert starts > 700
+    assert crashes > 40
+    assert rows > 1000
 
 
 def test_invariants_hold_with_one_process_at_a_time() -> None:
