@@ -11,11 +11,18 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Newest record format this tool reads and writes."""
+
+FIRST_FORMAT = 1
+"""What a catalog is created with: tools of that format misread nothing in it."""
+
+SHAPES_FORMAT = 2
+"""What the first shape makes of a catalog: an older tool would reshape by names, and wrongly."""
 
 Owner = Literal["release", "system", "user", "shipped"]
 """Whose an object is: the software's release, our own built-ins, or a user.
@@ -107,6 +114,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``source`` / ``source_version`` / ``version``: the shard the rows came from, the version of it
     up to which they were copied (its seal), and the version of *this* shard that holds them.
     ``evolve`` marks metadata changes that were committed and are still to be made.
+    ``shape`` is what they lead to by physical names, where columns are renamed, dropped or moved.
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
     ``renamed`` has the names that columns have in ``source`` by those that they have here.
@@ -124,6 +132,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     retired_serial: int | None = None
     renamed: dict[str, str] = {}
     unfilled: bool = False
+    shape: Shape | None = None
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,7 +7,7 @@ from uuid import uuid4
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import (
-    FORMAT_VERSION,
+    FIRST_FORMAT,
     AllocatorRecord,
     ConfigRecord,
 )
@@ -50,7 +50,7 @@ def create_catalog(
             f"there is a catalog at {log.uri} already", remedy="use it, or choose another place"
         )
     settings = {
-        "format_version": str(FORMAT_VERSION),
+        "format_version": str(FIRST_FORMAT),
         "lineage": uuid4().hex,
         "serial": "0",
         "warehouse": warehouse,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.model.hashes import SCHEME
+from catalog_migrate.model.names import quote_part
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import (
@@ -22,6 +23,7 @@ from catalog_migrate.planner.plan import (
     Change,
     Plan,
     PlanTarget,
+    PointOfNoReturn,
     Question,
     Step,
     Validation,
@@ -71,8 +73,29 @@ def assemble(
         blocked=tuple(blocked),
         approved=tuple(approved),
         applyable=not blocked and all(validation.ok for validation in validations),
+        point_of_no_return=point_of_no_return(changes),
     )
     return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+
+
+def point_of_no_return(changes: Sequence[Change]) -> PointOfNoReturn | None:
+    """Until when a plan can be taken back: dropped columns in place go at once, tables later."""
+    columns = tuple(
+        f"{change.name}.{quote_part(column.name)}"
+        for change in changes
+        if change.contents == "evolve"
+        for column in change.columns
+        if column.change == "removed"
+    )
+    if columns:
+        return PointOfNoReturn("commit", columns)
+    tables = tuple(
+        change.old_name or change.name
+        for change in changes
+        if (change.contents in ("copy", "derived") and change.action != "create")
+        or (change.kind == "table" and change.action == "drop")
+    )
+    return PointOfNoReturn("retention", tables) if tables else None
 
 
 def rebased(migration: Migration, base: Base) -> Migration:

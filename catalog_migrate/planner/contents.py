@@ -93,10 +93,14 @@ def _approval(entry: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """How the rows of one table get to its new shape, and what stands in the way."""
+    """How the rows of one table get to its new shape, and what stands in the way.
+
+    ``reshape`` is there for an ``evolve`` that renames, drops or moves columns: see ``Target``.
+    """
 
     contents: Contents = "none"
     projection: tuple[tuple[str, str], ...] = ()
+    reshape: tuple[tuple[str, str], ...] = ()
     blocked: tuple[Blocked, ...] = ()
     questions: tuple[Question, ...] = ()
     risks: tuple[Risk, ...] = ()
@@ -150,13 +154,15 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
             )
         else:
             blocked.append(_undecided_removal(compared.key, removed))
+    reshape = () if storage_copies else _reshape(compared, old.definition, decided)
     return Movement(
-        "copy",
+        "evolve" if reshape else "copy",
         tuple(
             (column.name, outcome.expression)
             for column, outcome in decided
             if outcome.expression
         ),
+        reshape,
         tuple(blocked),
         probable_column_renames(compared),
         tuple(risks),
@@ -184,6 +190,61 @@ def fits_in_place(compared: Compared) -> bool:
         or (change.change == "nullability" and not change.new_nullable)
         for change in compared.delta.changes
     )
+
+
+def _reshape(
+    compared: Compared, old: ObjectDefinition, decided: Iterable[tuple[Column, _Decided]]
+) -> tuple[tuple[str, str], ...]:
+    """What each column continues, when renaming, dropping, adding and moving are all there is.
+
+    Empty when a value changes, or a renamed or dropped column is one that Delta holds on to: by a
+    CHECK, a generated column or the layout.
+    """
+    new = compared.definition
+    if old.clustered_by or not compared.delta.pairs:
+        return ()
+    if any(
+        change.change == "retyped"
+        or (change.change == "nullability" and not change.new_nullable)
+        for change in compared.delta.changes
+    ):
+        return ()
+    outcomes = {column.name: outcome.expression for column, outcome in decided}
+    continued: list[tuple[str, str]] = []
+    touched = {column.name.lower() for column in compared.delta.removed}
+    for column, before in compared.delta.pairs:
+        if before is None:
+            if (
+                not column.nullable
+                or column.generated is not None
+                or _fill(compared, column)
+                or _NEW_FEATURE.search(column.type)
+            ):
+                return ()
+            continue
+        if column.generated is None and outcomes[column.name] != quote_sql(before.name):
+            return ()
+        continued.append((column.name, before.name))
+        if column.name.lower() != before.name.lower():
+            touched |= {column.name.lower(), before.name.lower()}
+    return () if touched & _held_on_to(old, new) or not continued else tuple(continued)
+
+
+def _held_on_to(*definitions: ObjectDefinition) -> set[str]:
+    """Folded names that a CHECK, a generated column or the partitioning mentions."""
+    from catalog_migrate.sql.tokens import tokenise
+
+    held: set[str] = set()
+    for definition in definitions:
+        held |= {name.lower() for name in definition.partitioned_by}
+        texts = [check.expression for check in definition.checks]
+        for column in definition.columns:
+            if column.generated is not None:
+                held.add(column.name.lower())
+                texts.append(column.generated)
+        for text in texts:
+            held |= {token.value.lower() for token in tokenise(text)}
+    return held
 
 
 def touches_shard(compared: Compared, old: BaselineObject) -> bool:

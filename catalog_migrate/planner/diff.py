@@ -205,10 +205,16 @@ def _compare_one(
     ):
         action = "migrate"  # alike by name, and yet not the columns that they were
     delta = _NO_DELTA
-    if action in ("migrate", "update"):
+    asks = action is None and lineage is None and _asks_for_renames(definition, facts, old)
+    if asks or action in ("migrate", "update"):
         delta = compare_columns(
             old.definition.columns, definition.columns, facts.decisions, old.applied, lineage
         )
+        # columns of one type that swap their names leave the fingerprint as it is
+        if any(change.change == "renamed" for change in delta.changes):
+            action = "migrate"
+        elif asks:
+            delta = _NO_DELTA
     return Compared(
         definition,
         facts,
@@ -218,6 +224,17 @@ def _compare_one(
         action,
         delta,
         _options(old.definition, definition) if action else (),
+    )
+
+
+def _asks_for_renames(
+    definition: ObjectDefinition, facts: Facts, old: BaselineObject
+) -> bool:
+    """Whether a column of a table is to be renamed by a decision that was not applied yet."""
+    return definition.kind == "table" and any(
+        column.earlier_names
+        and decision(facts.decisions, "renamed_from", column.name) not in old.applied
+        for column in definition.columns
     )
 
 
@@ -286,9 +303,10 @@ def compare_columns(
 
     With a ``lineage`` by that alone: folded new name -> folded old one.
     """
-    ran = frozenset(applied)
     old_by_name = {column.name.lower(): column for column in old}
-    new_names = {column.name.lower() for column in new}
+    moved = {} if lineage is not None else _renames(
+        old_by_name, new, decisions, frozenset(applied)
+    )
     claimed: set[str] = set()
     pairs: list[tuple[Column, Column | None]] = []
     for column in new:
@@ -296,19 +314,55 @@ def compare_columns(
         if lineage is not None:
             before = old_by_name.get(lineage.get(folded, ""))
         else:
-            before = old_by_name.get(folded)
-        undecided = before is None and lineage is None
-        if undecided and decision(decisions, "renamed_from", column.name) not in ran:
-            for name in column.earlier_names:
-                earlier = name.lower()
-                if earlier in old_by_name and earlier not in new_names | claimed:
-                    before = old_by_name[earlier]
-                    break
+            before = old_by_name.get(moved.get(folded, folded))
         if before is not None:
             claimed.add(before.name.lower())
         pairs.append((column, before))
     removed = tuple(column for column in old if column.name.lower() not in claimed)
     return ColumnDelta(tuple(pairs), removed, _column_changes(old, pairs, removed))
+
+
+def _renames(
+    old: Mapping[str, Column],
+    new: Sequence[Column],
+    decisions: Mapping[str, str],
+    ran: frozenset[str],
+) -> dict[str, str]:
+    """New name -> the old name that it continues, folded, for renames not yet applied.
+
+    The first earlier name counts that exists in OLD and is free: no column of NEW has it, or the
+    one that has it is renamed itself (chains and swaps). A name that stands in OLD is given to
+    another column only when its own goes on under a third one, so that no rename drops anything.
+    """
+    candidates = {
+        column.name.lower(): [
+            name.lower()
+            for name in column.earlier_names
+            if name.lower() in old and name.lower() != column.name.lower()
+        ]
+        for column in new
+        if column.earlier_names
+        and decision(decisions, "renamed_from", column.name) not in ran
+    }
+    new_names = {column.name.lower() for column in new}
+    excluded: set[tuple[str, str]] = set()
+    while True:
+        moves: dict[str, str] = {}
+        taken: set[str] = set()
+        for name, sources in candidates.items():
+            for source in sources:
+                if (name, source) not in excluded and source not in taken:
+                    moves[name] = source
+                    taken.add(source)
+                    break
+        wrong = {
+            (name, source)
+            for name, source in moves.items()
+            if (source in new_names and source not in moves) or (name in old and name not in taken)
+        }
+        if not wrong:
+            return moves
+        excluded |= wrong
 
 
 def decision(decisions: Mapping[str, str], label: str, column: str) -> str | None:

@@ -38,6 +38,9 @@ class Target:
     ``projection`` holds, for a copy, (column, SQL expression over the OLD columns) in order.
     ``segments``, where there are any, say it shard by shard instead, the present one last (a table
     that goes back to an earlier shape, or comes back from a retired shard).
+    ``reshape`` holds, for an ``evolve`` that renames, drops or moves columns, (column, column of
+    OLD that it continues); what is in neither is added or dropped. Such a table has a projection
+    too, for the case that it has to be copied after all.
     """
 
     definition: ObjectDefinition
@@ -56,6 +59,7 @@ class Target:
     contents: Literal["none", "keep", "evolve", "copy", "derived"] = "none"
     projection: tuple[tuple[str, str], ...] = ()
     segments: tuple[Segment, ...] = ()
+    reshape: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

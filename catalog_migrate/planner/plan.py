@@ -108,12 +108,24 @@ class Blocked(msgspec.Struct, frozen=True):
     column: str | None = None
 
 
+class PointOfNoReturn(msgspec.Struct, frozen=True):
+    """From when on there is no way back, and what it is that is lost.
+
+    ``after`` is ``commit``: the values of the columns ``names`` go in place with it; or
+    ``retention``: the directories of the replaced tables ``names`` are kept for that long.
+    """
+
+    after: Literal["commit", "retention"]
+    names: tuple[str, ...]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A whole plan; ``plan_hash`` covers all but rows, bytes, tool version, address and times.
 
     ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
     proven with Spark's analyser. ``shipments`` says in words what becomes of the connections,
-    sources and sinks that the release ships.
+    sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
+    where no value ever goes.
     """
 
     format_version: str
@@ -134,6 +146,7 @@ class Plan(msgspec.Struct, frozen=True):
     bound: bool = False
     applyable: bool = True
     shipments: tuple[str, ...] = ()
+    point_of_no_return: PointOfNoReturn | None = None
 
     @property
     def is_empty(self) -> bool:

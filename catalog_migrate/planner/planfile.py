@@ -10,7 +10,8 @@ import msgspec
 from catalog_migrate.errors import EditedPlan, UnsupportedFormat
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan
 
-_UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments")
+_UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
+             "point_of_no_return")
 # what becomes of shipped connections depends on users, who may ALTER them after the approval;
 # a plan proven with Spark's analyser is the same plan: approving either approves both
 _UNHASHED_IN_CHANGES = ("rows", "bytes")

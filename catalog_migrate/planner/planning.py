@@ -278,6 +278,7 @@ class _Planning:
             contents=decided.movement.contents,
             projection=decided.movement.projection,
             segments=decided.movement.segments,
+            reshape=decided.movement.reshape,
         )
 
     def _finished_plan(self, order: Order, decided: Sequence[_Decided]) -> Plan:

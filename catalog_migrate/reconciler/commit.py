@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from catalog_migrate.catalog.records import (
+    SHAPES_FORMAT,
     AllocatorRecord,
+    ConfigRecord,
     ItemRecord,
     MappingRecord,
     OperationRecord,
@@ -24,6 +26,7 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.relink import relink
+from catalog_migrate.reconciler.reshape import sessions_in_the_way
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams.inputs import former_names, put_inputs
 
@@ -46,6 +49,10 @@ def put_in_force(
                 f"the catalog moved from serial {base.serial} to {state.serial}",
                 remedy="plan again",
             )
+        if prepared.shapes:
+            reason = sessions_in_the_way(work, state)
+            if reason is not None:  # it started since the plan was prepared
+                raise CommitConflict(reason, remedy="plan again: the tables are copied then")
         return _changes(state, migration, prepared, owner=owner, epoch=work.epoch, now=now)
 
     return _committed(work, decide, migration, _verb("migrate", owner))
@@ -101,6 +108,8 @@ def _changes(
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
     renamed = former_names(migration)
+    if prepared.shapes and int(state.setting("format_version")) < SHAPES_FORMAT:
+        changes.put("config", "format_version", ConfigRecord(value=str(SHAPES_FORMAT)))
     for target in migration.targets:
         _put_target(
             changes, state, target, prepared, item_of, owner, serial, now,
@@ -209,7 +218,11 @@ def _put_target(
             target.action is not None and target.contents == "evolve"
         ) or (target.action == "update" and definition.kind == "table")
         changes.put(
-            "shard", shard, _shard(record, global_id=target.global_id, evolve=evolve)
+            "shard", shard,
+            _shard(
+                record, global_id=target.global_id, evolve=evolve,
+                shape=prepared.shapes.get(target.identity, record.shape),
+            ),
         )
     if old_shard is not None and old_shard != shard:
         _retire(changes, state, old_shard, prepared.sealed.get(old_shard), now, serial)
@@ -234,8 +247,8 @@ def _retire(
     changes.put(
         "shard", path,
         _shard(
-            record, state="retired", evolve=False, retired_at=now, retired_serial=serial,
-            sealed_version=sealed,
+            record, state="retired", evolve=False, shape=None, retired_at=now,
+            retired_serial=serial, sealed_version=sealed,
         ),
     )
 

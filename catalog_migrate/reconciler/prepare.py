@@ -1,7 +1,8 @@
 """Builds what the new state needs beside the old one, before anything is committed.
 
-Order (DESIGN section 6): prove views and names; record the intent; create and fill new shards;
-seal the old ones; copy what was appended meanwhile; count. A crash leaves what the intent names.
+Order (DESIGN section 6): prove views and names; try changes in place on twins; record the intent;
+create and fill new shards; seal the old ones; copy what was appended meanwhile; count. A crash
+leaves what the intent names.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from catalog_migrate.errors import (
     MigrationBlocked,
     PrepareFailed,
 )
+from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
@@ -34,6 +36,7 @@ from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.bring_back import back_from_segments, back_from_tail
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
 from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.work import Progress, Work
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
@@ -44,12 +47,22 @@ Populate = Callable[[str, str], None]
 """``populate(table_name, target_path)``: fill a derived table's new shard."""
 
 
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What an intent says of why it is there."""
+
+    plan_hash: str
+    release: str
+
+
 @dataclass(slots=True)
 class Prepared:
-    """Everything the commit names: new shards by identity and the seals on replaced ones."""
+    """Everything the commit names: new shards by identity, seals on replaced ones, by path, and
+    what becomes of tables in place, by identity."""
 
     shards: dict[Identity, NewShard] = field(default_factory=dict)
     sealed: dict[str, int] = field(default_factory=dict)
+    shapes: dict[Identity, Shape] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -170,15 +183,15 @@ def prepare(
                 f"{definition.key} has no SQL, so it can be planned but not applied",
                 remedy="add its `sql` to the manifest",
             )
-    shards = _new_shards(work, state, migration)
+    choice = choose(work, state, migration)
+    shards = _new_shards(work, state, migration, choice)
     doomed = _doomed(state, migration, shards)
-    prepared = Prepared()
     if not shards and not doomed:
-        return prepared
+        return Prepared(shapes=choice.shapes)
     _require_no_backfill(state, doomed)
-    _declare(work, migration, shards)
-    _build(work, state, shards, prepared, populate)
-    _seal(work, state, migration, shards, doomed, prepared)
+    attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
+    prepared = _carry_over(work, state, attempt, shards, doomed, populate)
+    prepared.shapes = choice.shapes
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
@@ -198,6 +211,29 @@ def _require_no_backfill(state: State, doomed: Mapping[str, NewShard | None]) ->
                 "dead letters",
                 remedy="wait until it is done (SHOW OPERATIONS), then start again",
             )
+
+
+def copy_into(work: Work, state: State, attempt: Attempt, shards: list[NewShard]) -> Prepared:
+    """Copy living shards into new ones and seal them, each step named in the intent first."""
+    doomed = {shard.source: shard for shard in shards if shard.source is not None}
+    prepared = _carry_over(work, state, attempt, shards, doomed, None)
+    _hand_over_to_streams(work, state, prepared)
+    return prepared
+
+
+def _carry_over(
+    work: Work,
+    state: State,
+    attempt: Attempt,
+    shards: list[NewShard],
+    doomed: Mapping[str, NewShard | None],
+    populate: Populate | None,
+) -> Prepared:
+    prepared = Prepared()
+    _declare(work, attempt, shards)
+    _build(work, state, shards, prepared, populate)
+    _seal(work, state, attempt, shards, doomed, prepared)
+    return prepared
 
 
 def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
@@ -251,16 +287,21 @@ def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prep
             )
 
 
-def _new_shards(work: Work, state: State, migration: Migration) -> list[NewShard]:
+def _new_shards(
+    work: Work, state: State, migration: Migration, choice: Choice
+) -> list[NewShard]:
     shards = []
     for target in migration.targets:
-        if target.definition.kind != "table" or target.contents in {"keep", "evolve"}:
+        copied = target.contents == "copy" or target.identity in choice.copied
+        if target.definition.kind != "table" or (
+            target.contents in {"keep", "evolve"} and not copied
+        ):
             continue
         if target.action is None:
             continue
         path = shard_path(target.definition.schema, target.definition.name, work.token())
         source = None
-        if target.contents == "copy":
+        if copied:
             standing = state.items.get(target.item_id)
             source = target.segments[-1].path if standing is None else standing.shard
         shards.append(NewShard(target, path, source))
@@ -295,14 +336,13 @@ def left_behind(state: State, migration: Migration) -> dict[str, str]:
     return paths
 
 
-def _declare(work: Work, migration: Migration, shards: list[NewShard]) -> None:
+def _declare(work: Work, attempt: Attempt, shards: list[NewShard]) -> None:
     """Commit the intent: from here on a crash leaves only what it names."""
-    plan = migration.plan
     work.attempt.extend(shard.path for shard in shards)
     record = IntentRecord(
         epoch=work.epoch,
-        plan_hash=plan.plan_hash,
-        release=plan.target.release,
+        plan_hash=attempt.plan_hash,
+        release=attempt.release,
         paths=tuple(shard.path for shard in shards),
     )
 
@@ -391,7 +431,7 @@ def _bulk(work: Work, shard: NewShard) -> NewShard:
 def _seal(
     work: Work,
     state: State,
-    migration: Migration,
+    attempt: Attempt,
     shards: list[NewShard],
     doomed: Mapping[str, NewShard | None],
     prepared: Prepared,
@@ -401,7 +441,7 @@ def _seal(
     for _ in range(SEAL_ATTEMPTS):
         if not pending:
             return
-        follows = _declare_seals(work, migration, shards, list(pending))
+        follows = _declare_seals(work, attempt, shards, list(pending))
         lost: dict[str, NewShard | None] = {}
         for path in list(pending):
             try:
@@ -431,7 +471,7 @@ def _seal(
 
 
 def _declare_seals(
-    work: Work, migration: Migration, shards: list[NewShard], paths: list[str]
+    work: Work, attempt: Attempt, shards: list[NewShard], paths: list[str]
 ) -> dict[str, int]:
     """Record in the intent what each seal will change, before it is made."""
     follows: dict[str, int] = {}
@@ -458,8 +498,8 @@ def _declare_seals(
             "intent", key,
             IntentRecord(
                 epoch=work.epoch,
-                plan_hash=migration.plan.plan_hash,
-                release=migration.plan.target.release,
+                plan_hash=attempt.plan_hash,
+                release=attempt.release,
                 paths=tuple(shard.path for shard in shards),
                 seals=tuple({**earlier, **seals}.values()),
             ),

@@ -15,7 +15,13 @@ from catalog_migrate.catalog.records import OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import EngineFailure, LeaseHeld, LeaseLost, NotReconciled
+from catalog_migrate.errors import (
+    EngineFailure,
+    LeaseHeld,
+    LeaseLost,
+    NotReconciled,
+    PrepareFailed,
+)
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.actions import Actions, decide
 from catalog_migrate.reconciler.cleanup import expired
@@ -26,6 +32,8 @@ from catalog_migrate.reconciler.desired import (
     desired_world,
     shard_spec,
 )
+from catalog_migrate.reconciler.recopy import recopy
+from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.work import Progress, Work, wave_count
 
 
@@ -186,7 +194,7 @@ def finish_shared(work: Work, state: State) -> State:
     commit. Raises NotReconciled (recorded for ``status``) when a step keeps failing.
     """
     try:
-        evolved = _evolve(work, state)
+        state, evolved = _evolve(work, state)
         if work.engine.persistent_names:
             reconcile_names(work, state)
     except NotReconciled as error:
@@ -203,7 +211,7 @@ def finish_shared(work: Work, state: State) -> State:
             if key in current.tombstone_rows:
                 changes.delete("tombstone", key)
         for path in evolved:
-            changes.put("shard", path, _replace(current.shards[path], evolve=False))
+            changes.put("shard", path, _replace(current.shards[path], evolve=False, shape=None))
         for path in removed:
             changes.put("shard", path, _replace(current.shards[path], state="gone"))
         if RECONCILE in current.operations:
@@ -219,7 +227,8 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
     return msgspec.structs.replace(record, **changes)
 
 
-def _evolve(work: Work, state: State) -> list[str]:
+def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
+    """Make pending changes in place; what is refused for good is copied instead."""
     pending = [
         (path, state.items[record.item_id])
         for path, record in sorted(state.shards.items())
@@ -227,6 +236,7 @@ def _evolve(work: Work, state: State) -> list[str]:
     ]
     failures: list[StepFailure] = []
     evolved = []
+    refused: list[tuple[str, str, StepFailure]] = []
     for number, ((path, item), result) in enumerate(
         work.each(
             pending,
@@ -234,23 +244,32 @@ def _evolve(work: Work, state: State) -> list[str]:
                 work.absolute(pair[0]),
                 pair[1].definition.columns,
                 shard_spec(pair[1].definition, work.absolute(pair[0])),
+                state.shards[pair[0]].shape,
             ),
         ),
         start=1,
     ):
         name = str(item.definition.item_name)
         work.on_progress(Progress("evolve", number, len(pending), name))
-        if isinstance(result, Exception):
-            failures.append(_failure("evolve", name, result))
-        else:
+        if not isinstance(result, Exception):
             evolved.append(path)
+        elif is_refusal(result):
+            refused.append((path, name, _failure("evolve", name, result)))
+        else:
+            failures.append(_failure("evolve", name, result))
+    for path, name, failure in refused:
+        try:
+            state = recopy(work, state, path)
+        except (EngineFailure, PrepareFailed) as error:
+            also = f"{failure.reason}; the copy instead failed too: {error.message}"
+            failures.append(StepFailure("evolve", name, also, failure.condition, failure.attempts))
     if failures:
         raise NotReconciled(
             f"committed, but {len(failures)} table(s) could not be changed: {failures[0]}",
             failures=failures,
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
-    return evolved
+    return state, evolved
 
 
 def _remove_expired(work: Work, state: State) -> list[str]:

@@ -97,8 +97,10 @@ def refill(work: Work, state: State, populate: Populate) -> State:
             )
             changes.put(
                 "shard", item.shard,
-                msgspec.structs.replace(old, state="retired", evolve=False, retired_at=now,
-                                        retired_serial=current.serial + 1),
+                msgspec.structs.replace(
+                    old, state="retired", evolve=False, shape=None, retired_at=now,
+                    retired_serial=current.serial + 1,
+                ),
             )
         changes.delete("intent", str(work.epoch))
         # a start looks at names only, and the names stay: where they point must be on record

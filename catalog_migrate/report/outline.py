@@ -67,6 +67,7 @@ def outline(plan: Plan) -> Outline:
         _decide(plan),
         _questions(plan),
         _absences(plan),
+        _no_return(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
         Section("Proof", note=_proof(plan)),
@@ -337,6 +338,21 @@ def _standing(plan: Plan) -> frozenset[str]:
         and change.old_name in {None, change.name}
         and change.name in dropped
     )
+
+
+def _no_return(plan: Plan) -> Section:
+    """From when on there is no way back."""
+    point = plan.point_of_no_return
+    title = "Point of no return"
+    if point is None:
+        return Section(title)
+    shown = tuple(Entry(name) for name in point.names[:_ABSENT_SHOWN])
+    note = (
+        "The commit: from then on the values of these columns are out of reach."
+        if point.after == "commit"
+        else "When the old directories of these tables are removed: seven days after the commit."
+    )
+    return Section(title, shown, note, len(point.names) - len(shown))
 
 
 def _shipments(plan: Plan) -> Section:

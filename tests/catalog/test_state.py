@@ -35,6 +35,7 @@ from catalog_migrate.catalog.state import State, decode_record, encode_record, s
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit, rows_of
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
+from catalog_migrate.model.layout import PlacedColumn, Shape
 from catalog_migrate.model.objects import Check, Column, ObjectDefinition
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -107,6 +108,16 @@ class TestGolden:
         """A record of format 1 is read back whole."""
         text = (GOLDEN / f"{collection}.json").read_text(encoding="utf-8")
         assert decode_record(collection, "k", text) == RECORDS[collection]
+
+    def test_format_2(self) -> None:
+        """What is to become of a shard in place, by physical names, is the record of format 2."""
+        shard = ShardRecord(
+            item_id="i4", global_id="s9", state="live", evolve=True,
+            shape=Shape((PlacedColumn("c", "b", "INT"), PlacedColumn("", "d", "INT")), ("a",)),
+        )
+        text = (GOLDEN / "shard-2.json").read_text(encoding="utf-8")
+        assert encode_record(shard) + "\n" == text
+        assert decode_record("shard", "k", text) == shard
 
     def test_later_fields(self) -> None:
         """A field that a later tool of the same format added is passed over."""
@@ -243,7 +254,7 @@ class TestState:
 
     @pytest.mark.parametrize(
         ("text", "error"),
-        [('{"value":"2"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+        [('{"value":"3"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
          (None, CatalogCorrupt)],
     )
     def test_format(self, text: str | None, error: type[Exception]) -> None:

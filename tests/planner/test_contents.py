@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.planner.migration import Target
-from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
+from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, PointOfNoReturn, Question
 from catalog_migrate.planner.planning import plan_migration
 
 
@@ -36,7 +36,6 @@ def test_nullable_columns_at_the_end_evolve(make: Any) -> None:
 @pytest.mark.parametrize(
     ("columns", "projection"),
     [
-        ("b INT, a INT", (("b", "CAST(NULL AS INT)"), ("a", "`a`"))),
         ("a INT, b VARIANT", (("a", "`a`"), ("b", "CAST(NULL AS VARIANT)"))),
         ("a INT, b ARRAY<TIMESTAMP_NTZ>",
          (("a", "`a`"), ("b", "CAST(NULL AS ARRAY<TIMESTAMP_NTZ>)"))),
@@ -46,7 +45,7 @@ def test_nullable_columns_at_the_end_evolve(make: Any) -> None:
 def test_what_cannot_be_done_in_place_is_copied(
     make: Any, columns: str, projection: tuple[tuple[str, str], ...]
 ) -> None:
-    """A column elsewhere than at the end, one that needs a table feature, a wider type: copied."""
+    """A column that needs a table feature, a wider type: copied."""
     _, target = move(make, make.table("t"), make.table("t", columns))
     assert (target.contents, target.projection) == ("copy", projection)
 
@@ -159,14 +158,98 @@ def test_skipping_a_release_runs_its_decisions(make: Any) -> None:
     assert stepped.targets[0].applied == direct.targets[0].applied
 
 
-def test_columns_in_another_order_are_moved_and_copied(make: Any) -> None:
+def test_columns_in_another_order_are_moved_in_place(make: Any) -> None:
     """Only columns whose relative order changed are listed as moved."""
     plan, target = move(
         make, make.table("t", "a INT, b INT, c INT, d INT"),
         make.table("t", "d INT, a INT, b INT, c INT"),
     )
     assert plan.changes[0].columns == (ColumnChange("moved", "d"),)
-    assert target.contents == "copy"
+    assert target.contents == "evolve"
+    assert plan.point_of_no_return is None
+
+
+def reshaped(make: Any, old: str, new: Any, **more: Any) -> tuple[tuple[str, str], ...]:
+    """What each column continues in place, empty when the table is copied."""
+    earlier = {name: more.pop(name) for name in ("was_checks",) if name in more}
+    before = make.table("t", old, checks=earlier.get("was_checks", ()))
+    plan, target = move(make, before, make.table("t", new, **more))
+    assert plan.blocked == ()
+    assert (target.contents == "evolve") is bool(target.reshape)
+    assert [name for name, _ in target.projection] == [c.name for c in target.definition.columns]
+    return target.reshape
+
+
+def renamed(name: str, *earlier: str, type_: str = "INT") -> Column:
+    return Column(name, type_, renamed_from=earlier)
+
+
+def test_renames_and_drops_are_made_in_place(make: Any) -> None:
+    """Renamed, dropped, added in the middle and moved, all at once: the shard stays."""
+    new = [renamed("key", "id"), Column("new", "INT"), Column("c", "INT")]
+    assert reshaped(make, "c INT, id INT, old INT", new, dropped=("old",)) == (
+        ("key", "id"), ("c", "c")
+    )
+
+
+def test_a_dropped_column_is_the_point_of_no_return(make: Any) -> None:
+    """In place the commit is: before it nothing is lost. A copied table has its old directory."""
+    plan, _ = move(make, make.table("t", "a INT, b INT"), make.table("t", "a INT", dropped=("b",)))
+    assert plan.changes[0].contents == "evolve"
+    assert plan.point_of_no_return == PointOfNoReturn("commit", ("s.t.b",))
+    plan, _ = move(
+        make, make.table("t", "a INT, b INT"), make.table("t", "a BIGINT", dropped=("b",))
+    )
+    assert plan.changes[0].contents == "copy"
+    assert plan.point_of_no_return == PointOfNoReturn("retention", ("s.t",))
+
+
+def test_a_swap_is_a_migration_although_the_columns_look_alike(make: Any) -> None:
+    """Two columns of one type exchange their names; applied once, it is not asked again."""
+    new = make.table("t", [renamed("a", "b"), renamed("b", "a")])
+    plan, target = move(make, make.table("t", "a INT, b INT"), new)
+    assert target.reshape == (("a", "b"), ("b", "a"))
+    assert target.projection == (("a", "`b`"), ("b", "`a`"))
+    assert [change.change for change in plan.changes[0].columns if change.old_name] == [
+        "renamed", "renamed", "moved",
+    ]
+    assert plan.changes[0].new_id != plan.changes[0].old_id
+
+
+def test_a_chain_of_names_moves_each_value_one_further(make: Any) -> None:
+    """c was b, b was a: every value goes with its column."""
+    new = [renamed("b", "a"), renamed("c", "b")]
+    assert reshaped(make, "a INT, b INT", new) == (("b", "a"), ("c", "b"))
+
+
+def test_a_rename_never_takes_a_name_from_a_column_that_stays(make: Any) -> None:
+    """A stale decision for a name that stands is no rename: nothing is dropped by it."""
+    old = make.table("t", "a INT, b INT")
+    plan, target = move(make, old, make.table("t", [renamed("a", "b"), Column("b", "INT")]))
+    assert plan.is_empty
+    assert [(t.action, t.reshape) for t in [target]] == [(None, ())]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [
+        ("a INT, b INT", [renamed("k", "a", type_="BIGINT"), Column("b", "INT")], {}),
+        ("a INT, b INT", [Column("k", "INT", renamed_from="a", using="a + 1"), Column("b", "INT")],
+         {}),
+        ("a INT, b INT", [renamed("k", "a"), Column("b", "INT", nullable=False, default="0")], {}),
+        ("a INT, b INT", [renamed("k", "a"), Column("b", "INT"), Column("v", "VARIANT")], {}),
+        ("a INT, b INT", [renamed("k", "a"), Column("b", "INT"), Column("c", "INT", default="1")],
+         {}),
+        ("a INT, b INT", [Column("b", "INT")],
+         {"dropped": ("a",), "was_checks": (Check("c", "`A` > 0"),)}),
+    ],
+    ids=["wider", "converted", "tightened", "a feature", "filled", "under a CHECK"],
+)
+def test_what_changes_values_or_is_held_on_to_is_copied(
+    make: Any, old: str, new: Any, more: Any
+) -> None:
+    """Where a value changes, or Delta needs the column otherwise, the rows are copied."""
+    assert reshaped(make, old, new, **more) == ()
 
 
 def test_insertion_in_the_middle_moves_nothing(make: Any) -> None:

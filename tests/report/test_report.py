@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.planner.assembly import point_of_no_return
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,
@@ -46,6 +47,7 @@ def a_plan(
         tuple(step.name for step in steps if step.op == "create"),
         steps, validations=validations, questions=questions, blocked=blocked, bound=bound,
         applyable=not blocked and all(proof.ok for proof in validations),
+        point_of_no_return=point_of_no_return(changes),
     )
 
 

@@ -1,0 +1,197 @@
+"""Which tables are reshaped in place, decided at prepare; and the copy of one that was refused.
+
+The planner says that a table *can* keep its shard while columns are renamed, dropped or moved. The
+last word is said here, where the world is known: nobody else may live with the old names, no stream
+may hang on the shard, and an empty twin of it must have taken the very statements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from catalog_migrate.catalog.records import IntentRecord, ItemRecord
+from catalog_migrate.catalog.sessions import other_sessions
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Layout, PlacedColumn, Shape
+from catalog_migrate.model.names import Identity, quote_sql
+from catalog_migrate.model.paths import shard_path
+from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.reconciler.desired import shard_spec
+from catalog_migrate.reconciler.work import Progress, Work
+
+_ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*")
+
+
+@dataclass(slots=True)
+class Choice:
+    """Shapes of tables that keep their shard, and why others are copied instead, by identity."""
+
+    shapes: dict[Identity, Shape] = field(default_factory=dict)
+    copied: dict[Identity, str] = field(default_factory=dict)
+
+
+def choose(work: Work, state: State, migration: Migration) -> Choice:
+    """Decide for each table that the plan reshapes; tries the statements on empty twins first.
+
+    The twins are named in the intent while they stand. Nothing that users see is touched.
+    """
+    choice = Choice()
+    wanted = [target for target in migration.targets if target.reshape]
+    if not wanted:
+        return choice
+    tried: list[tuple[Target, str, str, Shape]] = []
+    for target in wanted:
+        reason = barred(work, state, target.item_id)
+        path = state.items[target.item_id].shard
+        if reason is None and path is not None:
+            layout = work.retrying(
+                lambda path=path: work.engine.shard_layout(work.absolute(path))  # type: ignore[misc]
+            )
+            shape = shape_of(layout, state.items[target.item_id], target)
+            if shape is None:
+                reason = "its columns are not the committed ones"
+            else:
+                twin = shard_path(target.definition.schema, target.definition.name, work.token())
+                tried.append((target, path, twin, shape))
+        if reason is not None:
+            choice.copied[target.identity] = reason
+    if tried:
+        _declare(work, migration, [twin for _, _, twin, _ in tried])
+    for target, path, twin, shape in tried:
+        reason = _rehearse(work, target, path, twin, shape)
+        if reason is None:
+            choice.shapes[target.identity] = shape
+        else:
+            choice.copied[target.identity] = reason
+    for number, target in enumerate(wanted, start=1):
+        reason = choice.copied.get(target.identity)
+        if reason is not None:
+            name = str(target.definition.item_name)
+            work.on_progress(
+                Progress("copy, not in place", number, len(wanted), f"{name}: {reason}")
+            )
+    return choice
+
+
+def barred(work: Work, state: State, item_id: str) -> str | None:
+    """Why the columns of a table must not change under those who use it; None when they may."""
+    sessions = sessions_in_the_way(work, state)
+    if sessions is not None:
+        return sessions
+    streams = sorted(
+        str(item.definition.item_name)
+        for item in state.items.values()
+        if item_id in item.links.values()
+    )
+    return f"{', '.join(streams)} streams from or into it" if streams else None
+
+
+def sessions_in_the_way(work: Work, state: State) -> str | None:
+    """Which other processes may live with the columns as they are; None when none does."""
+    others = other_sessions(state, work.lease.holder if work.lease is not None else "")
+    if not others:
+        return None
+    count = sum(row.folded or 1 for row in others.values())
+    return (
+        f"{count} other session(s) may live at an older serial ({', '.join(others)});"
+        " catalog-migrate unlock --session"
+    )
+
+
+def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
+    """The new columns by their physical names; None when the shard is not as it was committed."""
+    committed = [(column.name.lower(), column.type) for column in item.definition.columns]
+    if [(column.name.lower(), column.type) for column in layout.columns] != committed:
+        return None
+    physical = {column.name.lower(): column.physical for column in layout.columns}
+    source = dict(target.reshape)
+    columns = tuple(
+        PlacedColumn(
+            physical.pop(source.get(column.name, "").lower(), ""), column.name, column.type
+        )
+        for column in target.definition.columns
+    )
+    return Shape(columns, tuple(physical.values()))
+
+
+def _declare(work: Work, migration: Migration, twins: list[str]) -> None:
+    plan = migration.plan
+    changes = Changes()
+    changes.put(
+        "intent", str(work.epoch),
+        IntentRecord(
+            epoch=work.epoch, plan_hash=plan.plan_hash, release=plan.target.release,
+            paths=tuple(twins),
+        ),
+    )
+    commit(work.log, lambda _: changes, epoch=work.epoch, kind="intent")
+
+
+def _rehearse(work: Work, target: Target, path: str, twin: str, shape: Shape) -> str | None:
+    """Why an empty twin refused the change, None when it took it. The twin goes in either case."""
+    location = work.absolute(twin)
+    spec = shard_spec(target.definition, location)
+    try:
+        with work.kept_alive():
+            work.retrying(lambda: work.engine.create_twin(work.absolute(path), location))
+            work.retrying(
+                lambda: work.engine.evolve(location, spec.columns, spec, shape)
+            )
+    except EngineFailure as error:
+        return f"an empty twin refused it: {error.message} [{error.condition}]"
+    finally:
+        work.retrying(lambda: work.engine.delete_shard(location))
+    return None
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a committed change was refused for good, so that only a copy makes it true.
+
+    By the error class: a full disk or a lost file has none, and a copy would fail as well.
+    """
+    return (
+        isinstance(error, EngineFailure)
+        and not error.transient
+        and _ERROR_CLASS.fullmatch(error.condition or "") is not None
+    )
+
+
+def projection_from(
+    layout: Layout, item: ItemRecord, shape: Shape | None
+) -> tuple[tuple[str, str], ...]:
+    """How the rows get from a shard, changed in part or not at all, to the committed columns.
+
+    By physical names where there is a shape, else by names; a column that is not there is NULL.
+    """
+    if shape is None:
+        placed: Mapping[str, str] = {column.name.lower(): column.name for column in layout.columns}
+        return tuple(
+            (column.name, _source(placed.get(column.name.lower()), column.type))
+            for column in item.definition.columns
+        )
+    standing = {column.physical: column.name for column in layout.columns}
+    known = {column.physical for column in shape.columns} | set(shape.gone)
+    added = {
+        column.name.lower(): column.name
+        for column in layout.columns
+        if column.physical not in known
+    }
+    return tuple(
+        (
+            column.name,
+            _source(
+                standing.get(column.physical) if column.physical
+                else added.get(column.name.lower()),
+                column.type,
+            ),
+        )
+        for column in shape.columns
+    )
+
+
+def _source(name: str | None, type_: str) -> str:
+    return f"CAST(NULL AS {type_})" if name is None else quote_sql(name)
