@@ -148,6 +148,7 @@ class Loaded:
             self.spark,
             release=self.releases[release],
             catalog=self.catalog,
+            session=False,  # else this process would keep the killed ones from acting in place
             on_progress=lambda progress: phases.append(progress.phase),
         )
         assert "wait for the lease" not in phases, "the killed holder was not proven dead"
