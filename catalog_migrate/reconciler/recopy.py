@@ -10,7 +10,6 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, ShardRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Target
@@ -39,7 +38,7 @@ def recopy(work: Work, state: State, path: str) -> State:
     try:
         prepared = copy_into(work, state, Attempt("", "copy after a refusal"), [shard])
     except Exception:
-        cleanup.abandon(work, read_state(work.log))
+        cleanup.abandon(work)
         raise
     made = prepared.shards[shard.target.identity]
     now = int(work.clock.wall())

@@ -126,10 +126,11 @@ BUILT_INS: tuple[DurableState, ...] = (
         lambda state: any(shard.evolve for shard in state.shards.values()),
         "The new release is in force; a shard that was taken over still has its old columns.",
         f"{_LEASE}, rolling forward only",
-        Found("resumed", "changes the shard in place, by column names"),
+        Found("resumed", "changes the shard in place, by physical names; copies what is refused"),
         _FENCED,
         Found("migrated", "changes the shard in place first, then brings in its own release"),
-        (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",),
+        (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
+         "tests/testing/test_reshaping.py::test_every_call_may_be_the_last"),
     ),
     DurableState(
         "committed, tombstones pending", "new",
