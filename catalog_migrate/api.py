@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
@@ -403,7 +404,10 @@ class Catalog:
                 for row in state.releases if row.owner == "release"
             ),
             unsafe=_unsafe(state),
-            sessions=tuple(sorted(state.sessions.items(), key=lambda pair: pair[1].since)),
+            sessions=tuple(sorted(
+                ((key, row) for key, row in state.sessions.items() if not proven_dead(row)),
+                key=lambda pair: pair[1].since,
+            )),
             still=_still(state),
         )
 

@@ -195,13 +195,14 @@ def fits_in_place(compared: Compared) -> bool:
 def _reshape(
     compared: Compared, old: ObjectDefinition, decided: Iterable[tuple[Column, _Decided]]
 ) -> tuple[tuple[str, str], ...]:
-    """What each column continues, when renaming, dropping, adding and moving are all there is.
+    """What each column continues, when renaming, adding and moving are all there is.
 
-    Empty when a value changes, or a renamed or dropped column is one that Delta holds on to: by a
-    CHECK, a generated column or the layout.
+    Empty when a value changes, or a renamed column is one that Delta holds on to: by a CHECK, a
+    generated column or the layout. A column that goes with its values is left behind by a copy:
+    a rollback takes them from the old directory, which a drop in place would not leave.
     """
     new = compared.definition
-    if old.clustered_by or not compared.delta.pairs:
+    if old.clustered_by or not compared.delta.pairs or compared.delta.removed:
         return ()
     if any(
         change.change == "retyped"
@@ -211,7 +212,7 @@ def _reshape(
         return ()
     outcomes = {column.name: outcome.expression for column, outcome in decided}
     continued: list[tuple[str, str]] = []
-    touched = {column.name.lower() for column in compared.delta.removed}
+    touched: set[str] = set()
     for column, before in compared.delta.pairs:
         if before is None:
             if (

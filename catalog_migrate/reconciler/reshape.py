@@ -120,6 +120,7 @@ def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
 
 def _declare(work: Work, migration: Migration, twins: list[str]) -> None:
     plan = migration.plan
+    work.attempt.extend(twins)
     changes = Changes()
     changes.put(
         "intent", str(work.epoch),
