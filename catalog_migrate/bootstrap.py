@@ -458,8 +458,8 @@ class Start:
                 prepared = prepare(work, state, migration, populate=self.populate)
                 state = put_in_force(work, state, migration, prepared, owner=owner)
             except CommitConflict:
-                self._abandon(work)
-                if attempt == REPLANS:
+                # another attempt under this epoch would forget what this one has left behind
+                if not self._abandon(work) or attempt == REPLANS:
                     raise
                 state = read_state(self.log)
                 continue
@@ -529,14 +529,16 @@ class Start:
         self.outstanding["shipping"] = shipping.waiting
         return shipping.changes is not None
 
-    def _abandon(self, work: Work) -> None:
-        """Undo a failed attempt now; when that fails too, the next start does it."""
+    def _abandon(self, work: Work) -> bool:
+        """Undo a failed attempt now; when that fails too (False), the next start does it."""
         from catalog_migrate.errors import CatalogMigrateError
 
         try:
             cleanup.abandon(work)
         except CatalogMigrateError as error:
             self.on_progress(Progress("clean up", 0, 1, f"left to the next start: {error.message}"))
+            return False
+        return True
 
     def _refill(self, work: Work, state: State) -> State:
         if self.populate is None or not unfilled(state):
