@@ -623,6 +623,15 @@ class LostTrail(CatalogMigrateError, RuntimeError):
     code = "CM0756"
 
 
+class NotFencedOut(CatalogMigrateError, RuntimeError):
+    """A query is held: an earlier runtime, not proven dead, cannot be kept out of its destination.
+
+    It is tried again until it works; no other query waits for it.
+    """
+
+    code = "CM0757"
+
+
 class UnsafeRefused(CatalogMigrateError, PermissionError):
     """An unsafe operation is not allowed, or something that it needs was not said: all of it."""
 

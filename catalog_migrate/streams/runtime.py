@@ -35,7 +35,7 @@ from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
 from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
-from catalog_migrate.streams.takeover import fence_out
+from catalog_migrate.streams.takeover import FENCE, fence_out, retry
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
@@ -52,6 +52,9 @@ REPORT = 5.0
 
 NAMES = 10.0
 """Seconds until names that could not be brought in line are tried again."""
+
+FENCE_AGAIN = 10.0
+"""Seconds until a query whose earlier runtime could not be fenced out is tried again."""
 
 Reconcile = Callable[[State], None]
 """Brings the names in the session's catalog in line with a state."""
@@ -115,6 +118,8 @@ class Runtime:
         self._named = -1
         self._names_again = 0.0
         self._polled = 0.0
+        self._fenced = 0.0
+        self._fencing: threading.Thread | None = None
         self._reported = 0.0
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -228,6 +233,8 @@ class Runtime:
             for key, _ in carrier.pending(state):
                 carrier.carry_out(state, key)
                 state = self._follow()
+        if any(hold.holder == FENCE for hold in state.holds.values()):
+            self._fence_again(supervisor, state)
         acted = supervisor.round(state)
         if self._backfills is not None:
             self._backfills.tend(state)
@@ -294,6 +301,25 @@ class Runtime:
             self._say(f"names could not be brought in line: {error}")
         else:
             self._named = state.serial
+
+    def _fence_again(self, supervisor: Supervisor, state: State) -> None:
+        """Queries whose destination did not answer at the take-over are held until it does.
+
+        Asked in a thread: a server that swallows questions holds nobody else up.
+        """
+        now = self.clock.monotonic()
+        if now - self._fenced < FENCE_AGAIN or (self._fencing and self._fencing.is_alive()):
+            return
+        self._fenced = now
+
+        def again() -> None:
+            try:
+                retry(supervisor, state)
+            except CatalogMigrateError as error:
+                self._say(f"queries that wait for a fence are still held: {error.message}")
+
+        self._fencing = threading.Thread(target=again, name="fence again", daemon=True)
+        self._fencing.start()
 
     def _report(self, supervisor: Supervisor, state: State, status: ClusterLog) -> None:
         try:

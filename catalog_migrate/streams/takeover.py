@@ -3,23 +3,32 @@
 Its queries go on under new ids in copies of their checkpoints, and the old ids are barred in every
 destination. The woken runtime then writes into directories that nobody reads, and its batches are
 skipped (Delta, Postgres) or droppable by header (Kafka).
+
+A destination that does not answer keeps nobody else waiting: its query is held with the reason, and
+fenced as soon as that works.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    EngineFailure,
+    LeaseLost,
+    NotFencedOut,
+)
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -31,40 +40,95 @@ from catalog_migrate.streams.specs import CHECKPOINTS, spec_of
 if TYPE_CHECKING:
     from catalog_migrate.streams.supervisor import Supervisor
 
+_AT_ONCE = 8
+"""How many queries are fenced side by side."""
+
 _ATTEMPTS = 5
 """How often a checkpoint is copied whose owner takes files away meanwhile."""
 
 
+FENCE = "fence"
+"""Holder of the hold on a query whose earlier runtime could not be fenced out yet."""
+
+
 def fence_out(supervisor: Supervisor, state: State) -> State:
-    """Move every started query of the cluster to a fenced copy of its checkpoint; repeatable."""
+    """Move every started query of the cluster to a fenced copy of its checkpoint; repeatable.
+
+    A query that cannot be fenced now is held (:data:`FENCE`), with the reason; see :func:`retry`.
+    """
+    return _fence(supervisor, state, [each.item_id for each in wiring.queries(
+        state, supervisor.cluster
+    )])
+
+
+def retry(supervisor: Supervisor, state: State) -> State:
+    """Fence those out that could not be before; their hold goes when it works."""
+    held = {hold.item_id for hold in state.holds.values() if hold.holder == FENCE}
+    mine = [each.item_id for each in wiring.queries(state, supervisor.cluster)]
+    return _fence(supervisor, state, [item_id for item_id in mine if item_id in held])
+
+
+def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> State:
     moved: dict[str, StreamRecord] = {}
-    for found in wiring.queries(state, supervisor.cluster):
-        stream = state.streams.get(found.item_id)
+    failed: dict[str, NotFencedOut] = {}
+
+    def one(item_id: str) -> None:
+        stream = state.streams.get(item_id)
         if stream is None:
-            continue
-        directory = f"{CHECKPOINTS}/{found.item_id}/{supervisor.lease.epoch}"
-        if directory == stream.checkpoint:
-            continue
-        old = Path(supervisor.warehouse, stream.checkpoint)
-        new = Path(supervisor.warehouse, directory)
-        if Checkpoint(old).query_id is None:
-            continue
-        _copy(old, new)
-        if Checkpoint(new).restoring is not None:
-            _restored(supervisor, state, found.item_id, old, new)
-        fences = _fences(supervisor, state, found.item_id)
-        batches = new_query_id(Checkpoint(new), fences, active=())
-        catch_up(Checkpoint(new), old, batches)
-        moved[found.item_id] = msgspec.structs.replace(stream, checkpoint=directory)
-    if not moved:
-        return state
+            return
+        try:
+            directory = _fence_one(supervisor, state, item_id, stream)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            failed[item_id] = NotFencedOut(
+                f"its earlier runtime is not proven dead and cannot be fenced out: {error.message}",
+                remedy=error.remedy,
+            )
+        else:
+            moved[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
+
+    # side by side: a server that swallows questions takes seconds to be given up
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fence") as pool:
+        list(pool.map(one, item_ids))
 
     def put(changes: Changes, current: State) -> None:
         for item_id, stream in moved.items():
-            if item_id in current.items:
+            changes.delete("hold", _hold_key(item_id))
+            if item_id in current.items and stream != state.streams[item_id]:
                 changes.put("stream", item_id, stream)
+        for item_id, error in failed.items():
+            if item_id in current.items:
+                reason = f"{error.code} {error.message}"
+                changes.put(
+                    "hold", _hold_key(item_id),
+                    HoldRecord(item_id=item_id, holder=FENCE, reason=reason),
+                )
 
+    if not moved and not failed:
+        return state
     return supervisor.commit(put, "fence out")
+
+
+def _hold_key(item_id: str) -> str:
+    return f"{item_id}/{FENCE}/1"
+
+
+def _fence_one(
+    supervisor: Supervisor, state: State, item_id: str, stream: StreamRecord
+) -> str:
+    """The directory of a query's fenced copy; its own one when it has not started yet."""
+    directory = f"{CHECKPOINTS}/{item_id}/{supervisor.lease.epoch}"
+    old = Path(supervisor.warehouse, stream.checkpoint)
+    new = Path(supervisor.warehouse, directory)
+    if directory == stream.checkpoint or Checkpoint(old).query_id is None:
+        return stream.checkpoint
+    _copy(old, new)
+    if Checkpoint(new).restoring is not None:
+        _restored(supervisor, state, item_id, old, new)
+    batches = new_query_id(Checkpoint(new), _fences(supervisor, state, item_id), active=())
+    catch_up(Checkpoint(new), old, batches)
+    return directory
 
 
 def _copy(old: Path, new: Path) -> None:
