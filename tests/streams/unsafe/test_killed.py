@@ -111,7 +111,7 @@ def test_killed_at_any_moment(
         process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         begun = time.monotonic()
         if number == 0:  # the first one is let live, to know how long one takes
-            assert process.wait(60) == 0
+            assert process.wait(300) == 0
             longest = time.monotonic() - begun
             at -= 1
             assert stage.positions() == {0: at}
@@ -123,7 +123,7 @@ def test_killed_at_any_moment(
         time.sleep(dice.random() * 0.3)
         process.kill()
         process.wait()
-        again = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+        again = subprocess.run(argv, capture_output=True, text=True, timeout=300, check=False)
         row = stage.state.operations[f"op-{number:03d}"]
         assert (again.returncode, row.state) in ((0, "done"), (3, "refused")), again.stderr
         at -= row.state == "done"
