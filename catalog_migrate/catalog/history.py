@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ROUTINE = frozenset({
     "take lease", "release lease", "intent", "clean up", "reconcile", "compact", "ship", "stream",
-    "snapshot", "lift holds", "count",
+    "snapshot", "lift holds", "count", "session", "abandon",
 })
 """Verbs of commits that only prepare, tidy or book: a history leaves them out unless asked."""
 

@@ -350,3 +350,17 @@ def test_a_view_binds_with_a_function_of_the_new_state(kit):
     assert bind(kit, sql, [Column("d", "BIGINT")], [function]).reason is None
     assert bind(kit, sql, [Column("d", "BIGINT")]).reason is not None
     assert list(kit.engine.observe(kit.schema)) == []
+
+
+def test_how_a_shard_grew(kit):
+    """grown counts what came after a version, and is None once rows of before went."""
+    source = kit.shard("a")
+    kit.append(source, [(1, "x")])
+    kit.append(source, [(2, "y"), (3, "z")])
+    kit.engine.fence(source, "catalog_migrate/test", 1)
+    assert kit.engine.grown(source, 1) == 2
+    assert kit.engine.grown(source, 0, 1) == 1
+    assert kit.engine.grown(source, 2) == 0
+    kit.engine.truncate_shard(source)
+    assert kit.engine.grown(source, 1) is None
+    assert kit.engine.grown(source, 1, 2) == 2
