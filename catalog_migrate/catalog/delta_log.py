@@ -140,14 +140,15 @@ class DeltaLog:
             self._forget()
             return str(aside)
 
-    def recreate(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
+    def recreate(self, rows: Sequence[LogRow], *, commit_id: str, serial: int) -> int:
         """Create the log in a directory that has other things in it: after its loss only."""
         with self._lock:
             self._forget()
             if self._files.newest() is not None:
                 raise self._conflict(0)
             return self._commit(
-                rows, follows=-1, commit_id=commit_id, metadata={"kind": "rebuild"}, mode="error"
+                rows, follows=-1, commit_id=commit_id, mode="error",
+                metadata={"kind": "rebuild", "serial": str(serial)},
             )
 
     def _directory(self) -> Path:

@@ -167,7 +167,7 @@ def rebuild(
     on_step("set aside")
     aside = log.set_aside()
     on_step("create")
-    log.recreate(rows, commit_id=uuid4().hex)
+    log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
     log.keep_audit()  # our own views read it
     return Rebuilt(report.lineage, report.tables, report.unknown, report.left_alone, aside)
 
