@@ -1,0 +1,206 @@
+"""Run by test_metastore_story: one metastore, and what happens on it from adoption to farewell.
+
+Argument: a working directory. Prints one JSON object: what each chapter found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from catalog_migrate.bootstrap import bootstrap
+from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.cli.main import main as command_line
+from catalog_migrate.engine.spark.session import local_session
+from catalog_migrate.errors import CatalogMigrateError
+
+ORDERS = (
+    "CREATE TABLE shop.orders (id BIGINT NOT NULL COMMENT 'key', day DATE, qty INT,"
+    " CHECK (qty > 0)) PARTITIONED BY (day) COMMENT 'what they bought';"
+)
+WIDER = ORDERS.replace("qty INT", "qty BIGINT")
+VIEW = "CREATE VIEW shop.big (id BIGINT) AS SELECT id FROM shop.orders WHERE qty > 5;"
+
+
+def command(*arguments: object) -> tuple[int, str]:
+    """One call of the command line in this process: exit code and what it printed."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = command_line([str(argument) for argument in arguments])
+    return code, said.getvalue()
+
+
+class Story:
+    """The metastore's session and the directories of this run."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.spark = local_session(
+            warehouse_dir=str(home / "spark"), metastore=str(home / "metastore")
+        )
+        self.told: dict[str, Any] = {}
+
+    def release(self, name: str, *texts: str) -> Path:
+        """A release directory."""
+        directory = self.home / f"release-{name}"
+        directory.mkdir(exist_ok=True)
+        (directory / "all.sql").write_text("".join(texts), encoding="utf-8")
+        (directory / "release.toml").write_text(f'name = "{name}"\n', encoding="utf-8")
+        return directory
+
+    def start(self, release: Path, catalog: str, **options: Any) -> str:
+        """One start; its outcome, or the code of its error."""
+        try:
+            return bootstrap(
+                self.spark, release=release, catalog=self.home / catalog, **options
+            ).outcome
+        except CatalogMigrateError as error:
+            return f"{error.code}: {error.message}"
+
+    def one(self, query: str) -> Any:
+        """The one value of a query."""
+        return self.spark.sql(query).collect()[0][0]
+
+    def kind(self, name: str) -> str:
+        """MANAGED or EXTERNAL."""
+        schema, _, table = name.partition(".")
+        rows = self.spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE '{table}'").collect()
+        lines = rows[0]["information"].splitlines()
+        return next(line for line in lines if line.startswith("Type: ")).removeprefix("Type: ")
+
+    def adoption(self) -> None:
+        """A managed, partitioned, checked table is adopted where it lies, then migrated."""
+        for statement in (
+            "CREATE SCHEMA shop",
+            "CREATE TABLE shop.orders (id BIGINT NOT NULL COMMENT 'key', day DATE, qty INT)"
+            " USING delta PARTITIONED BY (day) COMMENT 'what they bought'",
+            "ALTER TABLE shop.orders ADD CONSTRAINT pos CHECK (qty  >  0)",
+            "INSERT INTO shop.orders VALUES (1, DATE'2026-01-01', 5), (2, DATE'2026-01-02', 7)",
+            "CREATE TABLE shop.theirs (a INT) USING delta",
+        ):
+            self.spark.sql(statement)
+        first = self.release("1", ORDERS, VIEW)
+        place = ("--release", first, "--catalog", self.home / "one")
+        dry = command("init", "--adopt", "--schema", "shop", *place, "--dry-run")
+        nothing = (self.home / "one").exists()
+        done = command("init", "--adopt", "--schema", "shop", *place, "--format", "json")
+        managed = self.kind("shop.orders")
+        outcome = self.start(first, "one")
+        directory = self.home / "spark" / "shop.db" / "orders"
+        self.told["adoption"] = {
+            "dry": dry, "wrote": nothing, "done": [done[0], json.loads(done[1])],
+            "kinds": [managed, self.kind("shop.orders")], "outcome": outcome,
+            "rows": self.one("SELECT count(*) FROM shop.orders"),
+            "view": self.one("SELECT count(*) FROM shop.big"),
+            "files": (directory / "_delta_log").is_dir(),
+            "twins": [each.name for each in directory.parent.glob("*.twin")],
+        }
+        second = self.release("2", WIDER, VIEW)
+        outcome = self.start(second, "one")
+        self.told["migration"] = {
+            "outcome": outcome, "rows": self.one("SELECT sum(qty) FROM shop.orders"),
+            "type": dict(self.spark.table("shop.orders").dtypes)["qty"],
+            "kept": (directory / "_delta_log").is_dir() and any(directory.rglob("*.parquet")),
+        }
+
+    def neighbours(self) -> None:
+        """A second installation: a clash is told, other names live side by side."""
+        clash = self.start(self.release("clash", ORDERS), "two")
+        other = self.release(
+            "other", "CREATE TABLE shop.more (id BIGINT);",
+            "CREATE VIEW shop.many (id BIGINT) AS SELECT id FROM shop.more;",
+        )
+        outcome = self.start(other, "two")
+        self.told["neighbours"] = {
+            "clash": clash, "outcome": outcome,
+            "again": [self.start(self.home / "release-2", "one"), self.start(other, "two")],
+            "views": [
+                self.one(f"SELECT count(*) FROM {schema}.objects WHERE name = '{name}'")
+                for schema, name in (("catalog_migrate", "orders"), (self.own("two"), "more"))
+            ],
+            "rows": self.one("SELECT count(*) FROM shop.orders"),
+        }
+
+    def own(self, catalog: str) -> str:
+        """The schema of an installation's built-in views."""
+        state = read_state(open_log(str(self.home / catalog)))
+        return next(m.schema for m in state.mappings.values() if m.owner == "system")
+
+    def copy_and_move(self) -> None:
+        """A copy is refused until it is one of its own; a moved one is followed."""
+        shutil.copytree(self.home / "two", self.home / "copy")
+        refused = self.start(self.home / "release-other", "copy")
+        relocated = command("relocate", "--catalog", self.home / "copy", "--new-lineage")
+        clash = self.start(self.home / "release-other", "copy")
+        os.rename(self.home / "one", self.home / "moved")
+        away = self.start(self.home / "release-2", "moved")
+        followed = command("relocate", "--catalog", self.home / "moved")
+        outcome = self.start(self.home / "release-2", "moved")
+        self.told["copy"] = {"refused": refused, "relocated": relocated[0], "clash": clash}
+        self.told["move"] = {
+            "away": away, "followed": followed[0], "outcome": outcome,
+            "rows": self.one("SELECT count(*) FROM shop.orders"),
+            "view": self.one("SELECT count(*) FROM shop.big"),
+        }
+
+    def loss(self) -> None:
+        """The log is lost: no empty catalog is made; it is made again, and the view stands."""
+        shutil.rmtree(self.home / "moved" / "log")
+        release = self.home / "release-2"
+        refused = self.start(release, "moved")
+        rebuilt = command("rebuild", "--catalog", self.home / "moved", "--release", release)
+        outcome = self.start(release, "moved")
+        self.told["loss"] = {
+            "refused": refused, "rebuilt": list(rebuilt), "outcome": outcome,
+            "rows": self.one("SELECT sum(qty) FROM shop.orders"),
+            "view": self.one("SELECT count(*) FROM shop.big"),
+            "again": self.start(release, "moved"),
+        }
+
+    def farewell(self) -> None:
+        """Exported names are plain, rows stay, and the neighbour goes on."""
+        text = command("export", "--catalog", self.home / "moved", "--sql", "-")
+        given = command("export", "--catalog", self.home / "moved", "--yes")
+        properties = self.spark.sql("SHOW TBLPROPERTIES shop.big").collect()
+        self.told["farewell"] = {
+            "text": list(text), "given": list(given),
+            "marks": sorted(row["key"] for row in properties
+                            if row["key"].startswith("catalog_migrate.")),
+            "rows": self.one("SELECT count(*) FROM shop.big"),
+            "refused": self.start(self.home / "release-2", "moved"),
+            "neighbour": self.start(self.home / "release-other", "two"),
+            "replayed": self.replayed(text[1]),
+        }
+
+    def replayed(self, sql: str) -> int:
+        """Run the exported text after all names are lost: the rows are there again."""
+        self.spark.sql("DROP VIEW shop.big")
+        self.spark.sql("DROP TABLE shop.orders")
+        for statement in sql.split("\n;"):
+            lines = [line for line in statement.splitlines() if not line.startswith("--")]
+            if any(line.strip() for line in lines):
+                self.spark.sql("\n".join(lines))
+        rows = self.one("SELECT count(*) FROM shop.big")
+        assert isinstance(rows, int)
+        return rows
+
+
+def main(home: Path) -> None:
+    """All chapters in order, in one process."""
+    story = Story(home)
+    for chapter in (
+        story.adoption, story.neighbours, story.copy_and_move, story.loss, story.farewell
+    ):
+        chapter()
+    print(json.dumps(story.told))
+    story.spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
