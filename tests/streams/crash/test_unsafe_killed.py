@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 ROWS = 20
+ROUNDS = max(1, int(os.environ.get("CRASH_UNSAFE", "1")) // 5)
+SEED = int(os.environ.get("CRASH_SEED", "20260131"))
 
 
 def rows_of(killable: Killable) -> dict[str, OperationRecord]:
@@ -64,3 +68,40 @@ def test_a_runtime_that_is_killed(killable: Killable) -> None:
     killable.until(lambda: killable.ids("s").total() >= wanted.total(), "all rows")
     killable.until(killable.all_run, "three running queries")
     assert killable.ids("s") == wanted
+
+
+def test_a_runtime_that_reads_what_was_skipped(killable: Killable) -> None:
+    """Killed between or in two chunks, any number of times: each skipped record comes once."""
+    dice, sent = random.Random(SEED), ROWS
+    killable.kafka.produce(killable.topic_in, [number_row(number) for number in range(sent)])
+    process = killable.run_cluster(enable_unsafe_ops="true")
+    for _ in range(ROUNDS):
+        killable.until(lambda: killable.ids("s").total() >= sent, "all rows")  # noqa: B023
+        killable.until(killable.all_run, "three running queries")
+        killable.run(f"PAUSE SOURCE {killable.q('s')}")
+        killable.until(lambda: killable.statuses()[killable.q("s")][0] == "held", "a held source")
+        killable.kafka.produce(
+            killable.topic_in, [number_row(number) for number in range(sent, sent + ROWS)]
+        )
+        sent += ROWS
+        (skipped,) = killable.run(
+            f"ALTER SOURCE {killable.q('s')} UNSAFE INJECT OFFSETS (TO latest) "
+            "WITH (BACKFILL = true, CHUNK = 3) REASON 'killed'", confirm=lambda _: True,
+        )
+        key = skipped.operation
+        assert key is not None
+        killable.run(f"RESUME SOURCE {killable.q('s')}")
+        wanted = f"chunk {dice.randint(1, 6)} of 7"
+        deadline = time.monotonic() + PATIENCE
+        while rows_of(killable)[key].detail.get("phase", "") < wanted and (
+            rows_of(killable)[key].state == "backfilling"
+        ):
+            assert time.monotonic() < deadline, process.output
+            time.sleep(0.01)
+        time.sleep(dice.random() * 0.3)
+        process.kill()
+        process = killable.run_cluster(enable_unsafe_ops="true")
+        killable.until(lambda: rows_of(killable)[key].state == "done", "the end")  # noqa: B023
+        assert killable.ids("s") == once(sent), (key, SEED)
+    killable.until(lambda: len(killable.kafka_ids(killable.topic_out)) >= sent, "all sent")
+    assert killable.kafka_ids(killable.topic_out) == once(sent)

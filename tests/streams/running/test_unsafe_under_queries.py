@@ -250,8 +250,11 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
     pipeline.kafka.delete_topic(topic)
     pipeline.kafka.create_topic(topic, 2)
     pipeline.until(
-        lambda: any(hold.holder == "upstream" for hold in pipeline.catalog.state().holds.values()),
-        "the hold of a changed upstream",
+        lambda: any(
+            hold.holder == "upstream" and "was recreated" in hold.reason
+            for hold in pipeline.catalog.state().holds.values()
+        ),
+        "the hold of a changed upstream, also where it was gone first",
     )
     # only now: ids are looked at every 5 s, and until then the query reads on in the new topic
     send(pipeline, topic, 100, 120)
