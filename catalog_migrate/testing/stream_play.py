@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -153,7 +154,7 @@ class _Runtime(Runtime):
         del lease
 
 
-class Actor:
+class Actor(ABC):
     """One process: a runtime or a client."""
 
     def __init__(self, play: StreamPlay, number: int, name: str, at: float) -> None:
@@ -180,9 +181,9 @@ class Actor:
         else:
             self.play.tell(f"{self.name} ends")
 
+    @abstractmethod
     def act(self) -> None:
-        """A subclass's own work."""
-        raise NotImplementedError
+        """What this kind of process does."""
 
     def idle(self) -> None:
         """While it sleeps: queries take a step, and the lease is renewed in time."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.spark.jars import Progress
 from catalog_migrate.testing.services.broker import QUIET, Broker
@@ -15,7 +15,10 @@ from catalog_migrate.testing.services.kafka_properties import REAUTHENTICATION
 from catalog_migrate.testing.services.process import Deadline, ServiceFailed
 from catalog_migrate.testing.services.records import Record, Row, consume, send
 
-_REQUEST = 10.0
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AclBinding, AclBindingFilter
+
+_REQUEST = 60.0
 _MECHANISMS = ("SCRAM_SHA_512", "SCRAM_SHA_256")
 
 
@@ -241,25 +244,9 @@ class KafkaCluster(Broker):
 
     def revoke(self, topic: str) -> None:
         """Remove all ACLs of a topic: it is open to everybody again."""
-        from confluent_kafka.admin import (
-            AclBindingFilter,
-            AclOperation,
-            AclPermissionType,
-            ResourcePatternType,
-            ResourceType,
-        )
-
-        everything = AclBindingFilter(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            None,  # type: ignore[arg-type] # any; the annotation forgets it
-            None,  # type: ignore[arg-type]
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        for future in self._client().delete_acls([everything]).values():
+        for future in self._client().delete_acls([_acls_of(topic)]).values():
             future.result(_REQUEST)
+        self._await_acls(topic, lambda standing: not standing)
 
     def _add_acls(self, topic: str, entries: Iterable[tuple[str, str, str]]) -> None:
         from confluent_kafka.admin import (
@@ -284,6 +271,18 @@ class KafkaCluster(Broker):
         ]
         for future in self._client().create_acls(bindings).values():
             future.result(_REQUEST)
+        self._await_acls(topic, lambda standing: set(bindings) <= set(standing))
+
+    def _await_acls(self, topic: str, there: Callable[[Sequence[AclBinding]], bool]) -> None:
+        """The controller answers before the broker that asks for rights has heard of a change."""
+        deadline = Deadline(_REQUEST)
+        while not deadline.passed:
+            if there(self._client().describe_acls(_acls_of(topic)).result(_REQUEST)):
+                return
+            time.sleep(0.05)
+        raise ServiceFailed(
+            f"the broker does not know the ACLs of {topic}", remedy="read the broker's log"
+        )
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -336,3 +335,24 @@ class KafkaCluster(Broker):
                 continue
             return
         raise ServiceFailed(f"the new password of {user} is not accepted after {_REQUEST:.0f} s")
+
+
+def _acls_of(topic: str) -> AclBindingFilter:
+    """Everything that is said of a topic."""
+    from confluent_kafka.admin import (
+        AclBindingFilter,
+        AclOperation,
+        AclPermissionType,
+        ResourcePatternType,
+        ResourceType,
+    )
+
+    return AclBindingFilter(
+        ResourceType.TOPIC,
+        topic,
+        ResourcePatternType.LITERAL,
+        None,  # type: ignore[arg-type] # any; the annotation forgets it
+        None,  # type: ignore[arg-type]
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
