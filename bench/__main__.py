@@ -15,7 +15,7 @@ from pathlib import Path
 from bench import page
 from bench.measure import Measure
 
-GROUPS = ("version", "plan", "large", "history", "spark", "simulation", "streams")
+GROUPS = ("version", "plan", "large", "history", "spark", "simulation", "streams", "unsafe")
 
 
 def measures(group: str, directory: Path) -> Iterator[Measure]:
@@ -40,6 +40,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench import histories
 
         yield from histories.measures(directory)
+    elif group == "unsafe":
+        from bench import unsafe
+
+        yield from unsafe.measures(directory)
     elif group == "streams":
         from bench import streams
 
