@@ -1,4 +1,4 @@
-"""Which processes live with the names and columns of which serial (ADR 0024).
+"""Which processes live with the names and columns of which serial (ADR 0022).
 
 A process writes one row when it starts, and never again: after its start it does not come back to
 the catalog, so a heartbeat would have nobody to send it. A row therefore says that a process *may*
