@@ -116,6 +116,12 @@ class Looked:
     restore: Restore | None = None
 
 
+_READ_SINCE = (
+    "a running query may have read records of the new topic before it was stopped for it (within"
+    " 5 s): those come again, and are not counted"
+)
+
+
 def altered(state: State, parts: tuple[Part, ...]) -> State:
     """The state with the definitions of afterwards, which is not committed."""
     changes = Changes()
@@ -150,6 +156,7 @@ def look(
             each = survey(asked)
         if part.restore is not None:
             each, restore = taken_back(state, asked, each, clusters)
+        _require_undoable(state, request, part, each)
         if each.forecast.foreign and not request.accept_new_topic:
             raise UnsafeBlocked(
                 f"{name} would read topics that are not those it was reading",
@@ -249,6 +256,8 @@ def plan_unsafe(
     for looked in look(state, request, warehouse, resolve=resolve, now=now):
         part, found = looked.part, looked.survey.forecast
         notes = found.notes
+        if found.foreign:
+            notes = (*notes, _READ_SINCE)
         if request.backfill:
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
@@ -427,15 +436,33 @@ def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
 def require_same_topics(state: State, request: Request, looked: tuple[Looked, ...]) -> None:
     """:class:`StalePlan` when a topic is not the one that the plan was made for."""
     changes = [
-        f"{_name(state, each.part)}: topic {topic} had the id {known} and has {now}"
-        for each in looked
-        for topic, known in request.topics.get(each.part.item_id, {}).items()
-        if (now := each.survey.topics.get(topic)) != known
+        change for each in looked
+        for change in _other_topics(state, request, each.part, each.survey)
     ]
     if changes:
         raise StalePlan(
             "topics were created again since the plan was made", changes=changes,
             remedy="plan again",
+        )
+
+
+def _other_topics(state: State, request: Request, part: Part, found: Survey) -> list[str]:
+    return [
+        f"{_name(state, part)}: topic {topic} had the id {known} and has {now}"
+        for topic, known in request.topics.get(part.item_id, {}).items()
+        if (now := found.topics.get(topic)) != known
+    ]
+
+
+def _require_undoable(state: State, request: Request, part: Part, found: Survey) -> None:
+    """:class:`UnsafeBlocked` when the topic of before is gone: no new plan brings it back."""
+    gone = _other_topics(state, request, part, found)
+    if request.undoes and gone:
+        raise UnsafeBlocked(
+            f"operation {request.undoes} cannot be undone: its topic was created again, and the"
+            " positions of before mean nothing there",
+            problems=gone,
+            remedy="inject the positions that are wanted; rows that came since stay",
         )
 
 

@@ -102,6 +102,11 @@ class TestMoves:
         stage.unsafe("RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
         assert stage.positions() == {0: 0, 1: 0, 2: 0}
         assert stage.plans[-1].totals == Totals()
+        assert any("may have read records of the new" in n for n in stage.plans[-1].items[0].notes)
+        key = max(stage.state.operations)
+        with pytest.raises(UnsafeBlocked, match=f"{key} cannot be undone: its topic was created"):
+            undo(stage, key)
+        assert stage.positions() == {0: 0, 1: 0, 2: 0}
 
     def test_recreated_without_reset(self, stage: Stage, at: At) -> None:
         """Partitions of a new topic that have no target are not left at the old topic's numbers."""
