@@ -229,7 +229,7 @@ def test_ten_thousand_objects_are_ordered_quickly() -> None:
     reach = graph.dependents(roots)
     assert len(reach) == 9_999
     assert all(graph.because(roots, n)[0] == names[0] for n in reach)
-    assert time.perf_counter() - started < 20
+    assert time.perf_counter() - started < 3
 
 
 def test_a_graph_that_is_not_ordered_does_not_import_networkx() -> None:

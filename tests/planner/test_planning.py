@@ -304,7 +304,7 @@ def test_unchanged_release_of_10000_objects_is_found_by_hashes_alone(make: Any) 
     baseline, release = make.baseline(*objects), make.release(*objects)
     started = time.perf_counter()
     migration = plan_migration(baseline, release)
-    assert time.perf_counter() - started < 10
+    assert time.perf_counter() - started < 1.0
     assert migration.plan.is_empty
     assert migration.plan.summary == SUMMARY | {"unchanged": 10_000}
     assert (migration.targets, migration.next_global) == ((), 10_001)

@@ -274,7 +274,7 @@ def test_a_large_manifest_is_read_quickly() -> None:
         load_manifest(data)
         times.append(time.perf_counter() - start)
     # the target is 0.02 s (bench); the bound here only catches a change of order on a busy machine
-    assert min(times) < 1
+    assert min(times) < 0.1
 
 
 def test_broken_settings_are_said_with_their_place(tmp_path: Path) -> None:
