@@ -150,6 +150,7 @@ WHERE get_json_object(item.value, '$.definition.kind') = 'sink';
 
 CREATE VIEW catalog_migrate.unsafe_operations (
   operation STRING,
+  kind STRING COMMENT 'alter, reset, inject or undo: the widest thing that it does',
   `at` STRING COMMENT 'when it was asked for',
   who STRING, host STRING, reason STRING,
   sources ARRAY<STRING> COMMENT 'names of that time',
@@ -157,17 +158,32 @@ CREATE VIEW catalog_migrate.unsafe_operations (
   `keys` ARRAY<STRING> COMMENT 'properties that changed, never a value',
   reset BOOLEAN COMMENT 'whether discovered partitions were forgotten',
   injected BIGINT COMMENT 'partitions that were put elsewhere',
+  partitions ARRAY<STRING> COMMENT 'these, from where and to where: next records to read',
   doubled BIGINT COMMENT 'records, predicted', skipped BIGINT COMMENT 'records, predicted',
   expired BIGINT COMMENT 'records that were gone already',
   exact BOOLEAN COMMENT 'false: at most that many',
   actual_doubled BIGINT COMMENT 'NULL until the old position is passed', actual_skipped BIGINT,
-  state STRING COMMENT 'requested, stopping, committed, done, refused or stale',
-  refusal STRING, seconds DOUBLE,
+  restored BIGINT COMMENT 'version of the table that came back by RESTORE, else NULL',
+  removed BIGINT COMMENT 'rows that the RESTORE took away',
+  brought_back BIGINT COMMENT 'rows that it brought back, which an earlier one had taken away',
+  backfill_records BIGINT COMMENT 'skipped records to be read into the table, else 0',
+  backfill STRING COMMENT 'how far that is, or what it came to',
+  state STRING COMMENT
+    'requested, stopping, restoring, committed, backfilling, done, refused or stale',
+  refusal STRING COMMENT 'why it was refused, or what is still to be repeated',
+  detail MAP<STRING, STRING> COMMENT 'what else there is to say: expired, left out, finding',
+  seconds DOUBLE COMMENT 'from its beginning until the sources could go on',
   undoes STRING COMMENT 'the operation that it takes back',
   acknowledged STRING COMMENT 'who has seen it'
 ) COMMENT 'the history of unsafe operations; its rows are never taken away'
 AS SELECT
   key AS operation,
+  CASE
+    WHEN get_json_object(value, '$.unsafe.undoes') IS NOT NULL THEN 'undo'
+    WHEN get_json_object(value, '$.unsafe.keys') IS NOT NULL THEN 'alter'
+    WHEN get_json_object(value, '$.unsafe.reset') = 'true' THEN 'reset'
+    ELSE 'inject'
+  END AS kind,
   get_json_object(value, '$.unsafe.at') AS `at`,
   get_json_object(value, '$.unsafe.who') AS who,
   get_json_object(value, '$.unsafe.host') AS host,
@@ -177,14 +193,25 @@ AS SELECT
   from_json(get_json_object(value, '$.unsafe.keys'), 'ARRAY<STRING>') AS `keys`,
   coalesce(get_json_object(value, '$.unsafe.reset'), 'false') = 'true' AS reset,
   CAST(coalesce(get_json_object(value, '$.unsafe.injected'), '0') AS BIGINT) AS injected,
+  from_json(get_json_object(value, '$.unsafe.partitions'), 'ARRAY<STRING>') AS partitions,
   CAST(coalesce(get_json_object(value, '$.unsafe.doubled'), '0') AS BIGINT) AS doubled,
   CAST(coalesce(get_json_object(value, '$.unsafe.skipped'), '0') AS BIGINT) AS skipped,
   CAST(coalesce(get_json_object(value, '$.unsafe.expired'), '0') AS BIGINT) AS expired,
   coalesce(get_json_object(value, '$.unsafe.exact'), 'false') = 'true' AS exact,
   CAST(get_json_object(value, '$.unsafe.actual_doubled') AS BIGINT) AS actual_doubled,
   CAST(get_json_object(value, '$.unsafe.actual_skipped') AS BIGINT) AS actual_skipped,
+  CAST(get_json_object(value, '$.unsafe.restored') AS BIGINT) AS restored,
+  CAST(coalesce(get_json_object(value, '$.unsafe.removed'), '0') AS BIGINT) AS removed,
+  CAST(coalesce(get_json_object(value, '$.unsafe.brought_back'), '0') AS BIGINT) AS brought_back,
+  CAST(
+    coalesce(get_json_object(value, '$.unsafe.backfill_records'), '0') AS BIGINT
+  ) AS backfill_records,
+  coalesce(
+    get_json_object(value, '$.detail.phase'), get_json_object(value, '$.detail.backfill')
+  ) AS backfill,
   get_json_object(value, '$.state') AS state,
   get_json_object(value, '$.detail.reason') AS refusal,
+  from_json(get_json_object(value, '$.detail'), 'MAP<STRING, STRING>') AS detail,
   CAST(get_json_object(value, '$.unsafe.seconds') AS DOUBLE) AS seconds,
   get_json_object(value, '$.unsafe.undoes') AS undoes,
   get_json_object(value, '$.unsafe.acknowledged') AS acknowledged

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
     from catalog_migrate.streams.still import Still
     from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
+    from catalog_migrate.streams.unsafe.history import Unseen
 
 Mode = Literal["read-only", "write"]
 
@@ -59,7 +60,7 @@ class Status:
     ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
-    that nobody has acknowledged: operation, sources, reason. ``sessions`` are processes that may
+    that nobody has acknowledged. ``sessions`` are processes that may
     live, by id, in the order of their starts. ``still`` are sources and sinks that stand still.
     """
 
@@ -74,7 +75,7 @@ class Status:
     unfilled: tuple[str, ...]
     warehouse: str
     history: tuple[tuple[str, int, bool], ...]
-    unsafe: tuple[tuple[str, str, str], ...] = ()
+    unsafe: tuple[Unseen, ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
     still: tuple[Still, ...] = ()
 
@@ -497,6 +498,16 @@ class Catalog:
         finally:
             lease.release()
 
+    def make_own_views(self, spark: Any, *, timeout: float = 60.0, threads: int = 4) -> bool:
+        """The views of the schema ``catalog_migrate`` in ``spark``, where no release was applied.
+
+        A start with a release brings them in by itself. Returns whether they were made just now.
+        """
+        self._writing("making our own views")
+        from catalog_migrate.own_views import make_own_views
+
+        return make_own_views(spark, self.log, wait=timeout, threads=threads)
+
     def _work(self, state: State, engine: Engine) -> Any:
         from catalog_migrate.catalog.clock import SystemClock
         from catalog_migrate.reconciler.work import Work
@@ -531,16 +542,13 @@ def _still(state: State) -> tuple[Still, ...]:
     return standing_still(state, state.config["warehouse"].value)
 
 
-def _unsafe(state: State) -> tuple[tuple[str, str, str], ...]:
+def _unsafe(state: State) -> tuple[Unseen, ...]:
     """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
     if not any(row.unsafe is not None for row in state.operations.values()):
         return ()
-    from catalog_migrate.streams.unsafe.audit import unacknowledged
+    from catalog_migrate.streams.unsafe.history import unseen
 
-    return tuple(
-        (key, ", ".join(row.unsafe.sources), row.unsafe.reason)
-        for key, row in unacknowledged(state) if row.unsafe is not None
-    )
+    return unseen(state)
 
 
 def shard_size(state: State, item_id: str) -> tuple[int, int] | None:

@@ -147,7 +147,7 @@ def bootstrap(
     system: Release | None = None
     if not is_remote(uri):  # Spark reads the log for our own views, and has no way to most stores
         schema = system_schema(engine, log, uri)
-        system = system_release(uri, _cluster_logs(log), schema)
+        system = system_release(uri, cluster_logs(log), schema)
     return migrate(
         engine,
         log,
@@ -213,7 +213,7 @@ def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
     return decode_plan(read_file(plan))
 
 
-def _cluster_logs(log: CatalogLog) -> tuple[str, ...]:
+def cluster_logs(log: CatalogLog) -> tuple[str, ...]:
     """Directories of the clusters' logs that are there, for the views that read them."""
     if not log.exists():
         return ()
@@ -438,6 +438,26 @@ class Start:
         else:
             outcome = "resumed" if resumed else "unchanged"
         return self._done(outcome, plan, state, rows=rows)
+
+    def run_own(self) -> None:
+        """Bring in our own built-ins alone, which ``release`` is, and name them."""
+        lease = acquire(
+            self.log, holder=self.holder, ttl=self.ttl, margin=self.margin, wait=self.wait,
+            clock=self.clock, on_wait=self._on_wait,
+        )
+        try:
+            state = read_state(self.log)
+            work = self._work(state, lease)
+            state = finish_shared(work, cleanup.clean_up(work, state))
+            self._audit()  # a view of our own reads it, so it must be there
+            state, *_ = self._bring_in(work, state, "system", self.release)
+            if work.engine.persistent_names and not names_complete(work, state):
+                state = finish_shared(work, state)
+                reconcile_names(work, state)
+        finally:
+            lease.release()
+        if not self.engine.persistent_names:
+            self._session_names(state)
 
     def _bring_in(
         self, work: Work, state: State, owner: Owner, release: Release

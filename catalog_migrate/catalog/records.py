@@ -228,7 +228,10 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     (at most that many unless ``exact``); ``actual_…`` were counted later, None until then.
     ``seconds`` is how long it took, ``undoes`` the operation taken back, ``acknowledged`` who has
     seen it. ``prepared`` is what is committed after a RESTORE, and ``backfill`` the
-    chunks of what was skipped that are read into the table, as JSON.
+    chunks of what was skipped that are read into the table, as JSON. ``partitions`` are those put
+    elsewhere, in words (``orders:0 from 6 to 2``). ``restored`` is the version of the table that
+    came back, by which ``removed`` rows went and ``brought_back`` came; ``backfill_records`` are
+    read into the table afterwards.
     """
 
     who: str
@@ -253,6 +256,11 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
     acknowledged: str = ""
     prepared: str = ""
     backfill: str = ""
+    partitions: tuple[str, ...] = ()
+    restored: int | None = None
+    removed: int = 0
+    brought_back: int = 0
+    backfill_records: int = 0
 
 
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import click
 
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
 from catalog_migrate.cli.output import as_columns, as_json, emit, note
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
+from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, threads_of
 from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
@@ -53,10 +53,14 @@ def command(
     if is_ours(statement):
         _execute(settings, statement, format_, yes=yes)
         return
+    from catalog_migrate.release.builtin import SYSTEM_SCHEMA
+
     only = reading(statement)
     opened = open_catalog(settings, write=True)
     with local_spark(settings) as spark:
         engine = engine_on(spark, settings)
+        if SYSTEM_SCHEMA in only.lower():
+            opened.make_own_views(spark, threads=threads_of(settings))
         if not engine.persistent_names:
             opened.repair(engine)
         columns, rows = _run(spark, only, limit)

@@ -67,8 +67,13 @@ def document(status: Status) -> dict[str, object]:
             for name, serial, in_force in status.history
         ],
         "unsafe": [
-            {"operation": key, "sources": sources, "reason": reason}
-            for key, sources, reason in status.unsafe
+            {
+                "operation": each.operation, "kind": each.kind, "state": each.state,
+                "at": each.at, "sources": each.sources, "partitions": each.partitions,
+                "doubled": each.doubled, "skipped": each.skipped, "undoes": each.undoes,
+                "reason": each.reason,
+            }
+            for each in status.unsafe
         ],
         "sessions": [
             {
@@ -113,9 +118,14 @@ def text(status: Status) -> str:
         lines.append(f"still      {each.kind} {each.name}: {each.state}")
         lines += [f"             {reason}" for reason in each.reasons if reason]
         lines.append(f"             next: {each.next}")
-    for key, sources, reason in status.unsafe:
-        lines.append(f"unsafe     operation {key} on {sources}: {reason}")
-        lines.append(f"             seen? catalog-migrate unsafe acknowledge {key}")
+    for seen in status.unsafe:
+        what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
+        lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")
+        lines.append(
+            f"             {what}, {seen.state}, {seen.at}: {seen.partitions} partitions, "
+            f"{seen.doubled} doubled, {seen.skipped} skipped"
+        )
+        lines.append(f"             seen? catalog-migrate unsafe acknowledge {seen.operation}")
     if status.sessions:
         lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
     for key, row in status.sessions[:_SESSIONS_SHOWN]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of, yes_option
-from catalog_migrate.cli.output import as_json, emit, note, save
+from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
 from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
 
@@ -170,7 +170,8 @@ def inject_offsets(
 @click.argument("operation", metavar="OPERATION")
 @click.option("--restore-table", is_flag=True,
               help="Take the table back too, to what it held when OPERATION had "
-              "stopped the source; sinks below go on after that.")
+              "stopped the source; sinks below go on after that. Only for an operation on one "
+              "source.")
 @_with(*_ACTING)
 def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any) -> int:
     """Put back what OPERATION changed: definition and positions, by another operation.
@@ -200,14 +201,15 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 @click.option("--tolerance", default=0, show_default=True, type=click.IntRange(min=0),
               metavar="N", help="Records that may be doubled or skipped beyond the plan's.")
+@click.option("--reason", metavar="TEXT", help="Why, where the plan was made without a reason.")
 @catalog_option
 @click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once.")
 @yes_option
 @format_option("text", "json")
 @click.pass_context
 def apply_file(
-    ctx: click.Context, file: str, tolerance: int, catalog: str | None, key: str | None,
-    yes: bool, format_: str,
+    ctx: click.Context, file: str, tolerance: int, reason: str | None, catalog: str | None,
+    key: str | None, yes: bool, format_: str,
 ) -> int:
     """Do what the dry run in FILE says; exit 4 when it would be more than that by now.
 
@@ -222,7 +224,7 @@ def apply_file(
     plan = read_plan(file)
     request = approved(opened.state(), plan, tolerance)
     outcome = opened.unsafe(on_progress=note).run(
-        request, plan.reason, confirm=asking(yes=yes), key=key
+        request, reason or plan.reason, confirm=asking(yes=yes), key=key
     )
     return _report(outcome, format_)
 
@@ -241,6 +243,56 @@ def show_plan(file: str) -> int:
 
     emit(render(read_plan(file)) + "\n")
     return 0
+
+
+@command.command("list")
+@click.argument("operation", metavar="[OPERATION]", required=False)
+@catalog_option
+@format_option("text", "json")
+@click.pass_context
+def list_(ctx: click.Context, operation: str | None, catalog: str | None, format_: str) -> int:
+    """Print all unsafe operations that were ever asked for, or all that is known of OPERATION.
+
+    The same as the view catalog_migrate.unsafe_operations, without Spark.
+
+    \b
+    Example:
+      catalog-migrate unsafe list
+      catalog-migrate unsafe list 20260131T120000000000-1a2b3c --format json
+    """
+    from catalog_migrate.streams.unsafe.history import entry, history
+    from catalog_migrate.streams.unsafe.undo import operation_row
+
+    state = _opened(ctx, catalog, write=False).state()
+    if operation is not None:
+        found = entry(operation, operation_row(state, operation))
+        emit(as_json(found) if format_ == "json" else as_columns(
+            [(name, _told(value)) for name, value in found.items() if value is not None]
+        ))
+        return 0
+    entries = history(state)
+    if format_ == "json":
+        emit(as_json(entries))
+    elif entries:
+        emit(as_columns([_LISTED, *(tuple(_told(each[name]) for name in _LISTED)
+                                    for each in entries)]))
+    else:
+        emit("there was no unsafe operation\n")
+    return 0
+
+
+_LISTED = (
+    "operation", "kind", "state", "sources", "who", "doubled", "skipped", "actual_doubled",
+    "actual_skipped", "undoes", "reason",
+)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {text}" for name, text in value.items())
+    return "" if value is None else str(value)
 
 
 @command.command("backfill")
@@ -409,12 +461,25 @@ def _run(opened: Catalog, request: Request, acting: dict[str, Any]) -> int:
 
 
 def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
+    from shlex import quote
+
     from catalog_migrate.streams.unsafe.planning import encode_plan
     from catalog_migrate.streams.unsafe.render import render
 
-    if acting["out"] is not None:
-        save(acting["out"], encode_plan(plan).decode())
+    out = acting["out"]
+    if out is not None:
+        save(out, encode_plan(plan).decode())
     emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")
+    if not plan.changes:
+        return 0
+    reason = "" if plan.reason.strip() else " --reason 'WHY'"
+    if out is not None:
+        note(f"the plan is saved in {out}, nothing was done; to look at it again: catalog-migrate "
+             f"unsafe plan {quote(out)}")
+        note(f"to do it: catalog-migrate unsafe apply {quote(out)}{reason}")
+    else:
+        with_reason = f", with{reason}" if reason else ""
+        note(f"nothing was done; to do it, say the same without --plan{with_reason}")
     return 0
 
 

@@ -18,6 +18,8 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.status import QueryStatus, cluster_name, held_by, latest
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING
+from catalog_migrate.streams.unsafe.metrics import kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +170,7 @@ def _gate(state: State, cluster: str) -> str:
 def _queries(kind: str) -> Callable[[State, str], Rows]:
     def listing(state: State, warehouse: str) -> Rows:
         statuses: Mapping[str, QueryStatus] = latest(state, warehouse)
+        mended = _mended(state)
         rows = []
         for each in _named(state, kind):
             status = statuses.get(each.item_id)
@@ -187,7 +190,9 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
                     status.rows if status is not None else None,
                     status.lag if status is not None else None,
                     status.at if status is not None else None,
-                    each.item.quarantined or (status.error if status is not None else None),
+                    each.item.quarantined or _error(
+                        status, "" if alive else mended.get(each.item_id, "")
+                    ),
                     status.run_id if status is not None else None,
                 )
             )
@@ -198,6 +203,30 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
         )
 
     return listing
+
+
+def _mended(state: State) -> dict[str, str]:
+    """When the newest unsafe operation on each item was asked for that was done, to the second."""
+    found: dict[str, str] = {}
+    for row in state.operations.values():
+        if row.unsafe is not None and row.state in ("done", BACKFILLING):
+            for item_id in row.dependents:
+                found[item_id] = max(found.get(item_id, ""), _second(row.unsafe.at))
+    return found
+
+
+def _error(status: QueryStatus | None, mended: str) -> str | None:
+    """What a query failed of, unless it was put on another footing since and did not run yet.
+
+    ``mended`` is for queries without a runtime: one that lives reports anew.
+    """
+    if status is None or _second(status.at) <= mended:
+        return None
+    return status.error
+
+
+def _second(at: str) -> str:
+    return at[:19].replace("T", " ")
 
 
 def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -> str:
@@ -217,14 +246,20 @@ def runtime_lives(state: State, cluster: str) -> bool:
 def _operations(state: State, _: str) -> Rows:
     rows = [
         (
-            key, wiring.display(state, row.target), row.state,
+            key, f"unsafe {kind_of(row)}" if row.unsafe is not None else row.kind,
+            wiring.display(state, row.target), row.state,
             ", ".join(wiring.display(state, each) for each in row.dependents),
-            row.detail.get("phase"), row.detail.get("since"), row.detail.get("reason"),
+            row.detail.get("phase"), row.detail.get("since"),
+            row.unsafe.reason if row.unsafe is not None else None, row.detail.get("reason"),
         )
         for key, row in sorted(state.operations.items()) if row.target
     ]
     return Rows(
-        ("operation", "target", "state", "queries", "phase", "since", "reason"), tuple(rows)
+        (
+            "operation", "kind", "target", "state", "queries", "phase", "since", "reason",
+            "outcome",
+        ),
+        tuple(rows),
     )
 
 

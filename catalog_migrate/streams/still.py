@@ -76,7 +76,10 @@ def _reason(hold: HoldRecord) -> str:
 def _lifting(kind: str, name: str, hold: HoldRecord) -> str:
     """What lifts a hold."""
     if hold.holder == "upstream" and kind == "source":
-        return f"catalog-migrate unsafe reset-splits {name} --accept-new-topic --plan"
+        return (
+            f"catalog-migrate unsafe reset-splits {name} --accept-new-topic "
+            "--reason 'the upstream changed' --plan"
+        )
     if hold.holder.startswith("operation:"):
         return "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'"
     if hold.holder.startswith("migration:"):

@@ -156,7 +156,7 @@ class Supervisor:
                 each.query = None
                 self._failed(each, error)
                 acted = True
-            elif query is not None and each.failures and query.progress() is not None:
+            elif query is not None and each.error is not None and query.progress() is not None:
                 each.failures, each.error = 0, None
         return acted
 
@@ -262,6 +262,7 @@ class Supervisor:
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
+                each.error = None  # of before what an operation has mended
                 self._begin(state, each, known)
 
     def start_query(

@@ -84,21 +84,54 @@ def find(state: State, kind: str, name: str) -> Found:
     found = lookup(state, kind, name)
     if found is not None:
         return found
-    from difflib import get_close_matches
-
-    namespace = namespace_of("table" if kind == "relation" else kind)
-    names = [
+    names = sorted(
         str(mapping.key.item_name) for mapping in state.mappings.values()
-        if namespace_of(mapping.kind) == namespace
-    ]
-    schema, last = split_name(name)
-    near = get_close_matches(f"{schema or DEFAULT_SCHEMA}.{last}", names, n=3, cutoff=0.85)
-    shown = "relation" if kind == "relation" else kind
-    raise UnknownItem(
-        f"there is no {shown} called {name}",
-        remedy="did you mean " + " or ".join(near) + "?" if near
-        else f"create it first; the {shown}s of this catalog: {', '.join(sorted(names)) or 'none'}",
+        if mapping.kind == kind
+        or (kind == "relation" and namespace_of(mapping.kind) == namespace_of("table"))
     )
+    other = _elsewhere(state, kind, name)
+    near = _near(name, names) if not other else []
+    raise UnknownItem(
+        f"there is no {kind} called {name}",
+        remedy="did you mean " + " or ".join(near) + "?" if near
+        else f"{other}the {kind}s of this catalog: {_listed(names)}; "
+        "create it when it is missing",
+    )
+
+
+_LISTED = 10
+
+
+def _elsewhere(state: State, kind: str, name: str) -> str:
+    """That a query of the other kind has the name, in words."""
+    other = {"source": "sink", "sink": "source"}.get(kind)
+    if other is None or identity_text(identity_of(other, name)) not in state.mappings:
+        return ""
+    return f"it is a {other}; "
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) or "none") + more
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    """At most three names that were probably meant: nearly the same, or that in another schema.
+
+    The last part decides: that a schema is the same says nothing.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    schema, last = split_name(name)
+    lasts: dict[str, list[str]] = {}
+    for each in names:
+        lasts.setdefault(split_name(each)[1].lower(), []).append(each)
+    meant = get_close_matches(last.lower(), lasts, n=5, cutoff=0.65)
+    written = f"{schema or DEFAULT_SCHEMA}.{last}"
+    return sorted(
+        (each for found in meant for each in lasts[found]),
+        key=lambda each: -SequenceMatcher(None, written, each).ratio(),
+    )[:3]
 
 
 def by_id(state: State, item_id: str) -> Found:

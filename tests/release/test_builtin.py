@@ -7,9 +7,11 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 import catalog_migrate
+from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.release import builtin
 from catalog_migrate.release.builtin import builtins_directory, system_release
+from catalog_migrate.streams.unsafe.history import entry
 
 
 def test_system_release_reads_the_log_of_the_catalog() -> None:
@@ -32,6 +34,15 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
     }
     assert readers == {"statuses", "audit"}
     assert release.name.startswith("catalog_migrate ")
+
+
+def test_the_history_of_unsafe_operations() -> None:
+    """The view and `unsafe list` have the same columns: all of DESIGN's audit, RESTORE included."""
+    identity = ("relation", "catalog_migrate", "unsafe_operations")
+    view = system_release("a").by_identity[identity]
+    act = UnsafeAct(who="ann", host="h", at="2026-01-01", reason="r", request="{}")
+    row = OperationRecord(kind="unsafe", state="done", unsafe=act)
+    assert [column.name for column in view.columns] == list(entry("key", row))
 
 
 def test_another_catalog_is_another_definition() -> None:

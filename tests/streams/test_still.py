@@ -76,7 +76,8 @@ def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
         ("operator", 'catalog-migrate sql -c "RESUME SOURCE default.s"'),
         (
             "upstream",
-            "catalog-migrate unsafe reset-splits default.s --accept-new-topic --plan",
+            "catalog-migrate unsafe reset-splits default.s --accept-new-topic "
+            "--reason 'the upstream changed' --plan",
         ),
         (
             "operation:1",

@@ -25,12 +25,30 @@ Count = Callable[[str, Iterable[Stretch], "int | None"], Mapping[Partition, tupl
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
-    """Unsafe operations that changed something and that nobody has acknowledged, oldest first."""
+    """Unsafe operations that are in force and that nobody has acknowledged, oldest first.
+
+    One that was taken back is seen by whoever did that; the undo stands here in its place.
+    """
+    back = taken_back_by(state)
     return tuple(
         (key, row) for key, row in sorted(state.operations.items())
         if row.kind == UNSAFE and row.state in ("done", BACKFILLING)
-        and row.unsafe is not None and not row.unsafe.acknowledged
+        and row.unsafe is not None and not row.unsafe.acknowledged and key not in back
     )
+
+
+def taken_back_by(state: State) -> dict[str, str]:
+    """The undo of each operation that is taken back now; an undo that was undone is none."""
+    by = {
+        row.unsafe.undoes: key for key, row in sorted(state.operations.items())
+        if row.kind == UNSAFE and row.state == "done"
+        and row.unsafe is not None and row.unsafe.undoes
+    }
+
+    def stands(key: str) -> bool:
+        return key not in by or not stands(by[key])
+
+    return {key: undo for key, undo in by.items() if stands(undo)}
 
 
 def acknowledge(state: State, key: str, *, who: str, at: str) -> Changes | None:

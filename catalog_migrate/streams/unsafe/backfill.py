@@ -30,6 +30,7 @@ from catalog_migrate.streams.unsafe.chunks import (
     backfilling,
     chunks_in,
     clipped,
+    records_in,
 )
 from catalog_migrate.streams.unsafe.restore import transaction
 
@@ -145,7 +146,7 @@ class Backfills:
         self.supervisor.commit(put, "backfill")
 
     def _end(self, key: str, chunks: Sequence[Chunk]) -> None:
-        records = sum(last - first for each in chunks for _, _, first, last in each.places)
+        records = records_in(chunks)
 
         def put(changes: Changes, current: State) -> None:
             row = current.operations[key]

@@ -63,6 +63,11 @@ def chunks_of(item_id: str, places: Iterable[Place], size: int = CHUNK) -> tuple
     return tuple(chunks)
 
 
+def records_in(chunks: Iterable[Chunk]) -> int:
+    """Records of all chunks."""
+    return sum(last - first for each in chunks for _, _, first, last in each.places)
+
+
 def chunks_in(row: OperationRecord) -> tuple[Chunk, ...]:
     """The chunks of an operation."""
     if row.unsafe is None or not row.unsafe.backfill:
@@ -108,6 +113,8 @@ def dead_letter_tables(state: State) -> dict[str, str]:
 
 def skipped_note(chunks: Sequence[Chunk], expired: Sequence[str]) -> str:
     """What a backfill comes to, in words."""
-    records = sum(last - first for each in chunks for _, _, first, last in each.places)
-    text = f"BACKFILL: {records} skipped records are read into the table, in {len(chunks)} chunks"
+    text = (
+        f"BACKFILL: {records_in(chunks)} skipped records are read into the table, in {len(chunks)}"
+        " chunks"
+    )
     return text + (f"; expired already: {', '.join(expired)}" if expired else "")

@@ -44,5 +44,6 @@ def require(found: Iterable[str], what: str) -> None:
     if listed:
         raise UnsafeRefused(
             f"{what} was refused, nothing was done", missing=listed,
-            remedy="unsafe operations are the last resort; EXPLAIN shows what one would do",
+            remedy="unsafe operations are the last resort; --plan (in SQL: EXPLAIN) shows what one "
+            "would do and needs none of this",
         )

@@ -44,9 +44,10 @@ from catalog_migrate.streams.unsafe.chunks import (
     chunks_in,
     chunks_of,
     expired_places,
+    records_in,
     skipped_places,
 )
-from catalog_migrate.streams.unsafe.forecast import Totals
+from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
@@ -281,7 +282,13 @@ class UnsafeOperations:
                 skipped=totals.skipped, expired=totals.expired, exact=totals.exact,
                 images=msgspec.json.encode(prepared.images).decode(), prepared="",
                 backfill=msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
+                partitions=prepared.partitions, backfill_records=records_in(prepared.chunks),
             )
+            if prepared.restore is not None:
+                back = prepared.restore
+                act = msgspec.structs.replace(
+                    act, restored=back.to, removed=back.gone, brought_back=back.back
+                )
             lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
             changes.put(
                 "operation", key,
@@ -415,7 +422,18 @@ def _prepared_of(
         expired=tuple(
             text for each in skipped for text in expired_places(each.survey.forecast.rows)
         ),
+        partitions=tuple(
+            _in_words(each.part, row) for each in looked if not each.part.past
+            for row in each.survey.forecast.rows if row.moves
+        ),
     )
+
+
+def _in_words(part: Part, row: Row) -> str:
+    """``orders:0 from 6 to 2``; of a sink ``version from 6 to 2``."""
+    name = split_of((row.topic, row.partition)) if part.version is None else "version"
+    numbers = ("-" if each is None else str(each) for each in (row.current, row.target))
+    return "{} from {} to {}".format(name, *numbers)
 
 
 def _image(each: Looked, edit: Edit | None) -> Image:

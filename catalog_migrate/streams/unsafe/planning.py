@@ -258,6 +258,8 @@ def plan_unsafe(
         notes = found.notes
         if found.foreign:
             notes = (*notes, _READ_SINCE)
+        if request.undoes and part.restore is None:
+            notes = (*notes, *_staying(state, request, part, looked))
         if request.backfill:
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
@@ -280,6 +282,12 @@ def plan_unsafe(
         state.lineage, at, reason, cluster, request, tuple(items),
         Totals.over(item.totals for item in items),
     )
+
+
+def _staying(state: State, request: Request, part: Part, looked: Looked) -> tuple[str, ...]:
+    from catalog_migrate.streams.unsafe.staying import staying
+
+    return staying(state, request, part.item_id, looked.checkpoint)
 
 
 def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -264,6 +264,11 @@ def _settings(written: Mapping[str, str]) -> dict[str, Any]:
 
 def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     found = wiring.find(state, statement.kind, statement.name)
+    if not wiring.is_query(found.item):
+        raise UnsafeBlocked(
+            f"{found.text} has no query, it is set aside: {found.item.quarantined}",
+            remedy=f"mend that first, or DROP {statement.kind.upper()} and create it anew",
+        )
     external, links = _redefined(state, found, statement)
     stream = state.streams.get(found.item_id)
     reset, targets, everywhere, version = _positions(found, statement.actions)

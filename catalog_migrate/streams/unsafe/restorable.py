@@ -22,7 +22,13 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals
-from catalog_migrate.streams.unsafe.positions import NOTHING, Question, Survey, committed_line
+from catalog_migrate.streams.unsafe.positions import (
+    NOTHING,
+    Question,
+    Survey,
+    committed_line,
+    rows_added,
+)
 from catalog_migrate.streams.unsafe.restore import OWN, Restore, newest_version
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 
@@ -177,21 +183,54 @@ def taken_back(
     newest = newest_version(path) or 0
     if not has_rows_between(path, to, newest):
         return found, None
-    gone = rows_at(path, newest) - rows_at(path, to)
+    gone, back = exchanged(path, to, newest)
     rows = tuple(
         msgspec.structs.replace(row, doubled=0, skipped=0) for row in found.forecast.rows
     )
     notes = (
         *found.forecast.notes,
-        f"RESTORE: the table goes back to version {to}, it is at {newest}; {gone} rows go, and "
-        "come again as far as they are read again",
+        f"RESTORE: the table goes back to version {to}, it is at {newest}; {_in_words(gone, back)}",
     )
     forecast = replace(
         found.forecast, rows=rows, totals=Totals.of(rows, exact=found.forecast.totals.exact),
         notes=notes,
     )
     line = found.line or ("" if forecast.problems else found.standing)
-    return replace(found, forecast=forecast, line=line), Restore(part.shard, to, newest)
+    restore = Restore(part.shard, to, newest, gone, back)
+    return replace(found, forecast=forecast, line=line), restore
+
+
+def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
+    """Rows that go and rows that come back when a table at ``newest`` is restored to ``to``.
+
+    Told by files, which never change; a compaction since lets both seem larger, so no more go than
+    were ever appended since.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    def files(version: int) -> dict[str, int]:
+        table = DeltaTable(path, version=version).get_add_actions(flatten=True)
+        columns = [table.column(name).to_pylist() for name in ("path", "num_records")]
+        return {name: int(rows or 0) for name, rows in zip(*columns, strict=True)}
+
+    net = rows_at(path, newest) - rows_at(path, to)
+    try:
+        standing, then = files(newest), files(to)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot list the files of {path}: {error}") from error
+    gone = sum(rows for name, rows in standing.items() if name not in then)
+    gone = max(0, net, min(gone, rows_added(path, to + 1, newest + 1)))
+    return gone, gone - net
+
+
+def _in_words(gone: int, back: int) -> str:
+    told = []
+    if gone or not back:
+        told.append(f"{gone} rows go, and come again as far as they are read again")
+    if back:
+        told.append(f"{back} rows that had been taken away come back")
+    return "; ".join(told)
 
 
 def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) -> Survey:

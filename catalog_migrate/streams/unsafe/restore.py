@@ -19,12 +19,15 @@ OWN = "catalog_migrate/unsafe/"
 class Restore(msgspec.Struct, frozen=True):
     """RESTORE of the shard at ``path`` (relative to the warehouse) to version ``to``.
 
-    The commit follows exactly version ``follows``.
+    The commit follows exactly version ``follows``. ``gone`` rows leave by it, and ``back`` rows
+    come back that an earlier one had taken away.
     """
 
     path: str
     to: int
     follows: int
+    gone: int = 0
+    back: int = 0
 
 
 def transaction(key: str) -> str:

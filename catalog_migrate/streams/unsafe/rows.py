@@ -74,6 +74,7 @@ class Prepared(msgspec.Struct, frozen=True):
     restore: Restore | None = None
     chunks: tuple[Chunk, ...] = ()
     expired: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
 
 
 def prepared_in(row: OperationRecord) -> Prepared:

@@ -58,7 +58,7 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
         _part(state, key, done[image.item_id], image, restore=restore_table) for image in own
     )
     if restore_table:
-        parts += _below(state, parts, own)
+        parts += _below(state, key, parts, own)
     return Request(
         parts, policy="error", accept_new_topic=True, undoes=key,
         topics={
@@ -68,16 +68,23 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
     )
 
 
+def _names(parts: tuple[Part, ...]) -> str:
+    listed = [f"{each.before.kind} {each.before.item_name}" for each in parts]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+
+
 def _below(
-    state: State, parts: tuple[Part, ...], images: tuple[Image, ...]
+    state: State, key: str, parts: tuple[Part, ...], images: tuple[Image, ...]
 ) -> tuple[Part, ...]:
     """The sinks that read a table which goes back: each is moved past that."""
     image = images[0]
     kinds = {each.before.kind for each in parts}
     if len(parts) > 1 or kinds != {"source"}:
         raise UnsafeBlocked(
-            "a table can be taken back for an operation on one source alone",
-            remedy="undo without --restore-table, which puts definition and positions back",
+            f"operation {key} is on {_names(parts)}: --restore-table takes the table of one "
+            "source back, for an operation on that source alone",
+            remedy="undo without --restore-table, which puts definitions and positions of all of "
+            "them back; rows that came since stay",
         )
     if image.version is None:
         raise UnsafeBlocked(

@@ -11,10 +11,12 @@ import pytest
 from catalog_migrate.bootstrap import bootstrap
 from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.unsafe.history import history
 from catalog_migrate.streams.unsafe.restorable import rows_at
 from catalog_migrate.streams.unsafe.restore import newest_version
 from catalog_migrate.streams.unsafe.undo import undo_request
@@ -266,9 +268,20 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
     }
     assert wiring.lookup(pipeline.catalog.state(), "source", pipeline.q("s")) is not None
 
+    def shown() -> tuple[object, object]:
+        rows = pipeline.run("SHOW SOURCES")[0].rows
+        assert rows is not None
+        row = dict(zip(rows.columns, rows.values[0], strict=True))
+        return row["state"], row["error"]
 
-def test_on_record(pipeline: Pipeline) -> None:
-    """The view of unsafe operations has who, why, what was predicted, and how it ended."""
+    pipeline.until(lambda: shown() == ("running", None), "no error of before the repair")
+
+
+def test_on_record(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    """The view of unsafe operations has who, why, what was predicted, and how it ended.
+
+    It is there for whoever asks, also where no release was applied, and stays when one is.
+    """
     topic = lay_out(pipeline)
     send(pipeline, topic, 0, 5)
     cluster = wiring.find(pipeline.catalog.state(), "cluster", pipeline.q("main")).item_id
@@ -276,6 +289,19 @@ def test_on_record(pipeline: Pipeline) -> None:
     changes.put("cluster", cluster, ClusterRecord(unsafe=True))
     commit(pipeline.log, lambda _: changes, kind="test")
     key = unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 2)").operation
+
+    pipeline.monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__URI", f"{pipeline.directory}/catalog")
+    asked = "SELECT * FROM catalog_migrate.unsafe_operations"
+    capsys.readouterr()
+    assert main(["sql", "-c", asked, "--format", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    (kept,) = history(pipeline.catalog.state())
+    assert {**shown, "detail": None, "sources": None, "partitions": None} == {
+        **kept, "detail": None, "sources": None, "partitions": None
+    }
+    version = pipeline.log.version()
+    assert not pipeline.catalog.make_own_views(pipeline.spark)
+    assert pipeline.log.version() == version
 
     release = pipeline.directory / "release"
     release.mkdir()
@@ -285,7 +311,9 @@ def test_on_record(pipeline: Pipeline) -> None:
     bootstrap(session, release=release, catalog=pipeline.directory / "catalog")
     (row,) = session.sql("SELECT * FROM catalog_migrate.unsafe_operations").collect()
     assert row["operation"] == key
+    assert row.asDict() == kept
     assert (row["reason"], row["state"], row["sources"]) == ("test", "done", [pipeline.q("s")])
     assert (row["injected"], row["doubled"], row["skipped"], row["exact"]) == (1, 0, 2, True)
+    assert row["partitions"] == [f"{topic}:0 from - to 2"]
     assert [row[name] for name in ("reset", "keys", "jobs", "acknowledged")] == [False, *[None] * 3]
     assert row["seconds"] > 0

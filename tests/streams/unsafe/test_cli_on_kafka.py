@@ -66,9 +66,36 @@ def test_export_and_inject(
     assert main(["status", "--format", "json"]) == 0
     (listed,) = json.loads(capsys.readouterr().out)["unsafe"]
     assert (listed["sources"], listed["reason"]) == ("default.s", "test")
-    assert main(["unsafe", "undo", listed["operation"], "--reason", "back", "--yes"]) == 0
+    assert (listed["kind"], listed["partitions"], listed["doubled"]) == ("inject", 1, 3)
+    key = listed["operation"]
+    assert main(["unsafe", "undo", key, "--reason", "back", "--yes"]) == 0
     assert stage.positions() == {0: 8, 1: 4}
-    assert main(["unsafe", "acknowledge", listed["operation"]]) == 0
+    capsys.readouterr()
+    assert main(["status", "--format", "json"]) == 0
+    (undo,) = json.loads(capsys.readouterr().out)["unsafe"]  # what was taken back needs no look
+    assert (undo["kind"], undo["undoes"]) == ("undo", key)
+    assert main(["unsafe", "acknowledge", undo["operation"]]) == 0
+    capsys.readouterr()
+    assert main(["status", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unsafe"] == []
+
+    assert main(["unsafe", "list", "--format", "json"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert [(each["operation"], each["kind"], each["reason"]) for each in kept] == [
+        (key, "inject", "test"), (undo["operation"], "undo", "back")
+    ]
+    assert kept[0]["partitions"] == [f"{topic}:0 from 8 to 5"]
+    assert main(["unsafe", "list", key, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == kept[0]
+    assert main(["unsafe", "list"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "kind", "inject", "undo"
+    ]
+    assert main(["sql", "-c", "SHOW OPERATIONS", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert [(each["kind"], each["reason"], each["outcome"]) for each in shown] == [
+        ("unsafe inject", "test", None), ("unsafe undo", "back", None)
+    ]
 
 
 def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,8 +105,15 @@ def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[
     stage.started(topic, {0: 6})
     stage.open_gate()
     plan = tmp_path / "plan.json"
-    dry = ["unsafe", "reset-splits", "s", "--out", str(plan), "--reason", "test"]
+    dry = ["unsafe", "reset-splits", "s", "--out", str(plan)]
     assert main(dry) == 0
+    said = capsys.readouterr().err
+    assert f"the plan is saved in {plan}, nothing was done" in said
+    assert f"to do it: catalog-migrate unsafe apply {plan} --reason 'WHY'" in said
+    assert main(["unsafe", "apply", str(plan), "--yes"]) == 3
+    assert "missing: a reason" in capsys.readouterr().err
+    assert main([*dry, "--reason", "test"]) == 0
+    assert capsys.readouterr().err.endswith(f"to do it: catalog-migrate unsafe apply {plan}\n")
     assert main(["unsafe", "plan", str(plan)]) == 0
     assert "6 records doubled" in capsys.readouterr().out
     edited = tmp_path / "edited.json"
@@ -88,6 +122,65 @@ def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["unsafe", "apply", str(plan), "--yes"]) == 0
     assert stage.positions() == {0: 0}
     assert main(["unsafe", "apply", str(plan), "--yes"]) == 4
+
+
+def test_forms(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each way to say it on the command line; sources below a connection move all or none."""
+    topic, other = stage.topic("t", [10, 5]), stage.topic("o", [3])
+    stage.source(topic)
+    stage.started(topic, {0: 8, 1: 4})
+    stage.open_gate()
+    why = ("--reason", "test", "--yes")
+
+    def unsafe(*arguments: str) -> int:
+        capsys.readouterr()
+        return main(["unsafe", *arguments, *why])
+
+    def inject(*arguments: str) -> int:
+        return unsafe("inject-offsets", "s", *arguments)
+
+    assert inject("--partition", f"{topic}:0=3", "--partition", f"{topic}:1=shift -3") == 0
+    assert stage.positions() == {0: 3, 1: 1}
+    for form, wanted in (
+        ("latest", {0: 10, 1: 5}), ("shift -2", {0: 8, 1: 3}), ("duration PT2H", {0: 0, 1: 0}),
+        ("timestamp 2020-01-01T00:00:00Z", {0: 0, 1: 0}), ("committed", {0: 0, 1: 0}),
+    ):
+        assert inject("--to", form) == 0, form
+        assert stage.positions() == wanted
+    assert inject("--partition", f"{topic}:0=99", "--policy", "clamp") == 0
+    assert "clamped to 10" in capsys.readouterr().err
+    assert stage.positions() == {0: 10, 1: 0}
+    assert inject("--partition", f"{topic}:0=null") == 0
+    assert stage.positions() == {0: 0, 1: 0}
+    assert inject("--to", "latest") == 0
+    assert unsafe("reset-splits", "s", "--partition", f"{topic}:1") == 0
+    assert stage.positions() == {0: 10, 1: 0}
+    assert inject("--to", "shift 1", "--tolerance", "0", "--partition", f"{topic}:0=10") == 0
+
+    stage.run(f"CREATE SOURCE s2 (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c "
+              f"(TOPIC '{other}') FORMAT JSON")
+    before = stage.lines()
+    assert unsafe("inject-offsets", "--below", "c", "--partition", f"{other}:0=2") == 3
+    assert f"the topics read are {topic}" in capsys.readouterr().err
+    assert stage.lines() == before
+    assert unsafe("inject-offsets", "--below", "c", "--to", "earliest") == 0
+    assert "default.s, default.s2" in capsys.readouterr().out
+    assert unsafe("inject-offsets", "s", "s2", "--to", "latest") == 0
+    assert stage.positions() == {0: 10, 1: 5}
+
+    monkeypatch.setenv("STAGE_OTHER", "MARKER-of-nobody")
+    stage.run("CREATE SECRET wrong AS 'env:STAGE_OTHER'")
+    password = ("alter", "s", "--set-secret", "SASL PASSWORD=wrong")
+    assert unsafe(*password) == 1
+    said = capsys.readouterr()
+    assert "validation" in said.err
+    assert unsafe(*password, "--skip-validate") == 0
+    assert "MARKER" not in said.err + said.out + "".join(capsys.readouterr())
+    assert unsafe("alter", "s", "--drop", "SASL PASSWORD", "--set", "kafka.client.id=x") == 0
+    assert main(["sql", "-c", "SHOW CREATE SOURCE s"]) == 0
+    assert "SET (kafka.client.id = 'x')" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -123,6 +216,10 @@ def test_bad_files(
     ("arguments", "code", "message"),
     [
         (["reset-splits", "nope", "--reason", "r"], 1, "there is no source called nope"),
+        (["reset-splits", "other.s", "--reason", "r"], 1, "did you mean default.s?"),
+        (["reset-splits", "ss", "--reason", "r"], 1, "did you mean default.s?"),
+        (["reset-splits", "k", "--reason", "r"], 1, "it is a sink; the sources of"),
+        (["reset-splits", "s", "--below", "d", "--reason", "r"], 1, "no connection called d"),
         (["reset-splits", "s"], 3, "missing: a reason"),
         (["inject-offsets", "s", "--reason", "r"], 64, "no position is given"),
         (["inject-offsets", "s", "--reason", "r", "--to", "-3"], 1, "is negative"),
@@ -137,5 +234,9 @@ def test_bad_calls(
     """What is missing or unknown is named, with the exit code of its kind."""
     topic = stage.topic("t", [10])
     stage.source(topic)
+    stage.run(
+        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
+        "FORMAT JSON"
+    )
     assert main(["unsafe", *arguments]) == code
     assert message in capsys.readouterr().err

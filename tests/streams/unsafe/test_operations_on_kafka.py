@@ -22,6 +22,7 @@ from catalog_migrate.language.parser import parse, parse_one
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.unsafe.audit import acknowledge, unacknowledged
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import approved, decode_plan, encode_plan
@@ -413,6 +414,23 @@ def test_after_the_commit_it_is_never_refused(stage: Stage, at: At) -> None:
     assert (stream.generation, bool(stream.edit)) == (1, True)
     assert stage.checkpoint.mark.generation == 0  # type: ignore[union-attr]
     assert not stage.state.holds
+
+
+def test_an_error_of_before(stage: Stage, at: At) -> None:
+    """Without a runtime SHOW SOURCES has what the last one failed of, until that is mended."""
+    at([10], {0: 8})
+    cluster = wiring.find(stage.state, "cluster", "main").item_id
+    log = ClusterLog(log_path(stage.state, cluster, str(stage.warehouse)), "gone")
+    log.write([QueryStatus(stage.id, "default.s", "source", "backing_off", error="offsets lost")])
+
+    def error() -> object:
+        (result,) = stage.run("SHOW SOURCES")
+        assert result.rows is not None
+        return dict(zip(result.rows.columns, result.rows.values[0], strict=True))["error"]
+
+    assert error() == "offsets lost"
+    stage.unsafe("INJECT OFFSETS (TO earliest)")
+    assert error() is None
 
 
 def test_what_was_left_is_ended_first(stage: Stage, at: At) -> None:

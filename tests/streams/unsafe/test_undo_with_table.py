@@ -13,14 +13,17 @@ import pytest
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnsafeBlocked
+from catalog_migrate.language.parser import parse_one
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import actual
+from catalog_migrate.streams.unsafe.requests import joint
 from catalog_migrate.streams.unsafe.undo import undo_request
 
 if TYPE_CHECKING:
@@ -146,10 +149,65 @@ def test_exact(stage: Stage, filled: Table) -> None:
     assert stage.operation.unsafe.sources == ("default.s",)  # type: ignore[union-attr]
     assert not stage.state.holds
 
+    act = stage.operation.unsafe
+    assert act is not None
+    assert (act.restored, act.removed, act.brought_back) == (0, 5, 0)
+    assert act.partitions == (f"{filled.topic}:0 from 17 to 8",)
+
     filled.append(range(8, 12), batch=5)
+    again = stage.executor().unsafe.plan(
+        undo_request(stage.state, outcome.key, restore_table=True), ""
+    )
+    assert again.items[0].notes[0].endswith(
+        "4 rows go, and come again as far as they are read again; "
+        "5 rows that had been taken away come back"
+    )
     undo(stage, outcome.key)
+    act = stage.operation.unsafe
+    assert (act.restored, act.removed, act.brought_back) == (2, 4, 5)
     assert filled.ids == [*range(8), *range(12, 17)]
     assert now(stage) == {0: 17}
+
+
+def test_rows_that_stay(stage: Stage, filled: Table) -> None:
+    """An undo of positions alone says what stays in the table, doubled or not, and what takes it
+    away; with another writer it says why that would be refused."""
+    key = stage.unsafe("INJECT OFFSETS (TO 'shift -3')").operation  # 5 to 7 come again
+    asked = undo_request(stage.state, key)
+    assert stage.executor().unsafe.plan(asked, "").items[0].notes == ()
+    filled.append(range(5, 10), batch=3)
+    stays = f"5 rows that came since operation {key} stay in the table; doubled among them: 3 rows"
+    plan = stage.executor().unsafe.plan(asked, "")
+    assert plan.items[0].notes == (
+        f"{stays} of {filled.topic}:0",
+        "to take them away as well: the same undo with --restore-table",
+    )
+    assert plan.totals.doubled == 2
+    filled.append(range(1))
+    outcome = stage.executor().unsafe.run(asked, "back", confirm=lambda _: True)
+    said = unsafe_result(outcome).notices
+    assert "6 rows that came since" in said[-2]
+    assert said[-1].startswith("--restore-table, which takes rows away as well, would be refused: ")
+    assert filled.ids == sorted([*range(8), *range(5, 10), 0])
+
+
+def test_several_sources(stage: Stage, filled: Table) -> None:
+    """A table is taken back for one source alone: said with the sources and what does go."""
+    other = stage.topic("o", [5])
+    stage.run(
+        f"CREATE SOURCE s2 (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC '{other}') "
+        "FORMAT JSON"
+    )
+    both: Any = [
+        parse_one(f"ALTER SOURCE {name} UNSAFE INJECT OFFSETS (TO latest)") for name in ("s", "s2")
+    ]
+    outcome = stage.executor().unsafe.run(joint(both, stage.state), "r", confirm=lambda _: True)
+    assert outcome.key is not None
+    with pytest.raises(UnsafeBlocked, match=r"is on source default\.s, source default\.s2"):
+        undo_request(stage.state, outcome.key, restore_table=True)
+    filled.append(range(20, 22), batch=3)
+    plan = stage.executor().unsafe.plan(undo_request(stage.state, outcome.key), "")
+    assert "works for an operation on one source alone" in plan.items[0].notes[1]
 
 
 def test_nothing_since(stage: Stage, filled: Table) -> None:
