@@ -10,7 +10,7 @@ import os
 import socket
 from typing import Any
 
-from catalog_migrate.bootstrap import Start, cluster_logs, session_settings
+from catalog_migrate.bootstrap import cluster_logs, session_settings
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
@@ -18,6 +18,7 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.work import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
+from catalog_migrate.start import Start
 from catalog_migrate.storage import is_remote
 
 

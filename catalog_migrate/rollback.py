@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from catalog_migrate.bootstrap import BootstrapReport, Outcome, Start
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
@@ -28,8 +27,10 @@ from catalog_migrate.planner.past import Grown, Step, going_back, release_of
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.policy import Policy
+from catalog_migrate.reconciler.shipped import Shipped
 from catalog_migrate.reconciler.work import OnProgress, absolute, new_token, silent
 from catalog_migrate.release.release import Release
+from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def roll_back(
         settings=(True, "UTC"),
     )
     start.past = past
+    start.shipped = Shipped(None)
     return start.run(None)
 
 
@@ -257,9 +259,6 @@ class _Rollback(Start):
     def _plan_again(self, state: State, owner: Owner, release: Release) -> Migration:
         self.first = None  # retention may have removed, under the lease, what it was to come from
         return super()._plan_again(state, owner, release)
-
-    def _ships(self, state: State) -> bool:  # noqa: ARG002
-        return False
 
     def _done(
         self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0

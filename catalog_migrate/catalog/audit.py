@@ -15,37 +15,36 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.delta_files import CommitFiles
 from catalog_migrate.catalog.history import Entry, entries
-from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
-from catalog_migrate.storage import Storage, plainly
+from catalog_migrate.catalog.side_table import ATTEMPTS, Lost, SideTable
+from catalog_migrate.storage import Storage
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.catalog.remote_files import RemoteCommits
 
 APPLICATION = "catalog_migrate/audit"
 """Delta application id; its transaction version is the log's version that is copied last."""
 
-_ATTEMPTS = 20
-_CONFIGURATION = {
-    "delta.appendOnly": "true",
-    "delta.enableExpiredLogCleanup": "false",
-    "delta.logRetentionDuration": "interval 36500 days",
-}
 
-
-class AuditTable:
+class AuditTable(SideTable):
     """The audit table in one directory; made when it is first written."""
 
-    __slots__ = ("_directory", "_files", "_storage")
+    __slots__ = ()
 
     def __init__(
         self, directory: Path | str, files: CommitFiles | RemoteCommits, storage: Storage
     ) -> None:
-        self._directory = directory
-        self._files = files
-        self._storage = storage
+        super().__init__(
+            directory, files, storage, name="the audit table",
+            configuration={
+                "delta.appendOnly": "true",
+                "delta.enableExpiredLogCleanup": "false",
+                "delta.logRetentionDuration": "interval 36500 days",
+            },
+            remedy_unreadable="delete this directory: the next start writes it again from the log",
+            remedy_unwritable="make the catalog directory writable, or free space on its disk; the"
+            " history is whole without it, and the next start copies what is missing",
+        )
 
     def catch_up(self, log: CatalogLog) -> int:
         """Append every commit of ``log`` that is not there yet; returns how many.
@@ -53,9 +52,10 @@ class AuditTable:
         Raises :class:`CatalogWriteRefused` when the store does not take it and
         :class:`CatalogCorrupt` for a log or an audit that cannot be read.
         """
-        refused: Exception | None = None
-        for _ in range(_ATTEMPTS):
-            table = self._open()
+        from deltalake import Transaction
+
+        for _ in range(ATTEMPTS):
+            table = self.open()
             done = -1 if table is None else table.transaction_version(APPLICATION)
             done = -1 if done is None else done
             newest = log.version()
@@ -63,67 +63,14 @@ class AuditTable:
                 return 0
             fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
             try:
-                self._append(table, fresh)
-            except _Lost as error:
-                refused = error
+                self.write(
+                    table, _arrow(fresh), mode="append",
+                    transaction=Transaction(APPLICATION, fresh[-1].version),
+                )
+            except Lost:  # another process copies too: look how far it came
                 continue
             return len(fresh)
-        raise self._refusal(refused)
-
-    def _open(self) -> DeltaTable | None:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        if self._files.newest() is None:
-            return None
-        try:
-            return DeltaTable(str(self._directory), storage_options=self._options())
-        except (DeltaError, OSError) as error:
-            raise CatalogCorrupt(
-                f"the audit table {self._directory} cannot be read: "
-                f"{self._storage.hidden(plainly(error))}",
-                remedy="delete this directory: the next start writes it again from the log",
-                file=str(self._directory),
-            ) from self._storage.cause(error)
-
-    def _options(self) -> dict[str, str] | None:
-        return self._storage.options() if self._storage else None
-
-    def _append(self, table: DeltaTable | None, fresh: Sequence[Entry]) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
-        from deltalake.exceptions import CommitFailedError, DeltaError
-
-        upto = Transaction(APPLICATION, fresh[-1].version)
-        try:
-            write_deltalake(
-                str(self._directory) if table is None else table,
-                _arrow(fresh),
-                mode="error" if table is None else "append",
-                configuration=_CONFIGURATION if table is None else None,
-                storage_options=self._options() if table is None else None,
-                commit_properties=CommitProperties(
-                    max_commit_retries=0, app_transactions=[upto]
-                ),
-            )
-        except CommitFailedError as error:
-            raise _Lost from error  # another process copies too: look how far it came
-        except (DeltaError, OSError) as error:
-            if table is None and self._files.newest() is not None:
-                raise _Lost from error  # it created the table in this very moment
-            raise self._refusal(error) from self._storage.cause(error)
-
-    def _refusal(self, error: Exception | None) -> CatalogWriteRefused:
-        return CatalogWriteRefused(
-            f"the audit table {self._directory} could not be written: "
-            + ("other processes were faster every time" if error is None
-               else self._storage.hidden(plainly(error))),
-            remedy="make the catalog directory writable, or free space on its disk; the history "
-            "is whole without it, and the next start copies what is missing",
-        )
-
-
-class _Lost(Exception):
-    """Somebody else's commit took the version."""
+        raise self.refused(None)
 
 
 def _arrow(rows: Sequence[Entry]) -> Any:

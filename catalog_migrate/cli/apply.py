@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from catalog_migrate.cli import logs
+from catalog_migrate.cli.approval import approved
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -20,16 +19,10 @@ from catalog_migrate.cli.options import (
     warehouse_option,
     yes_option,
 )
-from catalog_migrate.cli.output import confirm, note, render_plan
 from catalog_migrate.cli.plan import make_plan
 from catalog_migrate.cli.sources import open_catalog, read_release
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import (
-    CatalogNotFound,
-    EditedPlan,
-    MigrationBlocked,
-    StalePlan,
-)
+from catalog_migrate.errors import CatalogNotFound, EditedPlan, StalePlan
 from catalog_migrate.files import read_file
 from catalog_migrate.policy import Policy
 
@@ -88,18 +81,11 @@ def command(
         refuse_stale(plan, loaded, settings)
     else:
         plan = make_plan(settings, approve)
-    if not plan.applyable:
-        sys.stdout.write(render_plan(plan, format_, settings))
-        raise MigrationBlocked(
-            "the plan may not be applied; nothing was touched", plan=plan,
-            remedy="write what the report asks for into the release, or approve it",
-        )
-    if not plan.is_noop and not yes:
-        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
-            note(line)
-        if not confirm("Apply this?", yes=yes, no_input=no_input):
-            note("nothing was touched")
-            return 1
+    if not approved(
+        plan, settings, format_, question="Apply this?", yes=yes, no_input=no_input,
+        remedy="write what the report asks for into the release, or approve it",
+    ):
+        return 1
     may_go_back = Policy(rules=settings.policy).says("allow", "downgrade", loaded.name)
     run_hook(
         settings, loaded, format_=format_, approve=(*plan.approved, *approve),
@@ -113,26 +99,13 @@ def _apply_rollback(
     plan: Plan, settings: Settings, format_: str, *, yes: bool, no_input: bool
 ) -> int:
     """A plan of `rollback --out`: it says by itself what it leads to, so no release is read."""
-    from catalog_migrate.cli.rollback import carry_out
+    from catalog_migrate.cli.rollback import approve_and_carry_out
     from catalog_migrate.rollback import read_past
 
     serial = plan.target.serial
     assert serial is not msgspec.UNSET
     refuse_stale(plan, read_past(open_catalog(settings).log, serial).release, settings)
-    if not plan.applyable:
-        sys.stdout.write(render_plan(plan, format_, settings))
-        raise MigrationBlocked(
-            "the plan may not be applied; nothing was touched", plan=plan,
-            remedy="plan the rollback again with the approvals that the report lists",
-        )
-    if not plan.is_noop and not yes:
-        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
-            note(line)
-        if not confirm("Roll back?", yes=yes, no_input=no_input):
-            note("nothing was touched")
-            return 1
-    carry_out(settings, plan, format_)
-    return 0
+    return approve_and_carry_out(settings, plan, format_, yes=yes, no_input=no_input)
 
 
 def read_plan(path: str) -> Plan:

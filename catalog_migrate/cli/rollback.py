@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli import logs
+from catalog_migrate.cli.approval import approved
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -19,19 +19,11 @@ from catalog_migrate.cli.options import (
     timeout_option,
     yes_option,
 )
-from catalog_migrate.cli.output import (
-    REPORT_FORMATS,
-    as_json,
-    confirm,
-    emit_plan,
-    note,
-    plan_exit,
-    render_plan,
-)
+from catalog_migrate.cli.output import REPORT_FORMATS, as_json, emit_plan, plan_exit
 from catalog_migrate.cli.progress import shown
 from catalog_migrate.cli.sources import local_spark, open_catalog, threads_of
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import FencedOut, MigrationBlocked
+from catalog_migrate.errors import FencedOut
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
@@ -76,27 +68,21 @@ def command(
     if only_plan or out is not None:
         emit_plan(plan, format_, settings, out)
         return plan_exit(plan, detailed=False)
-    if not plan.applyable:
-        sys.stdout.write(render_plan(plan, format_, settings))
-        raise MigrationBlocked(
-            "the rollback may not be carried out; nothing was touched", plan=plan,
-            remedy="approve what the report lists, or choose another serial",
-        )
-    if not plan.is_noop and not yes:
-        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
-            note(line)
-        if not confirm("Roll back?", yes=yes, no_input=no_input):
-            note("nothing was touched")
-            return 1
-    carry_out(settings, plan, format_)
-    return 0
+    return approve_and_carry_out(settings, plan, format_, yes=yes, no_input=no_input)
 
 
-def carry_out(settings: Settings, plan: Plan, format_: str) -> None:
-    """Carry out the plan of a rollback on a local session and print what was done."""
+def approve_and_carry_out(
+    settings: Settings, plan: Plan, format_: str, *, yes: bool, no_input: bool
+) -> int:
+    """Ask for the plan of a rollback, carry it out on a local session, print what was done."""
     from catalog_migrate.cli.hook import sentence, summary
     from catalog_migrate.rollback import rollback
 
+    if not approved(
+        plan, settings, format_, question="Roll back?", yes=yes, no_input=no_input,
+        remedy="approve what the report lists at `rollback`, or choose another serial",
+    ):
+        return 1
     with local_spark(settings) as spark, shown() as on_progress:
         report = rollback(
             spark, catalog=need(settings, "catalog.uri", "--catalog URI"), plan=plan,
@@ -110,3 +96,4 @@ def carry_out(settings: Settings, plan: Plan, format_: str) -> None:
             remedy="have the rule changed by whoever keeps it",
         )
     sys.stdout.write(as_json(summary(report)) if format_ == "json" else sentence(report))
+    return 0

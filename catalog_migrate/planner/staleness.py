@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+from catalog_migrate.errors import StalePlan
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Plan
+from catalog_migrate.release.release import Release
+
+
+def stale(plan: Plan, baseline: Baseline, release: Release) -> StalePlan:
+    """The refusal of an approved plan that is not the one of this catalog and this release."""
+    return StalePlan(
+        "the plan does not describe this catalog and this release any more",
+        changes=(*_other_target(plan, release), *explain_staleness(plan, baseline)),
+        remedy="run `catalog-migrate plan` again and approve the new plan",
+    )
+
+
+def _other_target(plan: Plan, release: Release) -> tuple[str, ...]:
+    """How the release at hand is not the one that the plan was made for; empty when it is."""
+    target = plan.target
+    if target.manifest_hash in (None, release.manifest_hash):
+        return ()
+    if target.release != release.name:
+        return (f"the plan was made for release {target.release}, this is {release.name}",)
+    return (f"the contents of release {release.name} changed since the plan was made",)
 
 
 def explain_staleness(plan: Plan, baseline: Baseline) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from catalog_migrate.bootstrap import Outcome
 from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.state import State
 from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.start import Outcome
 
 InForce = Literal["none", "old", "new"]
 """Which release is in force in a state, seen from the start that was killed."""

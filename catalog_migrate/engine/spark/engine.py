@@ -19,7 +19,7 @@ from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.failures import mute_query_errors
 from catalog_migrate.engine.spark.registrations import Registrations
-from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.engine.spark.shards import Shards, has_log
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
@@ -92,7 +92,7 @@ class SparkEngine:
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard."""
         # Spark creates an empty table without a word where there is no log.
-        if self._shards.shard_version(path) is None:
+        if not has_log(path):
             raise EngineFailure(
                 f"cannot register {name}: there is no Delta table at {path}",
                 condition="DELTA_TABLE_NOT_FOUND",

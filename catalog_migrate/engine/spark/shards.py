@@ -323,6 +323,15 @@ def shard_version(path: str) -> int | None:
         return DeltaTable(path).version()
 
 
+def has_log(path: str) -> bool:
+    """Whether a Delta log stands at ``path``: the look that costs nothing, nothing is read."""
+    try:
+        names = os.listdir(os.path.join(local_path(path), "_delta_log"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(name.endswith((".json", ".parquet")) for name in names)
+
+
 def shard_columns(path: str) -> Sequence[Column]:
     """Columns as the log has them now, with canonical types; needs no Spark."""
     return datatypes.columns_of(_schema(open_table(path)))
