@@ -18,6 +18,8 @@ from catalog_migrate.errors import Problem
 RISKS: Mapping[str, str] = {
     "drop_table": "a table goes with its rows",
     "drop_column": "a column goes with its values",
+    "drop_in_place": "a column goes in place and no rollback brings it back; where a rule does not"
+    " let it, nothing is blocked: the table is copied, and the old one kept",
     "convert": "values are converted in a way that may lose some of them, or what they mean",
     "not_null": "a column becomes NOT NULL and the copy fails if a row holds NULL",
     "copy": "the rows of a table are copied (time, and space twice)",

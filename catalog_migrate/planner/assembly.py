@@ -78,6 +78,16 @@ def assemble(
     return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
 
 
+_AT_THE_COMMIT = (
+    "The commit. Right behind it the reconciler drops these columns in place, with their values,"
+    " and from then on a rollback to a serial before it is refused (CM0340)."
+)
+_AFTER_RETENTION = (
+    "When the old directories of these tables are removed: seven days after the commit. Until then"
+    " a rollback takes their rows from there."
+)
+
+
 def point_of_no_return(changes: Sequence[Change]) -> PointOfNoReturn | None:
     """Until when a plan can be taken back: dropped columns in place go at once, tables later."""
     columns = tuple(
@@ -87,15 +97,15 @@ def point_of_no_return(changes: Sequence[Change]) -> PointOfNoReturn | None:
         for column in change.columns
         if column.change == "removed"
     )
-    if columns:
-        return PointOfNoReturn("commit", columns)
     tables = tuple(
         change.old_name or change.name
         for change in changes
         if (change.contents in ("copy", "derived") and change.action != "create")
         or (change.kind == "table" and change.action == "drop")
     )
-    return PointOfNoReturn("retention", tables) if tables else None
+    if columns:
+        return PointOfNoReturn("commit", columns, tables, _AT_THE_COMMIT)
+    return PointOfNoReturn("retention", tables, (), _AFTER_RETENTION) if tables else None
 
 
 def rebased(migration: Migration, base: Base) -> Migration:

@@ -64,6 +64,16 @@ class Approvals:
         self.used.add(names[-1])
         return True
 
+    def bear(self, risk: str, key: ItemKey, column: str) -> bool:
+        """Whether a risk that the plan can avoid at a price is to be taken.
+
+        It is unless the policy refuses it, or asks for an approval that was not given.
+        """
+        rule = self.policy.judge(risk, *names_of(key, column))
+        if rule is None or rule.action == "allow":
+            return True
+        return rule.action == "approve" and self.given(key, column)
+
     def given(self, key: ItemKey, column: str | None = None) -> bool:
         """Whether the caller approved it; notes the use."""
         name = (key.schema.lower(), key.name.lower())
@@ -155,6 +165,11 @@ def movement_of(compared: Compared, old: BaselineObject, approvals: Approvals) -
         else:
             blocked.append(_undecided_removal(compared.key, removed))
     reshape = () if storage_copies else _reshape(compared, old.definition, decided)
+    if reshape and not all(
+        approvals.bear("drop_in_place", compared.key, removed.name)
+        for removed in compared.delta.removed
+    ):
+        reshape = ()  # the policy pays for the way back with a copy
     return Movement(
         "evolve" if reshape else "copy",
         tuple(
@@ -195,14 +210,13 @@ def fits_in_place(compared: Compared) -> bool:
 def _reshape(
     compared: Compared, old: ObjectDefinition, decided: Iterable[tuple[Column, _Decided]]
 ) -> tuple[tuple[str, str], ...]:
-    """What each column continues, when renaming, adding and moving are all there is.
+    """What each column continues, when renaming, dropping, adding and moving are all there is.
 
-    Empty when a value changes, or a renamed column is one that Delta holds on to: by a CHECK, a
-    generated column or the layout. A column that goes with its values is left behind by a copy:
-    a rollback takes them from the old directory, which a drop in place would not leave.
+    Empty when a value changes, when a renamed or dropped column is one that Delta holds on to (by
+    a CHECK, a generated column or the layout), and when nothing but partition columns would stay.
     """
     new = compared.definition
-    if old.clustered_by or not compared.delta.pairs or compared.delta.removed:
+    if old.clustered_by or not compared.delta.pairs:
         return ()
     if any(
         change.change == "retyped"
@@ -212,7 +226,7 @@ def _reshape(
         return ()
     outcomes = {column.name: outcome.expression for column, outcome in decided}
     continued: list[tuple[str, str]] = []
-    touched: set[str] = set()
+    touched = {column.name.lower() for column in compared.delta.removed}
     for column, before in compared.delta.pairs:
         if before is None:
             if (
@@ -228,7 +242,10 @@ def _reshape(
         continued.append((column.name, before.name))
         if column.name.lower() != before.name.lower():
             touched |= {column.name.lower(), before.name.lower()}
-    return () if touched & _held_on_to(old, new) or not continued else tuple(continued)
+    layout = {name.lower() for name in old.partitioned_by}
+    if all(before.lower() in layout for _, before in continued):
+        return ()
+    return () if touched & _held_on_to(old, new) else tuple(continued)
 
 
 def _held_on_to(*definitions: ObjectDefinition) -> set[str]:

@@ -7,8 +7,10 @@ of a table are followed through the renames that were decided on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, ShardRecord
 from catalog_migrate.catalog.state import State
@@ -212,6 +214,10 @@ class _Walk:
         if chain and shards[chain[0]].source == base_path:
             upto = shards[chain[0]].source_version
         base = self._source(then, base_path, None, upto)
+        if (base.dropped or base.others) and not gone and not is_absolute(base_path):
+            # version 0 of a shard of ours has no row; of one that was adopted nobody knows
+            rows = self._grown(base_path, 0, upto)
+            base = replace(base, rows=-1 if rows is None else rows)
         tails: list[Source] = []
         rewritten = False
         for number, path in enumerate(chain):
@@ -245,6 +251,7 @@ class _Walk:
         """A shard with the columns of then that it has, by what its table was at its last."""
         names: Names | None = None
         definition: ObjectDefinition | None = None
+        dropped: frozenset[str] = frozenset()
         for number in range(len(self._steps) - 1, self._start - 1, -1):
             item = _holder(self._steps[number].state, path)
             if item is None:
@@ -252,16 +259,46 @@ class _Walk:
             definition = item[1].definition
             if item[0] == then.item_id:
                 names = self.names(then.item_id, self._start, number)
+                dropped = self._dropped(then.item_id, path, names, number)
             break
         if definition is None:
             definition = self._then.items[then.item_id].definition
         held = {column.name.lower(): column for column in definition.columns}
         if names is None:
             names = {name: name for name in held}
-        columns: dict[str, Column] = {one: held[now] for one, now in names.items() if now in held}
-        used = {column.name.lower() for column in columns.values()}
+        used = {now for now in names.values() if now in held}
+        standing = self._standing(path, definition)
+        columns: dict[str, Column] = {
+            one: msgspec.structs.replace(held[now], name=standing.get(now, held[now].name))
+            for one, now in names.items() if now in held
+        }
         others = tuple(column for name, column in held.items() if name not in used)
-        return Source(path, after, upto, columns, others, rows)
+        return Source(path, after, upto, columns, others, rows, dropped)
+
+    def _standing(self, path: str, definition: ObjectDefinition) -> Names:
+        """Names by which a shard still has columns that were to be renamed in place and were not.
+
+        The copy that was made instead tells them: it began with the definition of its source.
+        """
+        for successor, record in self._now.shards.items():
+            if record.source != path or not record.renamed:
+                continue
+            begun = (_holder(step.state, successor) for step in self._steps[self._start :])
+            first = next((item for item in begun if item is not None), None)
+            if first is not None and first[1].definition == definition:
+                return {new.lower(): old for new, old in record.renamed.items()}
+        return {}
+
+    def _dropped(
+        self, item_id: str, path: str, names: Names | None, last: int
+    ) -> frozenset[str]:
+        """Columns of then that a shard had when its table got it, and not at its last step."""
+        first = next(
+            number for number in range(self._start, last + 1)
+            if _holder(self._steps[number].state, path) is not None
+        )
+        begun = self.names(item_id, self._start, first)
+        return frozenset(begun or ()).difference(names or ())
 
 
 def _successors(base: str, shards: Mapping[str, ShardRecord]) -> list[str]:

@@ -109,14 +109,17 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 class PointOfNoReturn(msgspec.Struct, frozen=True):
-    """From when on there is no way back, and what it is that is lost.
+    """From when on there is no way back, what it is that is lost, and what that means in words.
 
-    ``after`` is ``commit``: the values of the columns ``names`` go in place with it; or
+    ``after`` is ``commit``: the values of the columns ``names`` go in place right behind it; or
     ``retention``: the directories of the replaced tables ``names`` are kept for that long.
+    ``kept`` are, beside columns that go in place, the tables of which the second is true.
     """
 
     after: Literal["commit", "retention"]
     names: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    meaning: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -250,7 +250,8 @@ class _Planning:
             return revived(compared.definition, origin, self._approvals)
         if action is None:
             return Movement()
-        return movement_back(compared, compared.old, origin, self._approvals)
+        rows, _ = self._size(compared.old)
+        return movement_back(compared, compared.old, origin, self._approvals, rows)
 
     def _key(self, identity: Identity) -> ItemKey:
         return self._difference.objects[identity].key

@@ -53,7 +53,9 @@ class Source:
     ``after`` None stands for every row of version ``upto``, else what was appended after that
     version; ``upto`` None for whatever is there when it is copied. ``columns`` maps the folded
     name of a column of then to what holds it in this shard; ``others`` are the columns of this
-    shard that then had none. ``rows`` is how many it brings, -1 when nobody knows.
+    shard that then had none. ``dropped`` are folded names of columns of then that this shard had
+    once, until they were dropped in place, so that its rows have lost their values. ``rows`` is how
+    many it brings, -1 when nobody knows.
     """
 
     path: str
@@ -62,6 +64,14 @@ class Source:
     columns: Mapping[str, Column]
     others: tuple[Column, ...] = ()
     rows: int = -1
+    dropped: frozenset[str] = frozenset()
+
+    def whole(self, definition: ObjectDefinition) -> bool:
+        """Whether it still has every column of then that is not computed."""
+        return all(
+            column.generated is not None or column.name.lower() in self.columns
+            for column in definition.columns
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +150,14 @@ class _Losses:
     def block(self, code: str, reason: str, remedy: str, column: str | None = None) -> None:
         self._blocked[code, column] = Blocked(str(self.key), code, reason, remedy, column)
 
+    def no_return(self, column: Column) -> None:
+        """Note that the values of a column of then are nowhere any more."""
+        self.block(
+            NO_RETURN,
+            f"column {quote_part(column.name)} was dropped in place and its values with it",
+            _RESTORE, column.name,
+        )
+
     def table_approved(self) -> bool:
         return self._approvals.given(self.key)
 
@@ -150,9 +168,10 @@ def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Appr
         return Movement()
     base = origin.base if origin is not None else None
     if base is not None and origin is not None and origin.gone is None:
-        if definition.is_derived:
+        if not definition.is_derived:
+            return _from_then(definition, origin, approvals)
+        if base.whole(definition):
             return Movement("copy", segments=(_whole(base, definition),))
-        return _from_then(definition, origin, approvals)
     if definition.is_derived:
         return Movement("derived")
     losses = _Losses(definition.key, approvals)
@@ -166,9 +185,13 @@ def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Appr
 
 
 def movement_back(
-    compared: Compared, old: BaselineObject, origin: Origin | None, approvals: Approvals
+    compared: Compared, old: BaselineObject, origin: Origin | None, approvals: Approvals,
+    rows: int | None = None,
 ) -> Movement:
-    """How a table that stands now gets the shape of then, with every row that fits it."""
+    """How a table that stands now gets the shape of then, with every row that fits it.
+
+    ``rows`` is how many it has, None when nobody knows.
+    """
     definition = compared.definition
     origin = origin or Origin()
     pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
@@ -180,24 +203,43 @@ def movement_back(
         return Movement("evolve" if touches_shard(compared, old) else "keep")
     whole = origin.base is not None and origin.gone is None
     if definition.is_derived:
-        if whole and origin.base is not None:
+        if whole and origin.base is not None and origin.base.whole(definition):
             return Movement("copy", segments=(_whole(origin.base, definition),))
         return Movement("derived")
     if whole and not origin.rewritten:
         return _from_then(definition, origin, approvals)
-    return _from_now(compared, pairs, origin, approvals)
+    return _from_now(compared, pairs, origin, approvals, empty=rows == 0)
 
 
 def _whole(base: Source, definition: ObjectDefinition) -> Segment:
-    """Every row of a shard as it was then: it has all columns, of the very types."""
+    """Every row of the shard of then, whose columns are still of the very types."""
     return Segment(
         base.path, base.after, base.upto,
         tuple(
-            (column.name, quote_sql(base.columns[column.name.lower()].name))
+            (
+                column.name,
+                quote_sql(base.columns[column.name.lower()].name)
+                if column.name.lower() in base.columns
+                else f"CAST(NULL AS {column.type})",
+            )
             for column in definition.columns
-            if column.generated is None and column.name.lower() in base.columns
+            if column.generated is None
         ),
     )
+
+
+def _changed_in_place(base: Source, definition: ObjectDefinition, losses: _Losses) -> None:
+    """What the shard of then has lost since, or got, before it was replaced."""
+    if base.rows == 0:
+        return
+    for column in definition.columns:
+        if column.generated is None and column.name.lower() not in base.columns:
+            losses.no_return(column)
+    for other in base.others:
+        losses.lose(
+            "drop_column", COLUMN_REMOVED,
+            f"column {quote_part(other.name)} came later and goes with its values", other.name,
+        )
 
 
 def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approvals) -> Movement:
@@ -208,6 +250,7 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
         losses.block(
             NO_RETURN, "its rows were changed or removed before it was dropped", _ROWS_CHANGED
         )
+    _changed_in_place(origin.base, definition, losses)
     segments = [_whole(origin.base, definition)]
     for tail in origin.tails:
         segments.append(_tail(definition, tail, losses))
@@ -230,7 +273,13 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
             expression = _expression(column, before, silent)
         elif column.nullable:
             expression = f"CAST(NULL AS {column.type})"
-            if tail.rows != 0:
+            if column.name.lower() in tail.dropped:
+                silent.lose(
+                    "drop_column", COLUMN_REMOVED,
+                    f"{quote_part(column.name)} was dropped in place since: it is NULL in rows"
+                    " written since, whatever they had there", column.name,
+                )
+            elif tail.rows != 0:
                 losses.risk(
                     "convert", f"{quote_part(column.name)} is NULL in rows written since",
                     column.name,
@@ -281,8 +330,10 @@ def _from_now(
     pairs: Iterable[tuple[Column, Column | None]],
     origin: Origin,
     approvals: Approvals,
+    *,
+    empty: bool,
 ) -> Movement:
-    """The shard of now, column by column."""
+    """The shard of now, column by column; ``empty``: without a row, so without a value to miss."""
     losses = _Losses(compared.key, approvals)
     projection: list[tuple[str, str]] = []
     for column, before in pairs:
@@ -293,11 +344,10 @@ def _from_now(
             continue
         projection.append((column.name, f"CAST(NULL AS {column.type})"))
         name = quote_part(column.name)
-        if origin.base is None:
-            losses.block(
-                NO_RETURN, f"column {name} was dropped in place and its values with it",
-                _RESTORE, column.name,
-            )
+        if empty:
+            continue
+        if origin.base is None or column.name.lower() not in origin.base.columns:
+            losses.no_return(column)
         elif origin.gone is not None:
             losses.block(
                 NO_RETURN, f"the values of column {name} are gone: {origin.gone}", _RESTORE,

@@ -16,7 +16,7 @@ from catalog_migrate.planner.migration import Target
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
-from catalog_migrate.reconciler.reshape import projection_from
+from catalog_migrate.reconciler.reshape import projection_from, standing_names
 from catalog_migrate.reconciler.work import Progress, Work
 
 
@@ -30,6 +30,7 @@ def recopy(work: Work, state: State, path: str) -> State:
     name = str(item.definition.item_name)
     work.on_progress(Progress("copy, not in place", 0, 1, name))
     layout = work.retrying(lambda: work.engine.shard_layout(work.absolute(path)))
+    standing = standing_names(layout, item, record.shape)
     shard = NewShard(
         _target(state, item, record, projection_from(layout, item, record.shape)),
         shard_path(item.definition.schema, item.definition.name, work.token()),
@@ -55,6 +56,7 @@ def recopy(work: Work, state: State, path: str) -> State:
             ShardRecord(
                 item_id=record.item_id, global_id=record.global_id, state="live", source=path,
                 source_version=made.source_version, version=made.version,
+                renamed={new: old for new, old in standing.items() if new != old},
             ),
         )
         changes.put(

@@ -8,7 +8,6 @@ may hang on the shard, and an empty twin of it must have taken the very statemen
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from catalog_migrate.catalog.records import IntentRecord, ItemRecord
@@ -166,33 +165,38 @@ def projection_from(
 ) -> tuple[tuple[str, str], ...]:
     """How the rows get from a shard, changed in part or not at all, to the committed columns.
 
-    By physical names where there is a shape, else by names; a column that is not there is NULL.
+    A column that is not there is NULL.
     """
-    if shape is None:
-        placed: Mapping[str, str] = {column.name.lower(): column.name for column in layout.columns}
-        return tuple(
-            (column.name, _source(placed.get(column.name.lower()), column.type))
-            for column in item.definition.columns
-        )
-    standing = {column.physical: column.name for column in layout.columns}
-    known = {column.physical for column in shape.columns} | set(shape.gone)
-    added = {
-        column.name.lower(): column.name
-        for column in layout.columns
-        if column.physical not in known
-    }
+    standing = standing_names(layout, item, shape)
     return tuple(
         (
             column.name,
-            _source(
-                standing.get(column.physical) if column.physical
-                else added.get(column.name.lower()),
-                column.type,
-            ),
+            quote_sql(standing[column.name]) if column.name in standing
+            else f"CAST(NULL AS {column.type})",
         )
-        for column in shape.columns
+        for column in item.definition.columns
     )
 
 
-def _source(name: str | None, type_: str) -> str:
-    return f"CAST(NULL AS {type_})" if name is None else quote_sql(name)
+def standing_names(layout: Layout, item: ItemRecord, shape: Shape | None) -> dict[str, str]:
+    """Committed columns that a shard, changed in part or not at all, has: by what name it does.
+
+    By physical names where there is a shape, else by names.
+    """
+    if shape is None:
+        placed = {column.name.lower(): column.name for column in layout.columns}
+        found = {c.name: placed.get(c.name.lower()) for c in item.definition.columns}
+    else:
+        standing = {column.physical: column.name for column in layout.columns}
+        known = {column.physical for column in shape.columns} | set(shape.gone)
+        added = {
+            column.name.lower(): column.name
+            for column in layout.columns
+            if column.physical not in known
+        }
+        found = {
+            column.name: standing.get(column.physical) if column.physical
+            else added.get(column.name.lower())
+            for column in shape.columns
+        }
+    return {column: name for column, name in found.items() if name is not None}

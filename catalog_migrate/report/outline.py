@@ -63,11 +63,11 @@ def outline(plan: Plan) -> Outline:
     sections = (
         _happens(plan),
         _losses(plan),
+        _no_return(plan),
         _obstacles(plan),
         _decide(plan),
         _questions(plan),
         _absences(plan),
-        _no_return(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
         Section("Proof", note=_proof(plan)),
@@ -213,12 +213,15 @@ def _losses(plan: Plan) -> Section:
 def _lost_by(change: Change) -> list[str]:
     """Why values of a table are not all kept as they are; empty for every other change."""
     if change.risk is not None:
-        return [change.risk]
+        in_place = change.contents == "evolve" and any(
+            column.change == "removed" for column in change.columns
+        )
+        return [change.risk + (", in place: no rollback brings it back" if in_place else "")]
     if change.kind != "table":
         return []
     if change.action == "drop":
         return ["the table and its rows go"]
-    if change.contents != "copy":
+    if change.contents not in {"copy", "evolve"}:
         return []
     return [
         f"the values of column {column.name} go"
@@ -346,13 +349,14 @@ def _no_return(plan: Plan) -> Section:
     title = "Point of no return"
     if point is None:
         return Section(title)
-    shown = tuple(Entry(name) for name in point.names[:_ABSENT_SHOWN])
-    note = (
-        "The commit: from then on the values of these columns are out of reach."
-        if point.after == "commit"
-        else "When the old directories of these tables are removed: seven days after the commit."
-    )
-    return Section(title, shown, note, len(point.names) - len(shown))
+    sign = "!" if point.after == "commit" else ""
+    shown = [Entry(name, sign) for name in point.names[:_ABSENT_SHOWN]]
+    more = len(point.names) - len(shown)
+    if point.kept:
+        number = counted(len(point.kept), "table")
+        tables = f"and, seven days later, the old directories of {number}"
+        shown.append(Entry(tables, details=point.kept[:_ABSENT_SHOWN]))
+    return Section(title, tuple(shown), point.meaning or None, more)
 
 
 def _shipments(plan: Plan) -> Section:

@@ -47,13 +47,13 @@ def verdict(plan: Plan) -> Verdict:
         return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", len(missing))
     if missing:
         word = f"NEEDS {len(missing)} DECISION{'S' if len(missing) != 1 else ''}"
-        return Verdict("decisions", word, f"{word}: {change_counts(plan)}", len(missing))
+        return Verdict("decisions", word, f"{word}: {_counts(plan)}", len(missing))
     if plan.is_noop:
         unchanged = plan.summary.get("unchanged", 0)
         return Verdict(
             "nothing", "NOTHING TO DO", f"NOTHING TO DO: {counted(unchanged, 'object')} unchanged"
         )
-    return Verdict("safe", "SAFE", f"SAFE: {change_counts(plan)}")
+    return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
 
 
 def decisions(plan: Plan) -> tuple[Blocked, ...]:
@@ -80,6 +80,13 @@ def change_counts(plan: Plan) -> str:
         f"{plan.summary[action]:,} {done}" for action, done in _DONE if plan.summary.get(action)
     ]
     return f"{', '.join(parts) or 'no changes'}; {plan.summary.get('unchanged', 0):,} unchanged"
+
+
+def _counts(plan: Plan) -> str:
+    """What changes, and whether that can be taken back."""
+    point = plan.point_of_no_return
+    final = point is not None and point.after == "commit"
+    return change_counts(plan) + ("; no rollback past its commit" if final else "")
 
 
 def counted(number: int, noun: str) -> str:

@@ -25,7 +25,7 @@ def alter(world: World, path: str, step: Alter, declared: Mapping[str, Column]) 
     if step.op == "map":
         altered = _mapped(newest)
     elif step.op == "add":
-        altered = _added(newest, declared[step.names[0].lower()], step.after)
+        altered = _added(shard, declared[step.names[0].lower()], step.after)
     elif step.op == "move":
         altered = _moved(newest, step.names[0], step.after)
     else:
@@ -119,7 +119,14 @@ def _renamed(version: Version, name: str, to: str) -> Version:
     )
 
 
-def _added(version: Version, column: Column, after: str | None) -> Version:
+def fresh_name(shard: Shard, column: Column) -> str:
+    """The physical name of a column that is added: with column mapping never one that was there."""
+    mapped = shard.versions[-1].mapped
+    return f"col-{len(shard.versions)}-{column.name}" if mapped else column.name
+
+
+def _added(shard: Shard, column: Column, after: str | None) -> Version:
+    version = shard.versions[-1]
     place = 0 if after is None else _index(version, after) + 1
     bare = Column(column.name, column.type, column.nullable, comment=column.comment)
     if not column.nullable:
@@ -127,13 +134,10 @@ def _added(version: Version, column: Column, after: str | None) -> Version:
             f"cannot add the NOT NULL column {column.name}", condition="DELTA_ADD_COLUMN_NOT_NULL"
         )
     physical = _physical(version)
-    fresh = column.name
-    while fresh in physical:
-        fresh += "'"  # as Delta's generated ones, never that of a column before
     return replace(
         version,
         columns=(*version.columns[:place], bare, *version.columns[place:]),
-        physical=(*physical[:place], fresh, *physical[place:]),
+        physical=(*physical[:place], fresh_name(shard, column), *physical[place:]),
         rows=tuple({**row, column.name.lower(): None} for row in version.rows),
     )
 

@@ -25,7 +25,7 @@ from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_up_cast
-from catalog_migrate.testing.alter import alter
+from catalog_migrate.testing.alter import alter, fresh_name
 from catalog_migrate.testing.bodies import Row, analyse, compile_expression, read_body
 from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
 
@@ -396,7 +396,8 @@ class SimulatedEngine:
             )
             names = [column.name.lower() for column in evolved.columns]
             physical = newest.physical or tuple(column.name for column in newest.columns)
-            added = tuple(column.name for column in evolved.columns[len(physical) :])
+            held = self.world.shard(path)
+            added = tuple(fresh_name(held, c) for c in evolved.columns[len(physical) :])
             evolved = replace(
                 evolved,
                 physical=newest.physical and (*physical, *added),

@@ -15,6 +15,7 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.clock import SimulatedClock
@@ -74,6 +75,7 @@ class Installation:
         log: CatalogLog | None = None,
         clock: Clock | None = None,
         holder: str | None = None,
+        policy: Policy | None = None,
     ) -> tuple[SimulatedEngine, BootstrapReport]:
         """A process that starts with a release, to its end; with a log and clock of its own."""
         if engine is None:
@@ -83,7 +85,7 @@ class Installation:
             warehouse=WAREHOUSE, clock=clock or self.clock,
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
             populate=populate, wait=600.0, token=lambda: f"{next(self.tokens):06d}",
-            read_only=read_only,
+            read_only=read_only, policy=policy,
         )  # fmt: skip
         return engine, report
 

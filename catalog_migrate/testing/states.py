@@ -124,7 +124,8 @@ BUILT_INS: tuple[DurableState, ...] = (
     DurableState(
         "committed, evolve pending", "new",
         lambda state: any(shard.evolve for shard in state.shards.values()),
-        "The new release is in force; a shard that was taken over still has its old columns.",
+        "The new release is in force; a shard that was taken over still has its old columns, all or"
+        " some: this is where those that are dropped in place lose their values.",
         f"{_LEASE}, rolling forward only",
         Found("resumed", "changes the shard in place, by physical names; copies what is refused"),
         _FENCED,

@@ -22,6 +22,11 @@ class Shards:
     def __init__(self, engine: Engine, warehouse: str, append, rows) -> None:
         self.engine, self.warehouse, self.append, self.rows = engine, warehouse, append, rows
 
+    def append_as(self, path: str, row: dict[str, tuple[str, object]]) -> None:
+        """Append one row as a writer does that has columns of its own in mind: type and value."""
+        values = [{name: value for name, (_, value) in row.items()}]
+        self.append(path, values, {name: type_ for name, (type_, _) in row.items()})
+
     def shard(self, name: str, columns=(A, B, C), **more) -> str:
         path = f"{self.warehouse}/s/{name}"
         self.engine.create_shard(ShardSpec(path, columns, **more))
@@ -46,14 +51,17 @@ def shards(request, warehouse):
             names = [column.name.lower() for column in world.newest(path).columns]
             return sorted((tuple(row[n] for n in names) for row in world.rows(path)), key=str)
 
-        return Shards(simulated, warehouse, world.append, rows)
+        def append(path, rows, types=None):
+            world.append(path, rows)
+
+        return Shards(simulated, warehouse, append, rows)
     from catalog_migrate.engine.spark.engine import SparkEngine
 
     spark = request.getfixturevalue("spark")
     engine = SparkEngine(spark)
 
-    def append(path, rows):
-        types = {c.name: c.type for c in engine.shard_columns(path)}
+    def append(path, rows, types=None):
+        types = types or {c.name: c.type for c in engine.shard_columns(path)}
         schema = ", ".join(f"{name} {types[name]}" for name in rows[0])
         frame = spark.createDataFrame([tuple(row.values()) for row in rows], schema)
         frame.write.format("delta").mode("append").save(path)
@@ -152,6 +160,51 @@ def test_a_column_under_a_check_is_refused_on_the_twin(shards):
         Shape((PlacedColumn("a", "key", "BIGINT"), *PLACED[1:])),
     )
     assert condition == "DELTA_CONSTRAINT_DEPENDENT_COLUMN_CHANGE"
+
+
+def test_a_dropped_name_that_comes_again_is_another_column(shards):
+    """Its physical name is new, so nothing of the first shows, and the drop is not repeated on it.
+
+    In a change of its own, as a later release makes it, and in the very change that drops the
+    first; a NOT NULL column goes like any other.
+    """
+    engine, path = shards.engine, shards.shard("t", (A, Column("b", "STRING", False), C))
+    shards.append(path, [{"a": 1, "b": "old", "c": "y"}])
+    dropped = Shape((PLACED[0], PLACED[2]), ("b",))
+    shards.evolve(path, (A, C), dropped)
+    assert shards.rows(path) == [(1, "y")]
+    again = (A, C, B)
+    engine.evolve(path, again, ShardSpec(path, again))
+    shards.append(path, [{"a": 2, "c": "z", "b": "new"}])
+    rows = [(1, "y", None), (2, "z", "new")]
+    assert shards.rows(path) == rows
+    layout = engine.shard_layout(path)
+    assert [c.name for c in layout.columns] == ["a", "c", "b"]
+    assert layout.columns[2].physical != "b"
+    shards.evolve(path, again, Shape((PLACED[0], PLACED[2], layout.columns[2]), ("b",)))
+    assert (engine.shard_layout(path), shards.rows(path)) == (layout, rows)
+
+    at_once = Shape(
+        (PLACED[0], PLACED[2], PlacedColumn("", "b", "INT")), (layout.columns[2].physical,)
+    )
+    other = (A, C, Column("b", "INT"))
+    for _ in range(2):
+        shards.evolve(path, other, at_once)
+        assert tuple(engine.shard_columns(path)) == other
+        assert shards.rows(path) == [(1, "y", None), (2, "z", None)]
+
+
+def test_rows_appended_around_a_drop_are_kept_or_refused(shards):
+    """By the old columns until the drop, refused behind it; by the new ones they go on."""
+    path = shards.shard("t")
+    shards.append(path, [{"a": 1, "b": "x", "c": "y"}])
+    shards.evolve(path, (A, B, C), Shape((PLACED[0], PLACED[1], PLACED[2])))
+    renamed = (A, Column("k", "STRING"))
+    shards.evolve(path, renamed, Shape((PLACED[0], PlacedColumn("c", "k", "STRING")), ("b",)))
+    with pytest.raises(Exception, match=r"(?i)schema|no column|mismatch"):
+        shards.append_as(path, {"a": ("BIGINT", 2), "b": ("STRING", "x"), "c": ("STRING", "y")})
+    shards.append(path, [{"a": 3, "k": "z"}])
+    assert shards.rows(path) == [(1, "y"), (3, "z")]
 
 
 def test_a_partition_column_is_not_dropped(shards):

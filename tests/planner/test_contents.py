@@ -9,8 +9,9 @@ import pytest
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.planner.migration import Target
-from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, PointOfNoReturn, Question
+from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.policy import Policy, Rule
 
 
 def move(make: Any, old: Any, new: Any, *approve: str) -> tuple[Plan, Target]:
@@ -184,19 +185,73 @@ def renamed(name: str, *earlier: str, type_: str = "INT") -> Column:
     return Column(name, type_, renamed_from=earlier)
 
 
-def test_renames_and_moves_are_made_in_place(make: Any) -> None:
-    """Renamed, added in the middle and moved, all at once: the shard stays."""
+def test_renames_drops_and_moves_are_made_in_place(make: Any) -> None:
+    """Renamed, dropped, added in the middle and moved, all at once: the shard stays."""
     new = [renamed("key", "id"), Column("new", "INT"), Column("c", "INT")]
     assert reshaped(make, "c INT, id INT", new) == (
         ("key", "id"), ("c", "c")
     )
+    assert reshaped(make, "c INT, id INT, old INT", new, dropped=("old",)) == (
+        ("key", "id"), ("c", "c")
+    )
 
 
-def test_a_dropped_column_is_left_behind_by_a_copy(make: Any) -> None:
-    """A rollback takes its values from the old directory while that is there."""
-    plan, _ = move(make, make.table("t", "a INT, b INT"), make.table("t", "a INT", dropped=("b",)))
-    assert plan.changes[0].contents == "copy"
-    assert plan.point_of_no_return == PointOfNoReturn("retention", ("s.t",))
+def test_a_column_dropped_in_place_is_the_point_of_no_return(make: Any) -> None:
+    """Decided or approved, it goes right behind the commit; the plan says so, and what that means.
+
+    A copied table is in its old directory for a while.
+    """
+    old, new = make.table("t", "a INT, b INT"), make.table("t", "a INT")
+    decided, target = move(make, old, make.table("t", "a INT", dropped=("b",)))
+    assert (target.contents, target.reshape) == ("evolve", (("a", "a"),))
+    approved = plan_migration(make.baseline(old), make.release(new), approve=("s.t.b",)).plan
+    open_ = plan_migration(make.baseline(old), make.release(new)).plan
+    for plan in (decided, approved, open_):
+        point = plan.point_of_no_return
+        assert plan.changes[0].contents == "evolve"
+        assert point is not None
+        assert (point.after, point.names, point.kept) == ("commit", ("s.t.b",), ())
+        assert "from then on a rollback to a serial before it is refused (CM0340)" in point.meaning
+    assert decided.changes[0].risk == "drops column b"
+    assert [one.code for one in open_.blocked] == ["CM0302"]
+    copied, _ = move(make, old, make.table("t", "a BIGINT", dropped=("b",)))
+    assert copied.changes[0].contents == "copy"
+    assert copied.changes[0].risk == "drops column b"
+    point = copied.point_of_no_return
+    assert point is not None
+    assert (point.after, point.names) == ("retention", ("s.t",))
+
+
+def test_tables_that_are_kept_stand_beside_columns_that_go(make: Any) -> None:
+    """One plan may have both: the sooner point leads, the later one is told too."""
+    old = [make.table("t", "a INT, b INT"), make.table("u", "a INT")]
+    new = [make.table("t", "a INT", dropped=("b",)), make.table("u", "a BIGINT")]
+    point = plan_migration(make.baseline(*old), make.release(*new)).plan.point_of_no_return
+    assert point is not None
+    assert (point.after, point.names, point.kept) == ("commit", ("s.t.b",), ("s.u",))
+
+
+@pytest.mark.parametrize(
+    ("action", "approve", "contents"),
+    [
+        ("refuse", (), "copy"), ("refuse", ("s.t.b",), "copy"), ("approve", (), "copy"),
+        ("approve", ("s.t.b",), "evolve"), ("allow", (), "evolve"),
+    ],
+)
+def test_a_policy_keeps_the_way_back(
+    make: Any, action: str, approve: tuple[str, ...], contents: str
+) -> None:
+    """Where a rule does not let columns go in place, the table is copied and nothing is blocked."""
+    rules = (Rule("drop_in_place", action, "s.*.b"),)
+    for name, wanted in (("b", contents), ("c", "evolve")):
+        migration = plan_migration(
+            make.baseline(make.table("t", f"a INT, {name} INT")),
+            make.release(make.table("t", "a INT", dropped=(name,))),
+            approve=approve, policy=Policy(rules=rules),
+        )
+        assert migration.plan.applyable
+        assert migration.targets[0].contents == wanted
+        assert migration.targets[0].projection == (("a", "`a`"),)
 
 
 def test_a_swap_is_a_migration_although_the_columns_look_alike(make: Any) -> None:
@@ -237,14 +292,38 @@ def test_a_rename_never_takes_a_name_from_a_column_that_stays(make: Any) -> None
          {}),
         ("a INT, b INT", [Column("b", "INT")],
          {"dropped": ("a",), "was_checks": (Check("c", "`A` > 0"),)}),
+        ("a INT, b INT, c INT", [Column("b", "BIGINT"), Column("c", "INT")], {"dropped": ("a",)}),
+        ("a INT, b INT", [Column("b", "INT"), Column("c", "INT", default="1")],
+         {"dropped": ("a",)}),
     ],
-    ids=["wider", "converted", "tightened", "a feature", "filled", "under a CHECK"],
+    ids=["wider", "converted", "tightened", "a feature", "filled", "under a CHECK",
+         "dropped beside a wider one", "dropped beside a filled one"],
 )
 def test_what_changes_values_or_is_held_on_to_is_copied(
     make: Any, old: str, new: Any, more: Any
 ) -> None:
     """Where a value changes, or Delta needs the column otherwise, the rows are copied."""
     assert reshaped(make, old, new, **more) == ()
+
+
+def test_what_the_rows_are_laid_out_by_is_not_dropped_in_place(make: Any) -> None:
+    """A partition or clustering column, a computed one and what computes it, or all but those."""
+    computed = [Column("a", "INT"), Column("b", "INT"), Column("g", "INT", generated="b + 1")]
+    cases = [
+        (make.table("t", "a INT, b INT", partitioned_by=("b",)),
+         make.table("t", "a INT", dropped=("b",))),
+        (make.table("t", "a INT, b INT", clustered_by=("a",)),
+         make.table("t", "a INT", dropped=("b",), clustered_by=("a",))),
+        (make.table("t", "a INT, b INT", partitioned_by=("a",)),
+         make.table("t", "a INT, n INT", dropped=("b",), partitioned_by=("a",))),
+        (make.table("t", computed), make.table("t", computed[:2], dropped=("g",))),
+        (make.table("t", computed), make.table("t", "a INT, g INT", dropped=("b",))),
+    ]
+    for old, new in cases:
+        plan, target = move(make, old, new)
+        assert (target.contents, target.reshape) == ("copy", ())
+        assert plan.point_of_no_return is not None
+        assert plan.point_of_no_return.after == "retention"
 
 
 def test_insertion_in_the_middle_moves_nothing(make: Any) -> None:

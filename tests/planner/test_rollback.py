@@ -124,6 +124,77 @@ def test_past_the_point_of_no_return(origin: Origin, reason: str) -> None:
     assert not migration.plan.applyable
 
 
+def test_the_shard_of_then_may_have_lost_a_column_in_place() -> None:
+    """Dropped there before it was replaced, a column is refused, unless there never was a row."""
+    then, now = release("1", A, B), release("2", A)
+
+    def origin(rows: int, *, rewritten: bool = False) -> Origin:
+        base = Source("p", None, 7, {"a": A}, (), rows, frozenset({"b"}))
+        return Origin(base, (source("q", 2, None, 3, A),), rewritten=rewritten)
+
+    for rows, rewritten in ((-1, False), (4, False), (4, True)):
+        held = planned(then, now, {"a": "a"}, origin(rows, rewritten=rewritten), "s.t", "s.t.b")
+        assert codes(held) == [(NO_RETURN, "b")]
+    empty = planned(then, now, {"a": "a"}, origin(0))
+    assert empty.plan.applyable
+    assert [each.projection for each in empty.targets[0].segments] == [
+        (("a", "`a`"), ("b", "CAST(NULL AS INT)")),
+    ] * 2
+
+
+def test_a_later_column_of_the_shard_of_then_is_a_loss() -> None:
+    """Added in place before the shard was replaced: its values there go with it, so it is asked."""
+    then, now = release("1", A), release("2", A, C)
+    for rows, wanted in ((-1, [("CM0302", "c")]), (4, [("CM0302", "c")]), (0, [])):
+        base = Source("p", None, 7, {"a": A}, (C,), rows)
+        origin = Origin(base, (source("q", 2, None, 0, A, others=(C,)),))
+        assert codes(planned(then, now, {"a": "a"}, origin)) == wanted
+        assert codes(planned(then, now, {"a": "a"}, origin, "s.t.c")) == []
+
+
+@pytest.mark.parametrize(
+    ("dropped", "rows", "blocked"),
+    [("b", 3, [("CM0302", "b")]), ("b", -1, [("CM0302", "b")]), ("b", 0, []), ("", 3, [])],
+)
+def test_rows_since_that_lost_a_column_in_place(
+    dropped: str, rows: int, blocked: list[tuple[str, str]]
+) -> None:
+    """What they had there is nowhere any more: NULL only when that is approved.
+
+    Where the later shard never had the column there was nothing to lose, and none asks.
+    """
+    tail = Source("q", 2, None, {"a": A}, (), rows, frozenset({dropped} - {""}))
+    origin = Origin(source("p", None, 7, -1, A, B), (tail,))
+    then, now = release("1", A, B), release("2", A)
+    assert codes(planned(then, now, {"a": "a"}, origin)) == blocked
+    approved = planned(then, now, {"a": "a"}, origin, "s.t.b")
+    assert approved.plan.applyable
+    assert approved.targets[0].segments[-1].projection == (
+        ("a", "`a`"), ("b", "CAST(NULL AS INT)"),
+    )
+
+
+def test_a_table_without_rows_misses_no_value() -> None:
+    """A column dropped in place of an empty table comes back; of any other it does not."""
+    for rows, wanted in ((0, []), (1, [(NO_RETURN, "b")]), (-1, [(NO_RETURN, "b")])):
+        migration = plan_migration(
+            Baseline.from_release(release("2", A)), release("1", A, column("b", null=False)),
+            sizes=lambda _, rows=rows: (rows, 0),  # type: ignore[misc]
+            back=GoingBack(1, {T: T}, {T: {"a": "a"}}, {T: Origin()}, {T: ()}),
+        )
+        assert codes(migration) == wanted
+
+
+def test_a_derived_table_whose_old_shard_lost_a_column_is_filled_again() -> None:
+    """The application makes its rows, so nothing is out of reach."""
+    then = ObjectDefinition("s", "table", "t", (A, B), contents="derived")
+    derived = Release(name="1", objects=(then,), manifest_hash="1", uses={T: ()}, places={})
+    base = Source("p", None, 7, {"a": A}, (), -1, frozenset({"b"}))
+    origin = Origin(base, (source("q", 2, None, 3, A),))
+    migration = planned(derived, release("2", A), {"a": "a"}, origin)
+    assert (migration.targets[0].contents, codes(migration)) == ("derived", [])
+
+
 def test_a_renamed_column_needs_no_old_shard() -> None:
     """What the present shard holds whole is copied back from it alone, updates and all."""
     origin = Origin(source("p", None, 7, -1, A), (source("q", 2, None, -1, B),), rewritten=True)

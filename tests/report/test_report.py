@@ -57,6 +57,11 @@ ORDERS = Change(
     columns=(RETYPED, ColumnChange("removed", "flag", old_type="STRING")),
     rows=1234, bytes=5_900_000, risk="drops column flag",
 )
+IN_PLACE = Change(
+    "shop.orders", "table", "migrate", cause="self", because=("shop.orders",), contents="evolve",
+    columns=(ColumnChange("removed", "flag", old_type="STRING"),),
+    rows=1234, bytes=5_900_000, risk="drops column flag",
+)
 DEPENDENTS = tuple(
     Change(
         f"shop.v{number}", "view", "migrate", cause="dependency",
@@ -83,6 +88,9 @@ CASES = {
     "decisions": a_plan(
         changes=(ORDERS, *DEPENDENTS), blocked=(LOSS,), steps=STEPS[:2],
         questions=(Question("shop.orders", "shop.order", None, "RENAMED FROM order"),),
+    ),
+    "in_place": a_plan(
+        changes=(IN_PLACE, *DEPENDENTS, GONE), steps=STEPS[1:3],
     ),
     "blocked": a_plan(
         changes=(NEW, ORDERS), blocked=(LOSS, TAKEN),

@@ -1,4 +1,4 @@
-"""Columns renamed in place on the simulated engine: sessions, refusals, crashes."""
+"""Columns renamed and dropped in place on the simulated engine: sessions, refusals, crashes."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
 T = ItemName("s", "t")
-FIRST = (Column("id", "INT"), Column("a", "STRING"), Column("b", "STRING"))
+FIRST = (Column("id", "INT"), Column("a", "STRING"), Column("b", "STRING"), Column("old", "INT"))
 SWAPPED = (
     Column("id", "INT"), Column("a", "STRING", renamed_from="b"),
     Column("b", "STRING", renamed_from="a"), Column("new", "INT"),
 )
-ROWS = ({"id": 1, "a": "1a", "b": "1b"}, {"id": 2, "a": "2a", "b": "2b"})
+ROWS = ({"id": 1, "a": "1a", "b": "1b", "old": 1}, {"id": 2, "a": "2a", "b": "2b", "old": 2})
 AFTER = ({"id": 1, "a": "1b", "b": "1a", "new": None}, {"id": 2, "a": "2b", "b": "2a", "new": None})
 
 
-def release(name: str, columns: tuple[Column, ...]) -> Release:
+def release(name: str, columns: tuple[Column, ...], dropped: tuple[str, ...] = ()) -> Release:
     """A table and a view that shows all its columns."""
     listed = ", ".join(column.name for column in columns)
     objects = (
-        ObjectDefinition("s", "table", "t", columns),
+        ObjectDefinition("s", "table", "t", columns, dropped=dropped),
         ObjectDefinition(
             "s", "view", "v", tuple(Column(c.name, c.type) for c in columns),
             depends_on=("s.t",), sql=f"SELECT {listed} FROM s.t", text_hash=listed,
@@ -50,7 +50,7 @@ def release(name: str, columns: tuple[Column, ...]) -> Release:
     return Release(name=name, objects=objects, manifest_hash=f"hash {name}", uses=uses, places={})
 
 
-ONE, TWO = release("1", FIRST), release("2", SWAPPED)
+ONE, TWO = release("1", FIRST), release("2", SWAPPED, ("old",))
 
 
 class Place:
@@ -124,12 +124,12 @@ def refuse(at: int, method: str = "alter") -> Callable[[str], None]:
     return on_call
 
 
-STATEMENTS = 6
-"""Mapping, three renames of a swap, an addition, a move."""
+STATEMENTS = 7
+"""Mapping, a drop, three renames of a swap, an addition, a move."""
 
 
 @pytest.mark.parametrize("persistent", [False, True])
-def test_a_swap_and_an_addition_keep_the_shard(persistent: bool) -> None:
+def test_a_swap_a_drop_and_an_addition_keep_the_shard(persistent: bool) -> None:
     """No row is copied; old values are under the other name; the catalog is of format 2 now."""
     place = Place(persistent=persistent)
     path = place.path
@@ -290,7 +290,7 @@ def test_every_call_may_be_the_last(persistent: bool, refused: int | None) -> No
         except SimulatedCrash:
             pass
         else:
-            assert number > 50
+            assert number > 60
             break
         place.start(TWO)
         place.settled()
@@ -333,3 +333,65 @@ def test_a_process_of_this_machine_that_ended_does_not_count() -> None:
     commit(place.log, lambda _: changes, kind="session")
     assert place.start(TWO).rows_copied == 0
     place.settled()
+
+
+THREE = release("3", (*SWAPPED, Column("old", "STRING")))
+
+
+def test_a_name_that_was_dropped_in_place_may_come_again() -> None:
+    """Another column under the name has a place of its own in the files: no old value shows.
+
+    Killed at any call of the start that adds it: a repetition drops nothing.
+    """
+    for number in itertools.count(1):
+        place = Place()
+        place.start(TWO)
+        path, point = place.path, CrashPoint(number)
+        try:
+            place.start(THREE, on_call=point.on_call)
+        except SimulatedCrash:
+            place.start(THREE)
+            ended = False
+        else:
+            ended = True
+        assert place.path == path
+        place.world.append(path, [{"id": 3, "a": "3a", "b": "3b", "new": 7, "old": "x"}])
+        assert place.start(THREE).outcome == "unchanged"
+        assert sorted(place.engine.read(T), key=lambda row: row["id"]) == [
+            *({**row, "old": None} for row in AFTER),
+            {"id": 3, "a": "3a", "b": "3b", "new": 7, "old": "x"},
+        ]
+        physical = [column.physical for column in place.world.newest(path).layout.columns]
+        assert "old" not in physical
+        assert len(set(physical)) == len(physical)
+        if ended:
+            assert number > 30
+            break
+
+
+def test_an_append_under_a_drop_is_kept_or_refused() -> None:
+    """Before each statement a writer appends by the columns of the old release.
+
+    What was acknowledged is there in the end; once the column is gone the append is refused.
+    """
+    place = Place()
+    path, accepted, refused = place.path, [], []
+
+    def on_call(call: str) -> None:
+        if call != "alter":
+            return
+        key = 10 + len(accepted) + len(refused)
+        try:
+            place.world.append(path, [{"id": key, "a": "a", "b": "b", "old": key}])
+        except EngineFailure as error:
+            refused.append(error.condition)
+        else:
+            accepted.append(key)
+
+    assert place.start(TWO, on_call=on_call).rows_copied == 0
+    assert (place.path, len(accepted) + len(refused)) == (path, 2 * STATEMENTS)
+    assert len(accepted) > STATEMENTS
+    assert refused
+    rows = {row["id"]: row for row in place.engine.read(T)}
+    assert rows.keys() == {1, 2, *accepted}
+    assert all("old" not in row for row in rows.values())

@@ -16,6 +16,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
+    EngineFailure,
     LeaseHeld,
     MigrationBlocked,
     StalePlan,
@@ -26,6 +27,7 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.rollback import NO_RETURN, ROWS_CHANGED, ROWS_NOT_HELD
+from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.rollback import plan_rollback, read_past, roll_back
 from catalog_migrate.testing.clock import SimulatedClock
@@ -42,7 +44,9 @@ class Killed(BaseException):
 class Place:
     """A catalog in a simulated world, and processes that start on it or roll it back."""
 
-    def __init__(self, *, persistent: bool = True) -> None:
+    def __init__(self, *, persistent: bool = True, copies: bool = False) -> None:
+        """``copies``: the policy keeps the way back, so that nothing is dropped in place."""
+        self.policy = Policy(rules=(Rule("drop_in_place", "refuse"),)) if copies else None
         self.world = World()
         self.log = MemoryLog()
         self.clock = SimulatedClock(stretch=10.0)
@@ -64,6 +68,7 @@ class Place:
         return migrate(
             self.engine(on_call), self.log.attach(on_call), release, warehouse="/warehouse",
             clock=self.clock, holder="start", approve=approve, wait=600.0, token=self._token,
+            policy=self.policy,
         )
 
     def back(
@@ -234,7 +239,7 @@ def test_a_rollback_is_rolled_back() -> None:
 
 def test_over_several_migrations() -> None:
     """Rows written under each of several releases come back, each by the names it had."""
-    place = Place()
+    place = Place(copies=True)
     place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING, b STRING);")
     place.append("t", {"id": 1, "a": "a1", "b": "b1"})
     place.start("2", "CREATE TABLE t (id INT NOT NULL, x STRING RENAMED FROM a, b STRING);")
@@ -253,7 +258,7 @@ def test_over_several_migrations() -> None:
 
 def test_rows_that_cannot_be_held() -> None:
     """Rows without a value for a NOT NULL column block; approved, they stay behind."""
-    place = Place()
+    place = Place(copies=True)
     place.start("1", "CREATE TABLE t (id INT NOT NULL, must STRING NOT NULL);")
     place.append("t", {"id": 1, "must": "m"})
     place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (must);")
@@ -285,7 +290,7 @@ def test_rows_written_while_it_goes_on() -> None:
     place.back(approve=("s.wide.more", "s.fresh"), on_call=write)
     assert {"id": 5, "qty": "50", "note": "late"} in place.read("t")
 
-    strict = Place()
+    strict = Place(copies=True)
     strict.start("1", "CREATE TABLE t (id INT NOT NULL, must STRING NOT NULL);")
     strict.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (must);")
 
@@ -304,7 +309,7 @@ def test_rows_written_while_it_goes_on() -> None:
 
 def test_rows_changed_since() -> None:
     """Where rows were changed since, those of now count; old values beside them need a word."""
-    place = Place()
+    place = Place(copies=True)
     place.start("1", "CREATE TABLE t (id INT NOT NULL, b STRING);")
     place.append("t", {"id": 1, "b": "b1"})
     place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (b);")
@@ -339,6 +344,153 @@ def test_point_of_no_return() -> None:
     assert copied.read("t") == [{"id": 1, "a": "x"}]
 
 
+T1 = "CREATE TABLE t (id INT NOT NULL, b STRING);"
+T2 = "CREATE TABLE t (id INT NOT NULL) DROPPED (b);"
+
+
+def codes(plan: Plan) -> list[tuple[str, str | None]]:
+    return [(one.code, one.column) for one in plan.blocked]
+
+
+def test_behind_a_column_dropped_in_place() -> None:
+    """Refused with nothing touched, whatever is approved; a serial after the drop is reached."""
+    place = Place()
+    place.start("1", T1)
+    place.append("t", {"id": 1, "b": "b1"})
+    report = place.start("2", T2)
+    assert report.rows_copied == 0
+    assert report.plan is not None
+    assert report.plan.point_of_no_return is not None
+    assert report.plan.point_of_no_return.names == ("s.t.b",)
+    shard = place.shard("t")
+    place.append("t", {"id": 2})
+    three = "CREATE TABLE t (id INT NOT NULL, CHECK (id > 0)) DROPPED (b);"
+    place.start("3", three)
+    assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    with pytest.raises(MigrationBlocked, match="dropped in place and its values with it"):
+        place.back(1, approve=("s.t", "s.t.b"))
+    assert place.state.intents == {}
+    assert place.start("3", three).outcome == "unchanged"
+    place.append("t", {"id": 3})
+    place.back(2)
+    assert place.read("t") == [{"id": 1}, {"id": 2}, {"id": 3}]
+    assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert place.world.newest(shard).is_sealed
+
+
+def test_a_column_of_an_empty_table_comes_back() -> None:
+    """Dropped in place while there was no row, it left no value behind."""
+    for later in ((), ("3", T2 + "CREATE TABLE more (id INT NOT NULL);")):
+        place = Place()
+        place.start("1", "CREATE TABLE t (id INT NOT NULL, b STRING NOT NULL);")
+        place.start("2", T2)
+        if later:
+            place.start(*later)
+        assert place.back(1).outcome == "rolled_back"
+        place.append("t", {"id": 1, "b": "b1"})
+        assert place.read("t") == [{"id": 1, "b": "b1"}]
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_rows_written_between_a_copy_and_a_drop_in_place(between: bool) -> None:
+    """The shard of then has the column, the one that followed lost it with what came meanwhile.
+
+    Those rows are NULL there only when that is approved; behind the drop there is no way at all.
+    """
+    place = Place()
+    place.start("1", T1)
+    place.append("t", {"id": 1, "b": "b1"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL, b STRING, CHECK (id > 0));")
+    if between:
+        place.append("t", {"id": 2, "b": "b2"})
+    report = place.start("3", "CREATE TABLE t (id INT NOT NULL, CHECK (id > 0)) DROPPED (b);")
+    assert report.rows_copied == 0
+    assert codes(place.plan(2, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    plan = place.plan(1)
+    assert codes(plan) == ([("CM0302", "b")] if between else [])
+    if between:
+        assert plan.blocked[0].reason == (
+            "b was dropped in place since: it is NULL in rows written since, whatever they had"
+            " there"
+        )
+        place.back(1, approve=("s.t.b",))
+    else:
+        place.back(1)
+    rows = [{"id": 1, "b": "b1"}, {"id": 2, "b": None}]
+    assert place.read("t") == rows[: 1 + between]
+
+
+def test_a_shard_that_lost_a_column_before_it_was_replaced() -> None:
+    """What was dropped in place and copied later is as far gone, and so is a table dropped later.
+
+    A column that was added in place before the copy has values in the old shard: it is asked.
+    """
+    place = Place()
+    place.start("1", T1)
+    place.append("t", {"id": 1, "b": "b1"})
+    place.start("2", T2 + "CREATE TABLE u (id INT NOT NULL);")
+    place.append("u", {"id": 1})
+    more = "CREATE TABLE u (id INT NOT NULL, c STRING);"
+    place.start("3", T2 + more)
+    place.append("u", {"id": 2, "c": "c2"})
+    copied = (
+        "CREATE TABLE t (id INT NOT NULL) DROPPED (b) PARTITIONED BY (id);"
+        "CREATE TABLE u (id INT NOT NULL, c STRING) PARTITIONED BY (id);"
+    )
+    place.start("4", copied.replace("PARTITIONED BY (id)", "COMMENT 'x'"))
+    place.start("5", copied)
+    assert codes(place.plan(1, "s.u", "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(2)) == [("CM0302", "c")]
+    place.start("6", "CREATE TABLE other (id INT NOT NULL);", approve=("s.t", "s.u"))
+    assert codes(place.plan(1, "s.t", "s.t.b", "s.other")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(2, "s.other")) == [("CM0302", "c")]
+    place.back(2, approve=("s.other", "s.u.c"))
+    assert place.read("t") == [{"id": 1}]
+    assert place.read("u") == [{"id": 1}, {"id": 2}]
+
+
+def test_a_column_dropped_in_place_and_given_again() -> None:
+    """Another column under the name is not taken for the one that went."""
+    place = Place()
+    place.start("1", T1)
+    place.append("t", {"id": 1, "b": "old"})
+    place.start("2", T2)
+    place.start("3", T1)
+    place.append("t", {"id": 2, "b": "another"})
+    assert place.read("t") == [{"id": 1, "b": None}, {"id": 2, "b": "another"}]
+    assert codes(place.plan(1, "s.t.b")) == [(NO_RETURN, "b")]
+    place.back(2, approve=("s.t.b",))
+    assert place.read("t") == [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize("at", range(1, 5))
+def test_a_change_in_place_that_was_refused_and_copied(at: int) -> None:
+    """Behind a commit whose statements the shard refused, in part or all, every row comes back.
+
+    The old shard has the names of its moment, and they are read by those.
+    """
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING, b STRING);")
+    place.append("t", {"id": 1, "a": "a1", "b": "b1"})
+    path, seen = place.shard("t"), count(1)
+
+    def refuse(call: str) -> None:
+        if call == "alter" and next(seen) >= 4 + at:  # the twin takes its four
+            raise EngineFailure("no such change", condition="DELTA_UNSUPPORTED")
+
+    two = (
+        "CREATE TABLE t (id INT NOT NULL, x STRING RENAMED FROM a, y STRING RENAMED FROM b,"
+        " z INT);"
+    )
+    place.start("2", two, on_call=refuse)
+    assert place.shard("t") != path
+    place.append("t", {"id": 2, "x": "a2", "y": "b2", "z": 1})
+    place.back(1, approve=("s.t.z",))
+    assert place.read("t") == [
+        {"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": "a2", "b": "b2"},
+    ]
+
+
 def test_retention_between_plan_and_apply() -> None:
     """A plan whose shards were deleted meanwhile is not carried out by halves."""
     place = upgraded()
@@ -352,7 +504,7 @@ def test_retention_between_plan_and_apply() -> None:
 
 def test_column_dropped_and_given_again() -> None:
     """A column that only bears the name of an earlier one is not taken for it."""
-    place = Place()
+    place = Place(copies=True)
     place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING);")
     place.append("t", {"id": 1, "a": "old"})
     place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (a);")

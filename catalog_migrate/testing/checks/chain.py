@@ -12,6 +12,7 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.engine.spark.datatypes import without_lengths
 from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.planner.rollback import NO_RETURN
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.checks.check import Check, CheckFailed
@@ -52,13 +53,15 @@ def run_chain(
     relation has the columns that its definition says, and each of ``checks`` validates. Then the
     checks write, and a restart must find nothing changed. ``approve`` holds by release name what
     may be lost on the way to it (``schema.table[.column]``); ``rollback`` says whether to go back
-    in the end, with the loss of what came later. Raises CheckFailed with everything that is wrong
-    after the step that broke it.
+    in the end, with the loss of what came later; where an upgrade said that there is no rollback
+    past its commit (a column was dropped in place), the way back ends there, and the report says
+    so. Raises CheckFailed with everything that is wrong after the step that broke it.
     """
     loaded = [one if isinstance(one, Release) else load_release(os.fspath(one)) for one in releases]
     report = ChainReport(tuple(release.name for release in loaded))
     approved = approve or {}
     serials: list[int] = []
+    final: list[bool] = []
     for number, release in enumerate(loaded):
         began = platform.start(release, approve=tuple(approved.get(release.name, ())))
         phase = f"{'an upgrade' if number else 'a first start'} to {release.name}"
@@ -73,20 +76,32 @@ def run_chain(
         _settled(platform, release, phase, again.outcome, {"unchanged"}, checks)
         report.steps.append(f"{phase}: {again.outcome}")
         serials.append(read_state(platform.log).serial)
+        point = began.plan.point_of_no_return if began.plan is not None else None
+        final.append(point is not None and point.after == "commit")
     if rollback:
-        _roll_back(platform, loaded, serials, checks, report)
+        _roll_back(platform, loaded, serials, final, checks, report)
     return report
 
 
 def _roll_back(
     platform: Platform, loaded: Sequence[Release], serials: Sequence[int],
-    checks: Sequence[Check], report: ChainReport,
+    final: Sequence[bool], checks: Sequence[Check], report: ChainReport,
 ) -> None:
+    """``final`` says of each release whether its plan ruled out a rollback past its commit."""
     for number in reversed(range(len(loaded) - 1)):
         release = loaded[number]
         try:
             back = platform.roll_back(serials[number])
         except MigrationBlocked as blocked:
+            gone = [one for one in blocked.plan.blocked if one.code == NO_RETURN]
+            if gone and any(final[number + 1 :]):
+                lost = ", ".join(f"{one.name}.{one.column}" for one in gone)
+                report.steps.append(f"no way back to {release.name}: {lost}")
+                newer = loaded[number + 1]
+                outcome = platform.start(newer).outcome
+                phase = f"a restart of {newer.name} behind a refused rollback"
+                _settled(platform, newer, phase, outcome, {"unchanged"}, checks)
+                return
             # what came with the later release goes with it: said in the report, and meant here
             goes = [
                 entry.name if entry.column is None else f"{entry.name}.{entry.column}"

@@ -25,6 +25,7 @@ from catalog_migrate.testing.world import World
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import BindRequest
+    from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
     from catalog_migrate.testing.checks.platform import Row
 
@@ -32,9 +33,13 @@ _WAREHOUSE = "/warehouse"
 
 
 class SimulatedPlatform:
-    """The installation in memory; every start is a new simulated process."""
+    """The installation in memory; every start is a new simulated process.
 
-    def __init__(self) -> None:
+    ``policy`` holds the rules of the installation, as its configuration would.
+    """
+
+    def __init__(self, *, policy: Policy | None = None) -> None:
+        self.policy = policy
         self.world = World()
         self.log = MemoryLog()
         self.clock = SimulatedClock(stretch=10.0)
@@ -46,7 +51,7 @@ class SimulatedPlatform:
         self.engine = _TrustingEngine(self.world)
         return migrate(
             self.engine, self.log, release, warehouse=_WAREHOUSE, clock=self.clock,
-            holder="checks", approve=approve, wait=600.0, token=self._token,
+            holder="checks", approve=approve, wait=600.0, token=self._token, policy=self.policy,
         )
 
     def roll_back(self, serial: int, *, approve: Sequence[str] = ()) -> BootstrapReport:
@@ -54,7 +59,7 @@ class SimulatedPlatform:
         self.engine = _TrustingEngine(self.world)
         return roll_back(
             self.engine, self.log, to=serial, clock=self.clock, holder="checks", approve=approve,
-            wait=600.0, token=self._token,
+            wait=600.0, token=self._token, policy=self.policy,
         )
 
     def _token(self) -> str:

@@ -17,6 +17,7 @@ from catalog_migrate.model.names import ItemName, quote_sql, split_name
 from catalog_migrate.rollback import rollback
 
 if TYPE_CHECKING:
+    from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
     from catalog_migrate.testing.checks.platform import Row
 
@@ -29,11 +30,15 @@ class SparkPlatform:
     """One installation in ``directory``, on a session that the caller made and will stop.
 
     A session whose names are in memory forgets those of the installation before each start, as
-    the session of a new process would.
+    the session of a new process would. ``policy`` holds the rules of the installation, as its
+    configuration would.
     """
 
-    def __init__(self, spark: Any, directory: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, spark: Any, directory: str | os.PathLike[str], *, policy: Policy | None = None
+    ) -> None:
         self.spark = spark
+        self.policy = policy
         self.uri = os.path.join(os.path.abspath(os.fspath(directory)), "catalog")
         from catalog_migrate.engine.spark.engine import SparkEngine
 
@@ -47,12 +52,16 @@ class SparkPlatform:
     def start(self, release: Release, *, approve: Sequence[str] = ()) -> BootstrapReport:
         """The start-up hook, in a session without names."""
         self.forget()
-        return bootstrap(self.spark, release=release, catalog=self.uri, approve=approve)
+        return bootstrap(
+            self.spark, release=release, catalog=self.uri, approve=approve, policy=self.policy
+        )
 
     def roll_back(self, serial: int, *, approve: Sequence[str] = ()) -> BootstrapReport:
         """``rollback --to SERIAL``, in a session without names."""
         self.forget()
-        return rollback(self.spark, catalog=self.uri, to=serial, approve=approve)
+        return rollback(
+            self.spark, catalog=self.uri, to=serial, approve=approve, policy=self.policy
+        )
 
     def forget(self) -> None:
         """Drop the names of this installation where they end with a process; rows stay."""

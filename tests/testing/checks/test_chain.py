@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.testing.checks import (
     Check,
     CheckFailed,
@@ -32,14 +33,26 @@ def test_every_pair_and_the_whole_are_chains() -> None:
 def test_the_postgresql_series_passes(chain: tuple[str, ...]) -> None:
     """Our own series through every chain, with rows in each table that takes made-up ones."""
     rows = SampleRows()
+    keeps_the_way_back = Policy(rules=(Rule("drop_in_place", "refuse"),))
     report = run_chain(
-        SimulatedPlatform(), [POSTGRES / f"{name}.json" for name in chain], checks=[rows]
+        SimulatedPlatform(policy=keeps_the_way_back),
+        [POSTGRES / f"{name}.json" for name in chain], checks=[rows],
     )
     assert report.releases == chain
     ups = sum("migrated" in step for step in report.steps if "upgrade" in step)
     assert ups == len(chain) - 1
     assert sum(step.endswith(": rolled_back") for step in report.steps) == len(chain) - 1
     assert report.rows_copied > 0
+
+
+def test_the_way_back_ends_where_a_column_was_dropped_in_place() -> None:
+    """18 drops a column of pg_attribute: said by its plan, so a refused rollback is no failure."""
+    report = run_chain(
+        SimulatedPlatform(), [POSTGRES / f"{name}.json" for name in ("15", "16", "18")],
+        checks=[SampleRows()],
+    )
+    assert report.steps[-1] == "no way back to 16: pg_catalog.pg_attribute.attcacheoff"
+    assert not any("rolled_back" in step for step in report.steps)
 
 
 def test_the_teams_writers_and_validations_run_in_order(shop: list[Path], schema_name: str) -> None:
