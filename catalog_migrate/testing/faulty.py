@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from importlib import import_module
 from typing import Any
 
 import msgspec
 
+from catalog_migrate import start
 from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -22,8 +22,6 @@ from catalog_migrate.planner import planning
 from catalog_migrate.reconciler import actions, cleanup, commit, prepare, reconcile
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.testing.engine import SimulatedEngine
-
-bootstrap = import_module("catalog_migrate.bootstrap")  # the package has a function of that name
 
 Fault = Callable[[], AbstractContextManager[None]]
 
@@ -161,7 +159,7 @@ def reuses_ids() -> AbstractContextManager[None]:
 
 def old_releases_come_back() -> AbstractContextManager[None]:
     """A release that was replaced is planned like any other."""
-    return _instead((bootstrap, "fenced_out", lambda *_: None))
+    return _instead((start, "fenced_out", lambda *_: None))
 
 
 def takes_leases_early() -> AbstractContextManager[None]:
@@ -171,18 +169,18 @@ def takes_leases_early() -> AbstractContextManager[None]:
     def acquire(log: Any, **options: Any) -> Lease:
         return original(log, **{**options, "ttl": 0.001, "margin": 0.0})
 
-    return _instead((bootstrap, "acquire", acquire))
+    return _instead((start, "acquire", acquire))
 
 
 def read_only_writes() -> AbstractContextManager[None]:
     """A read-only start makes the schemas that it looks at."""
-    original = bootstrap.Start.read_only
+    original = start.Start.read_only
 
     def read_only(self: Any, warehouse: Any) -> Any:
         self.engine.ensure_schema("s")
         return original(self, warehouse)
 
-    return _instead((bootstrap.Start, "read_only", read_only))
+    return _instead((start.Start, "read_only", read_only))
 
 
 def plans_by_order() -> AbstractContextManager[None]:
