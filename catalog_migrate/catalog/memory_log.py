@@ -45,6 +45,18 @@ class MemoryLog:
         other._store = self._store
         return other
 
+    def copy_from(self, other: MemoryLog) -> None:
+        """Hold what another log holds now, for this view and those attached to it."""
+        held, theirs = self._store, other._store
+        with theirs.lock:
+            held.commits[:] = theirs.commits
+            held.rows[:] = theirs.rows
+            held.ends[:] = theirs.ends
+            held.audit[:] = theirs.audit
+            held.beats.update(theirs.beats)
+            held.compacted = theirs.compacted
+            held.kept = theirs.kept
+
     @property
     def uri(self) -> str:
         """See :class:`~catalog_migrate.catalog.log.CatalogLog`, here and below."""
@@ -242,7 +254,7 @@ class _Store:
         self.in_flight: list[
             tuple[int, Sequence[LogRow], str, Mapping[str, str], State | None]
         ] = []
-        self._snapshot: LogSnapshot | None = None
+        self.kept: LogSnapshot | None = None
 
     def add(
         self,
@@ -256,10 +268,10 @@ class _Store:
         self.commits.append((commit_id, dict(metadata)))
         self.rows.extend(rows)
         self.ends.append(len(self.rows))
-        self._snapshot = None if state is None else LogSnapshot(version, None, state.at(version))
+        self.kept = None if state is None else LogSnapshot(version, None, state.at(version))
 
     def snapshot(self) -> LogSnapshot:
         """The sum of all rows; kept, and replaced by every commit."""
-        if self._snapshot is None:
-            self._snapshot = LogSnapshot(len(self.commits) - 1, sum_rows(self.rows))
-        return self._snapshot
+        if self.kept is None:
+            self.kept = LogSnapshot(len(self.commits) - 1, sum_rows(self.rows))
+        return self.kept

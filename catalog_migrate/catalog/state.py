@@ -116,8 +116,11 @@ class State:
         return state
 
     def _collection(self, name: str, _: type[R]) -> Mapping[str, R]:
-        found: Mapping[str, R] | None = self._decoded.get(name)
-        return self._decode(name) if found is None else found
+        try:
+            found: Mapping[str, R] = self._decoded[name]
+        except KeyError:
+            return self._decode(name)
+        return found
 
     def _decode(self, name: str) -> Mapping[str, Any]:
         decode = _DECODERS[name].decode
@@ -214,8 +217,13 @@ class State:
 
     def release_in_force(self, owner: Owner = "release") -> ReleaseRecord | None:
         """The release that an owner's objects are of, None before the first."""
-        found = [row for row in self.release_rows(owner).values() if row.in_force]
-        return found[-1] if found else None
+        newest: tuple[tuple[str, int, str], ReleaseRecord] | None = None
+        for key, row in self._collection("release", ReleaseRecord).items():
+            if row.in_force and row.owner == owner:
+                order = _release_order(key)
+                if newest is None or order > newest[0]:
+                    newest = order, row
+        return None if newest is None else newest[1]
 
     def setting(self, name: str) -> str:
         """The value of one setting; :class:`CatalogCorrupt` when it is missing."""

@@ -2,8 +2,8 @@
 
 Not a parser: bodies have the shape ``SELECT item, ... FROM s.t [alias] [JOIN ...] [WHERE ...]``,
 which is what :mod:`catalog_migrate.testing.releases` generates and the engine contract suite uses.
-Expressions are a column, a literal or a CAST; any other one becomes a token that is equal for equal
-text over equal values, so that rows can be compared across paths without evaluating SQL.
+Expressions are a column, a literal, a CAST or TRY_CAST; any other one becomes a token that is equal
+for equal text over equal values, so that rows can be compared across paths without evaluating SQL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _NAME = r"(?:`(?:[^`]|``)+`|[A-Za-z_]\w*)"
 _PATH = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*\Z")
 _PART = re.compile(_NAME)
 _CALL = re.compile(rf"({_NAME}(?:\s*\.\s*{_NAME})?)\s*\((.*)\)\Z", re.DOTALL)
-_CAST = re.compile(r"CAST\s*\((.*)\sAS\s+([^()]+(?:\([^()]*\))?[^()]*)\)\Z", re.I | re.DOTALL)
+_CAST = re.compile(
+    r"(?:TRY_)?CAST\s*\((.*)\sAS\s+([^()]+(?:\([^()]*\))?[^()]*)\)\Z", re.I | re.DOTALL
+)
 _ALIAS = re.compile(rf"(.*?)\s+AS\s+({_NAME})\Z", re.I | re.DOTALL)
 _SELECT = re.compile(r"\s*SELECT\s+(.*?)(?:\s+FROM\s+(.*))?\Z", re.I | re.DOTALL)
 _FROM_END = re.compile(r"\s(?:WHERE|GROUP|ORDER|HAVING|LIMIT)\s", re.I)
@@ -227,7 +229,8 @@ def compile_expression(expression: str) -> Callable[[Row], Any]:
     cast = _CAST.match(text)
     if cast:
         inner, target = compile_expression(cast[1].strip()), cast[2].strip().upper()
-        return lambda row: cast_value(inner(row), target)
+        convert = _try_cast if text[:4].upper() == "TRY_" else cast_value
+        return lambda row: convert(inner(row), target)
     if _PATH.match(text):
         name = _parts(text)[-1].lower()
         return lambda row: _read(row, name)
@@ -268,6 +271,14 @@ def _read(row: Row, name: str) -> Any:
 def _token(text: str, words: tuple[str, ...], row: Row) -> str:
     values = ",".join(f"{word}={row[word]!r}" for word in words if word in row)
     return f"<{text}|{values}>"
+
+
+def _try_cast(value: Any, target: str) -> Any:
+    """TRY_CAST: NULL where CAST would fail."""
+    try:
+        return cast_value(value, target)
+    except EngineFailure:
+        return None
 
 
 def cast_value(value: Any, target: str) -> Any:

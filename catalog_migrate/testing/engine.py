@@ -380,10 +380,12 @@ class SimulatedEngine:
         Each ALTER of a reshape is announced as ``alter``.
         """
         with self._call("evolve", path):
+            self._require_willing(path)
             if shape is not None:
                 declared = {column.name.lower(): column for column in columns}
                 for step in steps_to(self.world.newest(path).layout, shape):
                     with self._call("alter", path):
+                        self._require_willing(path)
                         alter(self.world, path, step, declared)
             newest = self.world.newest(path)
             evolved = replace(
@@ -407,6 +409,12 @@ class SimulatedEngine:
             )
             if replace(evolved, act=newest.act) != newest:
                 self.world.commit(path, evolved)
+
+    def _require_willing(self, path: str) -> None:
+        if path in self.world.refusing:
+            raise EngineFailure(
+                f"{path} cannot be altered", condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
+            )
 
     def delete_shard(self, path: str) -> None:
         """Remove a directory; absent is fine."""
@@ -447,6 +455,13 @@ class SimulatedEngine:
                 f"the table {name} cannot be found", condition="TABLE_OR_VIEW_NOT_FOUND"
             )
         return held.path
+
+    def standing_tables(self) -> dict[str, tuple[Column, ...]]:
+        """Columns of every table that stands under a name, by its directory."""
+        return {
+            held.path: self.world.newest(held.path).columns
+            for held in self._names.relations.values() if isinstance(held, TableEntry)
+        }
 
     def check_views(self) -> None:
         """Analyse every standing view against what stands now, as reading each of them would.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -18,6 +18,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
+from catalog_migrate.rollback import roll_back
 from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.draft import DraftedRelease
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -76,6 +77,7 @@ class Installation:
         clock: Clock | None = None,
         holder: str | None = None,
         policy: Policy | None = None,
+        session: bool = False,
     ) -> tuple[SimulatedEngine, BootstrapReport]:
         """A process that starts with a release, to its end; with a log and clock of its own."""
         if engine is None:
@@ -84,10 +86,32 @@ class Installation:
             engine, self.log.attach(on_call) if log is None else log, release,
             warehouse=WAREHOUSE, clock=clock or self.clock,
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
-            populate=populate, wait=600.0, token=lambda: f"{next(self.tokens):06d}",
-            read_only=read_only, policy=policy,
+            populate=populate, wait=600.0, token=self.token, read_only=read_only, policy=policy,
+            session=session,
         )  # fmt: skip
         return engine, report
+
+    def back(
+        self, to: int | None, *, engine: SimulatedEngine, log: CatalogLog, clock: Clock,
+        holder: str, approve: Collection[str],
+    ) -> BootstrapReport:
+        """A process that an operator starts to go back to a serial, to its end."""
+        return roll_back(
+            engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
+            token=self.token,
+        )
+
+    def token(self) -> str:
+        """A part of a path that no other attempt uses."""
+        return f"{next(self.tokens):06d}"
+
+    def take_over(self, other: Installation) -> None:
+        """Begin with what another installation has at this moment."""
+        self.world.copy_from(other.world)
+        self.log.copy_from(other.log)
+        at = next(other.tokens), next(other.processes)
+        other.tokens, other.processes = count(at[0]), count(at[1])
+        self.tokens, self.processes = count(at[0]), count(at[1])
 
     def populate(
         self, on_call: Callable[[str], None] | None = None, *, fails: bool = False

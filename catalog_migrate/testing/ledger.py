@@ -1,13 +1,14 @@
 """The oracle for rows: what every table must hold, kept apart from everything under test.
 
 The ledger knows tables and columns by their lasting numbers and hears of exactly two things: a row
-that some writer's append was acknowledged for, and that a release came in force. What a row looks
-like after that follows from the drafts alone.
+that some writer's append was acknowledged for, and that a release came in force, by a migration or
+by going back to an earlier serial. What a row looks like after that follows from the drafts alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -15,9 +16,23 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.testing.bodies import Row, compile_expression
 from catalog_migrate.testing.draft import ColumnShape, DraftedRelease, TableShape
 
+Rows = dict[int, dict[int, dict[int, Any]]]
+"""Rows by table number, key and column number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was in force at the end of a serial: the release, and the rows."""
+
+    draft: DraftedRelease
+    rows: Rows
+
 
 class Ledger:
-    """Acknowledged rows by table number, key and column number."""
+    """Acknowledged rows by table number, key and column number.
+
+    ``history`` has what was in force at the end of every serial that was seen.
+    """
 
     def __init__(self, chain: Sequence[DraftedRelease]) -> None:
         self._drafts = {draft.name: draft for draft in chain}
@@ -31,12 +46,27 @@ class Ledger:
             shape.name for draft in chain for shape in draft.tables.values() if shape.derived
         )
         """Names that derived tables have anywhere in the chain."""
-        self._rows: dict[int, dict[int, dict[int, Any]]] = {}
+        self._rows: Rows = {}
+        self._born: dict[int, dict[int, int]] = {}
         self._next_key = 1
+        self._serial = 0
+        self.history: dict[int, Past] = {}
         self.in_force: DraftedRelease | None = None
 
-    def put_in_force(self, release: str) -> None:
-        """A release came in force: drop what it drops, fill what it adds. The same one: nothing."""
+    def put_in_force(
+        self, release: str, *, serial: int | None = None, back_to: int | None = None
+    ) -> None:
+        """A release came in force: drop what it drops, fill what it adds. The same one: nothing.
+
+        ``serial`` is the catalog's since then; ``back_to`` the one that a rollback went back to.
+        """
+        if serial is not None and serial != self._serial:
+            if self.in_force is not None:
+                kept = {number: dict(rows) for number, rows in self._rows.items()}
+                self.history[self._serial] = Past(self.in_force, kept)
+            self._serial = serial
+            if back_to is not None:
+                self._go_back(back_to)
         draft = self._drafts[release]
         if self.in_force is draft:
             return
@@ -52,6 +82,21 @@ class Ledger:
                 key: {column: row.get(column, fill) for column, fill in fills}
                 for key, row in before.get(number, {}).items()
             }
+
+    def _go_back(self, serial: int) -> None:
+        """Rows of then are as they were; those written since have what was written to them."""
+        past = self.history[serial]
+        self.in_force = past.draft
+        self._rows = {}
+        for number, shape in past.draft.tables.items():
+            rows = dict(past.rows.get(number, {}))
+            for key, born in self._born.get(number, {}).items():
+                if key not in rows and born > serial:
+                    written = self.history[born].rows[number][key]
+                    rows[key] = {
+                        column.number: written.get(column.number) for column in shape.columns
+                    }
+            self._rows[number] = rows
 
     def new_row(self, columns: Sequence[Column], random: Random) -> dict[str, Any]:
         """A row that fits a shard's columns; its first column is a key never used before."""
@@ -73,6 +118,7 @@ class Ledger:
         self._rows.setdefault(table, {})[key] = {
             self._numbers[table, name]: value for name, value in row.items()
         }
+        self._born.setdefault(table, {})[key] = self._serial
 
     def expected(self, shape: TableShape) -> dict[int, Row]:
         """The table's rows as the release in force shows them, by key."""

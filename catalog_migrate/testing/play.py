@@ -9,27 +9,39 @@ happens to must bring the world in line (DESIGN section 12).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from random import Random
 
 from catalog_migrate.bootstrap import BootstrapReport
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import InFlight
+from catalog_migrate.catalog.sessions import remove_sessions
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
     EngineFailure,
     LeaseHeld,
     LeaseLost,
+    MigrationBlocked,
     NotReconciled,
+    UnknownSerial,
+    UsageError,
 )
+from catalog_migrate.model.objects import Column
 from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.installation import WAREHOUSE, release_of
-from catalog_migrate.testing.invariants import InvariantBroken, check_sealed, require
+from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
+from catalog_migrate.testing.invariants import (
+    InvariantBroken,
+    check_sealed,
+    check_session,
+    require,
+)
 from catalog_migrate.testing.others import Others
+from catalog_migrate.testing.releases import chain_of
 from catalog_migrate.testing.run import Run
 from catalog_migrate.testing.scenario import Fault, Scenario
 from catalog_migrate.testing.scheduler import Endless, ProcessClock, Scheduler, Task
@@ -47,7 +59,7 @@ NAMING = frozenset({
 """Acts on names, which may be lost to a process that acts late (I7)."""
 
 DESTROYING = frozenset({
-    "truncate_shard.done", "unseal.done", "evolve.done", "delete_shard.done",
+    "truncate_shard.done", "unseal.done", "evolve.done", "alter.done", "delete_shard.done",
     "delete_shard_data.done",
 })  # fmt: skip
 """Acts after which rows are looked at."""
@@ -78,28 +90,18 @@ class Player:
         self.dead = False
         self.touched = False
         self.epoch: int | None = None
+        self.lives: dict[str, tuple[Column, ...]] = {}
+        """The tables that a session lives with after its start: columns by path."""
 
     def __str__(self) -> str:
         return self.name
 
     # its life --------------------------------------------------------------------------------
     def live(self) -> None:
-        """Start with the release, to the end; what it may end with is checked."""
-        play, start = self.play, self.start
-        release = min(start.release, len(play.run.chain) - 1)
-        draft = play.run.chain[release]
-        play.tell(f"{self} starts with release {draft.name}", start.read_only and "read-only")
-        if (play.scenario.chain + self.number) % 3 == 0:
-            play.guarded(lambda: play.run.check_plan(release, shuffled=True, read_only=False))
-        objects = play.random(self.number).sample(draft.objects, len(draft.objects))
-        populate = None
-        if start.populating != "absent":
-            populate = play.run.place.populate(self.on_engine, fails=start.populating == "fails")
+        """Do what it is there for, to the end; what it may end with is checked."""
+        play = self.play
         try:
-            _, report = play.run.place.start(
-                draft, release_of(draft, tuple(objects)), engine=self.engine, populate=populate,
-                read_only=start.read_only, log=self.log, clock=self.clock, holder=self.holder,
-            )  # fmt: skip
+            report = self.go_back() if self.start.back else self.bring_in()
             self.ended(report)
         except SimulatedCrash:
             play.run.crashes += 1
@@ -111,16 +113,53 @@ class Player:
             if not self.excused(error):
                 play.scheduler.fail(error)
 
+    def bring_in(self) -> BootstrapReport:
+        """Start with the release."""
+        play, start = self.play, self.start
+        release = min(start.release, len(play.run.chain) - 1)
+        draft = play.run.chain[release]
+        play.tell(f"{self} starts with release {draft.name}", start.read_only and "read-only")
+        if (play.scenario.chain + self.number) % 3 == 0:
+            play.guarded(lambda: play.run.check_plan(release, shuffled=True, read_only=False))
+        objects = play.random(self.number).sample(draft.objects, len(draft.objects))
+        populate = None
+        if start.populating != "absent":
+            populate = play.run.place.populate(self.on_engine, fails=start.populating == "fails")
+        _, report = play.run.place.start(
+            draft, release_of(draft, tuple(objects)), engine=self.engine, populate=populate,
+            read_only=start.read_only, log=self.log, clock=self.clock, holder=self.holder,
+            session=start.session,
+        )  # fmt: skip
+        return report
+
+    def go_back(self) -> BootstrapReport:
+        """Roll back to a serial that there was, or (without one) behind the newest migration."""
+        play = self.play
+        history = play.run.ledger.history
+        serials = sorted(history)
+        to = serials[-min(self.start.back, len(serials))] if serials else None
+        draft = play.run.chain[0] if to is None else history[to].draft
+        play.tell(f"{self} rolls back to serial {to} (release {draft.name})")
+        return play.run.place.back(
+            to, engine=self.engine, log=self.log, clock=self.clock, holder=self.holder,
+            approve=play.run.approvals_back(draft),
+        )
+
     def ended(self, report: BootstrapReport) -> None:
-        """It came to its end."""
+        """It came to its end; a session lives on."""
         self.play.tell(f"{self} ends: {report.outcome}")
         self.play.run.starts += 1
+        self.play.run.rollbacks += report.outcome == "rolled_back"
+        if self.start.session and report.outcome != "fenced_out" and not self.start.read_only:
+            self.lives = self.engine.standing_tables()
 
     def excused(self, error: CatalogMigrateError) -> bool:
         """Whether a process may end so: something happened to it, or to one that it waits for."""
         if isinstance(error, LeaseHeld):
             return any(player is not self for player in self.play.players)
         if self.touched or self.start.populating == "fails" or self.play.others.meddled:
+            return True
+        if self.start.back and _is_no_way_back(error):
             return True
         if isinstance(error, LeaseLost) and self.play.scenario.tick > 0.1:
             return True  # calls of others took longer than a lease lasts
@@ -193,6 +232,10 @@ class Player:
             self.clock.skew += fault.amount
         elif fault.kind == "reorder":
             self.engine.reorders = True
+        elif fault.kind == "refuse":
+            if call in ("evolve", "alter"):
+                play.tell(f"the table refuses for good {where}")
+                play.run.place.world.refusing.add(str(about))
         else:
             self.fail(fault, call, where)
 
@@ -217,6 +260,13 @@ class Player:
         raise EngineFailure(
             "the connection broke", condition="CONNECTION_LOST", transient=fault.amount == 0.0
         )
+
+
+def _is_no_way_back(error: CatalogMigrateError) -> bool:
+    """Whether a rollback may end so: it is refused whole, or a NULL is where none may be again."""
+    if isinstance(error, EngineFailure):
+        return error.condition == "DELTA_NOT_NULL_CONSTRAINT_VIOLATED"
+    return isinstance(error, MigrationBlocked | UsageError | UnknownSerial)
 
 
 class Play:
@@ -246,7 +296,10 @@ class Play:
         """Play all of it; raises what breaks: InvariantBroken, Endless, or any other error."""
         run = self.run
         if self.scenario.installed:
-            run.place.start(run.chain[0], run.releases[0], populate=run.place.populate())
+            if self.scenario.first is None or self.scenario.without:
+                run.place.start(run.chain[0], run.releases[0], populate=run.place.populate())
+            else:
+                run.place.take_over(first_installed(self.scenario.first, run.place.persistent))
             run.starts += 1
             self.look()
             run.write(3, must=True)
@@ -321,7 +374,27 @@ class Play:
         ):
             event = self._outside[self._next_outside]
             self._next_outside += 1
-            self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
+            if event.kind == "leave":
+                self.guarded(self.leave)
+            else:
+                self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
+
+    def leave(self) -> None:
+        """The first session ends; an operator takes what is on record of those that are gone."""
+        first = next((player for player in self.players if player.lives), None)
+        if first is not None:
+            first.lives = {}
+            self.tell(f"the session of {first} ends")
+        state = self.run.place.state()
+        if state is None:
+            return
+        gone = {
+            player.holder for player in self.players if player.task.ended and not player.lives
+        }
+        ids = [key for key, row in sorted(state.sessions.items()) if row.holder in gone]
+        if ids:
+            remove_sessions(self.run.place.log, ids)
+            self.tell(f"an operator takes {len(ids)} session(s) off the record")
 
     def guarded(self, act: Callable[[], object]) -> None:
         """A check: what it finds ends the run, whatever the code under test would catch."""
@@ -337,6 +410,9 @@ class Play:
         state = self.run.place.state()
         if state is not None:
             check_sealed(self.run.place.world, state, self.run.ledger, WAREHOUSE)
+        for player in self.players:
+            if player.lives:
+                check_session(self.run.place.world, player.name, player.lives)
 
     def land(self, step: int | None) -> None:
         """Let commits in flight arrive; all that are left when ``step`` is None."""
@@ -378,6 +454,15 @@ _WORDS: Mapping[str, str] = {
     "renew": "renewing its lease", "delete_shard": "deleting the shard",
     "delete_shard_data": "deleting the data of", "register_table": "registering",
 }
+
+
+@lru_cache(maxsize=2)
+def first_installed(first: int, persistent: bool) -> Installation:
+    """An installation of the first release that is drawn from a seed; to be copied, not used."""
+    draft = chain_of(Random(first), (), first=first)[0]  # noqa: S311 - repeatable
+    place = Installation(persistent)
+    place.start(draft, release_of(draft), populate=place.populate())
+    return place
 
 
 def play(scenario: Scenario) -> Run:

@@ -27,12 +27,16 @@ def draft_chain(seed: int, length: int) -> tuple[DraftedRelease, ...]:
     return tuple(chain)
 
 
-def chain_of(random: Random, mutations: Sequence[Sequence[str]]) -> tuple[DraftedRelease, ...]:
+def chain_of(
+    random: Random, mutations: Sequence[Sequence[str]], *, first: int | None = None
+) -> tuple[DraftedRelease, ...]:
     """A first release and one more for each group of mutations, by their names.
 
-    ``random`` answers what the names leave open: which table, which column, which schema.
+    ``random`` answers what the names leave open: which table, which column, which schema. The first
+    release is drawn from it too, or from the seed ``first``.
     """
-    draft = _first(random)
+    draft = _first(random if first is None else Random(first))  # noqa: S311 - repeatable
+    draft.random = random
     chain = [draft.render("1", ())]
     for group in mutations:
         chain.append(_next(draft, chain, group))

@@ -20,8 +20,9 @@ from catalog_migrate.testing.installation import WAREHOUSE, Installation, releas
 from catalog_migrate.testing.invariants import (
     IdentityWatch,
     InvariantBroken,
+    KeyWatch,
     LogSum,
-    check_committed,
+    SoundWatch,
     check_orders,
     check_reconciled,
     require,
@@ -44,13 +45,16 @@ class Run:
         self.releases = [release_of(draft) for draft in chain]
         self.place = Installation(persistent)
         self.ledger = Ledger(chain)
+        self.sound = SoundWatch()
+        self.keys = KeyWatch(self.place.world, self.ledger, WAREHOUSE)
         self.watch = IdentityWatch()
         self.log_sum = LogSum()
         self.tables = {
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
         self.known_paths: list[tuple[int, str]] = []
-        self.starts = self.crashes = self.rows = 0
+        self.starts = self.crashes = self.rows = self.rollbacks = 0
+        self._looked = 0
         self.trace: list[str] = []
 
     # starts ----------------------------------------------------------------------------------
@@ -114,15 +118,40 @@ class Run:
         self.log_sum.check(state)
         held = state.release_in_force()
         if held is not None:
-            self.ledger.put_in_force(held.name)
+            self.ledger.put_in_force(held.name, serial=state.serial, back_to=self._went_back())
         shards = table_shards(state)
         self.known_paths = [
             (self.tables[name], f"{WAREHOUSE}/{path}")
             for name, path in sorted(shards.items())
             if name not in self.ledger.derived
         ]
+        self.sound.see(state)
         self.watch.see(state, self.tables)
-        check_committed(self.place.world, state, self.ledger, WAREHOUSE)
+        self.keys.see(state)
+
+    def _went_back(self) -> int | None:
+        """The serial that a commit since the last look went back to."""
+        log, first = self.place.log, self._looked
+        self._looked = log.length
+        found = (log.metadata(version).get("rollback_to") for version in range(first, log.length))
+        return next((int(serial) for serial in found if serial is not None), None)
+
+    def approvals_back(self, draft: DraftedRelease) -> tuple[str, ...]:
+        """What a rollback to a release needs: tables and columns that came later may go."""
+        approve: set[str] = set()
+        columns: dict[int, set[str]] = {}
+        for other in self.chain:
+            for number, shape in other.tables.items():
+                columns.setdefault(number, set()).update(column.name for column in shape.columns)
+            approve.update(
+                f"{each.schema}.{each.name}" for each in other.objects
+                if each.kind == "table" and other.number_of(each) not in draft.tables
+            )
+        for each in draft.objects:
+            if each.kind == "table":
+                names = columns[draft.number_of(each)]
+                approve.update(f"{each.schema}.{each.name}.{name}" for name in names)
+        return tuple(sorted(approve))
 
     # writers ---------------------------------------------------------------------------------
     def write(self, rows: int, *, must: bool = False) -> None:

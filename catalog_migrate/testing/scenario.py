@@ -18,28 +18,39 @@ from catalog_migrate.testing.mutations import MUTATIONS
 from catalog_migrate.testing.releases import chain_of
 from catalog_migrate.testing.run import Populating
 
-FaultKind = Literal["crash", "pause", "suspend", "fail", "in flight", "skew", "reorder"]
+FaultKind = Literal[
+    "crash", "pause", "suspend", "fail", "refuse", "in flight", "skew", "reorder"
+]
 """What happens to a process at one of its calls.
 
 ``crash`` ends it; ``pause`` stops it for so many seconds, ``suspend`` its machine with it (the
 monotonic clock stands still); ``fail`` makes the call fail: before its effect, or after it, so that
-the reply is lost; ``in flight`` is a commit whose outcome nobody can tell, and which lands so many
+the reply is lost; ``refuse`` makes a table refuse its change in place, now and for good; ``in
+flight`` is a commit whose outcome nobody can tell, and which lands so many
 steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round from then on.
 """
 
-OutsideKind = Literal["row", "row by name", "drop", "change", "foreign"]
+OutsideKind = Literal["row", "row by name", "drop", "change", "foreign", "leave"]
 """What others do: rows appended by path or by name; a user who drops one of our names, changes a
-view under it, or makes a view of his own under a name that a later release wants."""
+view under it, or makes a view of his own under a name that a later release wants; a session that
+ends, and an operator who takes the records of those that are gone away (``leave``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A process that begins with a release (counted from 0) at a time (seconds)."""
+    """A process that begins with a release (counted from 0) at a time (seconds).
+
+    With ``session`` it is on record as living with the names that it made, and lives on after its
+    start. With ``back`` it is no start of a release but an operator's rollback, to the ``back``-th
+    newest of the serials that there were.
+    """
 
     release: int
     at: float = 0.0
     populating: Populating = "fills"
     read_only: bool = False
+    session: bool = False
+    back: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +90,9 @@ class Outside:
 class Scenario:
     """Everything that decides a run.
 
-    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``without`` are
-    the numbers of objects that are left out of every release. ``installed``: the first release is
+    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that of
+    the first release (None: ``chain`` too), ``without`` are the numbers of objects that are left
+    out of every release. ``installed``: the first release is
     in force, with rows, before the first process begins. ``tick`` is how many seconds a call takes.
     """
 
@@ -94,11 +106,12 @@ class Scenario:
     persistent: bool = False
     installed: bool = True
     tick: float = 0.02
+    first: int | None = None
 
     def releases(self) -> tuple[DraftedRelease, ...]:
         """The chain of releases."""
         random = Random(self.chain)  # noqa: S311 - must be repeatable, not secret
-        drafts = chain_of(random, self.groups)
+        drafts = chain_of(random, self.groups, first=self.first)
         if not self.without:
             return drafts
         return tuple(draft.less(self.without) for draft in drafts)
@@ -116,6 +129,9 @@ def decode(text: bytes | str) -> Scenario:
 
 CALLS = 130
 """Faults and turns are drawn from so many calls of a process; one that migrates makes as many."""
+
+SHARED = 16
+"""So many seeds in a row begin with the same first release, which is then installed only once."""
 
 _KINDS: tuple[FaultKind, ...] = (
     "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
@@ -167,11 +183,75 @@ def draw(seed: int) -> Scenario:
         Outside(step, random.choice(_OUTSIDE), random.randrange(1_000_000))
         for step in _gaps(random, 35, CALLS * count)
     )
-    return Scenario(
+    drawn = Scenario(
         chain=seed, groups=groups, starts=starts, faults=faults, turns=turns, outside=outside,
         persistent=random.random() < 0.6, installed=random.random() < 0.9,
-        tick=random.choice((0.02, 0.02, 0.3)),
+        tick=random.choice((0.02, 0.02, 0.3)), first=seed // SHARED,
     )  # fmt: skip
+    more = random.random()
+    if more < 0.16:
+        return _going_back(random, drawn)
+    if more < 0.26:
+        return _with_sessions(random, drawn)
+    if more < 0.32:
+        return _refusing(random, drawn)
+    return drawn
+
+
+def _going_back(random: Random, drawn: Scenario) -> Scenario:
+    """Operators go back to earlier serials, between and under the others, and forth again."""
+    backs = tuple(
+        Start(0, random.choice((0.5, 5.0, 40.0, 120.0, 300.0)), back=random.choice((1, 1, 1, 2, 3)))
+        for _ in range(random.choice((1, 1, 2)))
+    )
+    latest = Start(len(drawn.groups), random.choice((45.0, 130.0, 320.0)))
+    starts = (*drawn.starts, *backs, latest)
+    faults = list(drawn.faults)
+    if random.random() < 0.5:
+        process = len(drawn.starts) + random.randrange(len(backs))
+        kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "fail", "in flight"))
+        amount = 5.0 if kind == "in flight" else random.choice((0.0, 12.0, 45.0, 90.0))
+        faults.append(Fault(process, random.randint(1, 60), kind, amount, _aim(random)))
+    return replace(drawn, starts=starts, faults=tuple(faults), installed=True)
+
+
+_IN_PLACE = ("rename column", "rename column", "add nullable column", "drop column", "relax column")
+"""Changes that a table may take in place."""
+
+
+def _with_sessions(random: Random, drawn: Scenario) -> Scenario:
+    """Processes live on with the columns of their start while others rename and drop them."""
+    starts = tuple(
+        replace(start, session=not start.read_only and random.random() < 0.7)
+        for start in (Start(0), *drawn.starts)
+    )
+    faults = tuple(replace(fault, process=fault.process + 1) for fault in drawn.faults)
+    turns = tuple(replace(turn, process=turn.process + 1) for turn in drawn.turns)
+    leave = tuple(
+        Outside(random.randint(40, 400), "leave", 0) for _ in range(random.choice((0, 1, 2, 3)))
+    )
+    return replace(
+        _in_place(random, drawn), starts=starts, faults=faults, turns=turns,
+        outside=(*drawn.outside, *leave),
+    )
+
+
+def _refusing(random: Random, drawn: Scenario) -> Scenario:
+    """Tables that took the change on their twins refuse it once it is committed."""
+    refusals = tuple(
+        Fault(
+            random.randrange(len(drawn.starts)), random.choice((1, 20, 40, 60)), "refuse",
+            of=random.choice(("evolve", "evolve", "alter")),
+        )
+        for _ in range(random.choice((1, 2, 3)))
+    )
+    return replace(_in_place(random, drawn), faults=(*drawn.faults, *refusals))
+
+
+def _in_place(random: Random, drawn: Scenario) -> Scenario:
+    """The last release changes a table as it may be changed in place."""
+    *earlier, last = drawn.groups
+    return replace(drawn, groups=(*earlier, (random.choice(_IN_PLACE), *last[:1])))
 
 
 def _cleaning(random: Random, latest: int) -> tuple[tuple[Start, ...], tuple[Fault, ...]]:

@@ -8,6 +8,7 @@ what tasks do and of the turns that a scenario asks for: told alike however ofte
 
 from __future__ import annotations
 
+import _thread
 import threading
 from collections.abc import Callable
 
@@ -24,7 +25,7 @@ class Endless(AssertionError):
 class Task:
     """One process: what it runs, when it may go on (seconds) and whether it has ended."""
 
-    __slots__ = ("_gate", "_run", "_thread", "ended", "name", "number", "wakes")
+    __slots__ = ("_gate", "_run", "_started", "ended", "name", "number", "wakes")
 
     def __init__(self, number: int, name: str, run: Callable[[], None], wakes: float) -> None:
         self.number = number
@@ -34,13 +35,14 @@ class Task:
         self._run = run
         self._gate = threading.Lock()
         self._gate.acquire()
-        self._thread: threading.Thread | None = None
+        self._started = False
 
     def resume(self, body: Callable[[Task], None]) -> None:
         """Let it go on; the caller then waits, or has ended."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=body, args=(self,), name=self.name, daemon=True)
-            self._thread.start()
+        if not self._started:
+            self._started = True
+            # a Thread waits until its thread has begun, and is waited for: two turns more
+            _thread.start_new_thread(body, (self,))
         else:
             self._gate.release()
 
@@ -51,11 +53,6 @@ class Task:
     def run(self) -> None:
         """What the process does, to its end."""
         self._run()
-
-    def join(self) -> None:
-        """Wait until its thread is gone."""
-        if self._thread is not None:
-            self._thread.join()
 
 
 class Scheduler:
@@ -85,8 +82,6 @@ class Scheduler:
         self.current = first
         first.resume(self._body)
         self._home.acquire()
-        for task in self._tasks:
-            task.join()
         if self.failure is not None:
             raise self.failure
 

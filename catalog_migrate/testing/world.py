@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from catalog_migrate.engine.port import FunctionSpec, ViewSpec
@@ -103,7 +103,20 @@ class World:
         self.shards: dict[str, Shard] = {}
         self.names = Names()
         self.writes = 0
+        self.refusing: set[str] = set()
+        """Paths of shards that refuse every change in place."""
         self._lock = threading.RLock()
+
+    def copy_from(self, other: World) -> None:
+        """Hold what another world holds now; versions and registrations never change."""
+        self.shards.update(
+            (path, replace(shard, versions=list(shard.versions)))
+            for path, shard in other.shards.items()
+        )
+        self.names.schemas.update(other.names.schemas)
+        self.names.relations.update(other.names.relations)
+        self.names.functions.update(other.names.functions)
+        self.writes = other.writes
 
     def shard(self, path: str) -> Shard:
         """The shard at a path; EngineFailure DELTA_PATH_DOES_NOT_EXIST when there is none."""
