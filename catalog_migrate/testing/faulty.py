@@ -18,8 +18,17 @@ from catalog_migrate import start
 from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.planner import planning
-from catalog_migrate.reconciler import actions, cleanup, commit, prepare, reconcile
+from catalog_migrate.planner import past, planning
+from catalog_migrate.reconciler import (
+    actions,
+    bring_back,
+    cleanup,
+    commit,
+    prepare,
+    reconcile,
+    recopy,
+    reshape,
+)
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.testing.engine import SimulatedEngine
 
@@ -202,6 +211,42 @@ def finishes_without_looking() -> AbstractContextManager[None]:
     return _instead((reconcile, "reconcile_names", lambda *_: 0))
 
 
+def leaves_rows_behind() -> AbstractContextManager[None]:
+    """A rollback brings back the rows of then, and none that were written since."""
+    return _instead((bring_back, "_appended", lambda *_: (0, None)))
+
+
+def goes_back_by_names() -> AbstractContextManager[None]:
+    """A rollback takes a column for the one that had its name then."""
+
+    def names(self: Any, item_id: str, first: int, last: int) -> Any:
+        del last
+        held = past._table(self._steps[first].state, item_id)
+        return None if held is None else {c.name.lower(): c.name.lower() for c in held.columns}
+
+    return _instead((past._Walk, "names", names))
+
+
+def reshapes_under_sessions() -> AbstractContextManager[None]:
+    """Columns are renamed and dropped in place under processes that live with them."""
+    return _instead((reshape, "other_sessions", lambda *_: {}))
+
+
+def leaves_refusals() -> AbstractContextManager[None]:
+    """A change in place that is refused for good is tried again for ever, never copied."""
+    return _instead((reconcile, "is_refusal", lambda _: False))
+
+
+def copies_refused_by_names() -> AbstractContextManager[None]:
+    """The copy after a refusal looks for renamed columns under their new names."""
+    original = reshape.projection_from
+
+    def projection(layout: Any, item: Any, _: Any) -> Any:
+        return original(layout, item, None)
+
+    return _instead((recopy, "projection_from", projection))
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
@@ -209,7 +254,8 @@ FAULTS: Mapping[str, Fault] = {
         keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
         leaves_a_name, creates_in_any_order, owns_everything, forgets_to_evolve,
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
-        plans_by_order, finishes_without_looking,
+        plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
+        reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
     )
 }  # fmt: skip
 """Every fault by name."""

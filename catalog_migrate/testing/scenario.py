@@ -90,8 +90,8 @@ class Outside:
 class Scenario:
     """Everything that decides a run.
 
-    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that of
-    the first release (None: ``chain`` too), ``without`` are the numbers of objects that are left
+    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that
+    of the first release (None: ``chain`` too), ``without`` are the numbers of objects that are left
     out of every release. ``installed``: the first release is
     in force, with rows, before the first process begins. ``tick`` is how many seconds a call takes.
     """
