@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +107,71 @@ def test_a_rollback_is_undone_by_another(upgraded: Any) -> None:
     ]
     assert shop.rows("fresh") == []
     assert shop.start(shop.release("2", **TWO)).outcome == "unchanged"
+
+
+class Appender(threading.Thread):
+    """A delta-rs writer by path that knows the columns of release 1 only, until it is refused.
+
+    It goes on past refusals until one comes after ``over`` was set.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(daemon=True)
+        self.path, self.over = path, threading.Event()
+        self.accepted: list[int] = []
+        self.refused: list[str] = []
+
+    def run(self) -> None:
+        import pyarrow
+        from deltalake import write_deltalake
+
+        schema = pyarrow.schema([
+            pyarrow.field("id", pyarrow.int64(), nullable=False),
+            pyarrow.field("qty", pyarrow.string()), pyarrow.field("note", pyarrow.string()),
+        ])
+        for key in itertools.count(100):
+            last = self.over.is_set()
+            rows = pyarrow.table({"id": [key], "qty": [str(key)], "note": ["n"]}, schema=schema)
+            try:
+                write_deltalake(self.path, rows, mode="append")
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is loud
+                self.refused.append(str(error))
+                if last:
+                    return
+            else:
+                self.accepted.append(key)
+
+
+def test_a_column_dropped_in_place_under_a_writer(shop: Any) -> None:
+    """No row is copied and none is lost, old columns are refused; there is no way back past it."""
+    shop.start(shop.release("1"))
+    shop.append("orders", ROWS)
+    shard = shop.shard("orders")
+    writer = Appender(shard)
+    writer.start()
+    without = {
+        "orders": "CREATE TABLE {s}.orders (id BIGINT NOT NULL, n STRING RENAMED FROM qty)"
+        " DROPPED (note);",
+        "big": "CREATE VIEW {s}.big (id BIGINT) AS SELECT id FROM {s}.orders WHERE id > 1;",
+    }
+    try:
+        report = shop.start(shop.release("2", **without))
+    finally:
+        writer.over.set()
+        writer.join(120)
+    assert not writer.is_alive()
+    assert (report.outcome, report.rows_copied, shop.shard("orders")) == ("migrated", 0, shard)
+    shop.spark.sql(f"REFRESH TABLE {shop.schema}.orders")
+    assert shop.rows("orders") == [
+        Row(id=1, n="007"), Row(id=2, n="20"), Row(id=3, n=None),
+        *(Row(id=key, n=str(key)) for key in writer.accepted),
+    ]
+    assert writer.refused
+    catalog = type(shop.open()).open(shop.catalog, mode="write")
+    table = f"{shop.schema}.orders"
+    with pytest.raises(MigrationBlocked, match="dropped in place and its values with it") as caught:
+        catalog.rollback(spark=shop.spark, approve=(table, f"{table}.note"))
+    assert [(one.code, one.column) for one in caught.value.plan.blocked] == [("CM0340", "note")]
+    assert shop.start(shop.release("2", **without)).outcome == "unchanged"
+    shop.append("orders", [(4, "40")])
+    assert shop.rows("orders")[3] == Row(id=4, n="40")
