@@ -150,11 +150,11 @@ class _Losses:
     def block(self, code: str, reason: str, remedy: str, column: str | None = None) -> None:
         self._blocked[code, column] = Blocked(str(self.key), code, reason, remedy, column)
 
-    def no_return(self, column: Column) -> None:
-        """Note that the values of a column of then are nowhere any more."""
+    def no_return(self, column: Column, where: str = "") -> None:
+        """Note that the values of a column of then are nowhere any more, at least ``where``."""
         self.block(
             NO_RETURN,
-            f"column {quote_part(column.name)} was dropped in place and its values with it",
+            f"column {quote_part(column.name)} was dropped in place and its values{where} with it",
             _RESTORE, column.name,
         )
 
@@ -271,15 +271,12 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
         before = tail.columns.get(column.name.lower())
         if before is not None:
             expression = _expression(column, before, silent)
+        elif column.name.lower() in tail.dropped and tail.rows != 0:
+            losses.no_return(column, " in rows written since")
+            continue
         elif column.nullable:
             expression = f"CAST(NULL AS {column.type})"
-            if column.name.lower() in tail.dropped:
-                silent.lose(
-                    "drop_column", COLUMN_REMOVED,
-                    f"{quote_part(column.name)} was dropped in place since: it is NULL in rows"
-                    " written since, whatever they had there", column.name,
-                )
-            elif tail.rows != 0:
+            if tail.rows != 0:
                 losses.risk(
                     "convert", f"{quote_part(column.name)} is NULL in rows written since",
                     column.name,
@@ -346,7 +343,12 @@ def _from_now(
         name = quote_part(column.name)
         if empty:
             continue
-        if origin.base is None or column.name.lower() not in origin.base.columns:
+        folded = column.name.lower()
+        if (
+            origin.base is None
+            or folded not in origin.base.columns
+            or any(folded in tail.dropped for tail in origin.tails)
+        ):
             losses.no_return(column)
         elif origin.gone is not None:
             losses.block(

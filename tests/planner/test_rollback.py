@@ -154,24 +154,33 @@ def test_a_later_column_of_the_shard_of_then_is_a_loss() -> None:
 
 @pytest.mark.parametrize(
     ("dropped", "rows", "blocked"),
-    [("b", 3, [("CM0302", "b")]), ("b", -1, [("CM0302", "b")]), ("b", 0, []), ("", 3, [])],
+    [("b", 3, [(NO_RETURN, "b")]), ("b", -1, [(NO_RETURN, "b")]), ("b", 0, []), ("", 3, [])],
 )
 def test_rows_since_that_lost_a_column_in_place(
     dropped: str, rows: int, blocked: list[tuple[str, str]]
 ) -> None:
-    """What they had there is nowhere any more: NULL only when that is approved.
+    """What they had there is nowhere any more, and no approval helps.
 
-    Where the later shard never had the column there was nothing to lose, and none asks.
+    Where the later shard never had the column, or nothing was written, there is nothing to miss.
     """
     tail = Source("q", 2, None, {"a": A}, (), rows, frozenset({dropped} - {""}))
     origin = Origin(source("p", None, 7, -1, A, B), (tail,))
     then, now = release("1", A, B), release("2", A)
-    assert codes(planned(then, now, {"a": "a"}, origin)) == blocked
-    approved = planned(then, now, {"a": "a"}, origin, "s.t.b")
-    assert approved.plan.applyable
-    assert approved.targets[0].segments[-1].projection == (
-        ("a", "`a`"), ("b", "CAST(NULL AS INT)"),
+    migration = planned(then, now, {"a": "a"}, origin, "s.t", "s.t.b")
+    assert codes(migration) == blocked
+    changed = Origin(source("p", None, 7, -1, A, B), (tail,), rewritten=True)
+    assert codes(planned(then, now, {"a": "a"}, changed, "s.t.b")) == (
+        [(NO_RETURN, "b")] if dropped else []
     )
+    if not blocked:
+        assert migration.targets[0].segments[-1].projection == (
+            ("a", "`a`"), ("b", "CAST(NULL AS INT)"),
+        )
+    must = release("1", A, column("b", null=False))
+    base = source("p", None, 7, -1, A, column("b", null=False))
+    assert (NO_RETURN, "b") not in blocked or codes(
+        planned(must, now, {"a": "a"}, Origin(base, (tail,)), "s.t", "s.t.b")
+    ) == blocked
 
 
 def test_a_table_without_rows_misses_no_value() -> None:
