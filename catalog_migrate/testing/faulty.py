@@ -18,7 +18,7 @@ from catalog_migrate import start
 from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.planner import past, planning
+from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
     bring_back,
@@ -227,6 +227,11 @@ def goes_back_by_names() -> AbstractContextManager[None]:
     return _instead((past._Walk, "names", names))
 
 
+def brings_back_nulls() -> AbstractContextManager[None]:
+    """A rollback makes columns that were dropped in place anew, and does not say that."""
+    return _instead((rollback._Losses, "no_return", lambda *_: None))
+
+
 def reshapes_under_sessions() -> AbstractContextManager[None]:
     """Columns are renamed and dropped in place under processes that live with them."""
     return _instead((reshape, "other_sessions", lambda *_: {}))
@@ -255,7 +260,7 @@ FAULTS: Mapping[str, Fault] = {
         leaves_a_name, creates_in_any_order, owns_everything, forgets_to_evolve,
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
-        reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
+        brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
     )
 }  # fmt: skip
 """Every fault by name."""

@@ -92,6 +92,13 @@ def test_fifteen_to_sixteen_to_eighteen(server: Any, tmp_path: Path) -> None:
         assert server.differing(new) == {}
         assert shape(server, new) == {}
         assert server.open().status().pending == 0
+        point = report.plan.point_of_no_return
+        if new == 16:
+            assert point.after == "retention"
+            attributes = server.shard("pg_catalog.pg_attribute")
+    # a column of 3,054 rows went in place, the only one of the series that may
+    assert (point.after, point.names) == ("commit", ("pg_catalog.pg_attribute.attcacheoff",))
+    assert server.shard("pg_catalog.pg_attribute") == attributes
     assert server.start(18).outcome == "unchanged"
     assert server.start(15).outcome == "fenced_out"
     assert server.start(16).outcome == "fenced_out"
