@@ -10,7 +10,8 @@ import pytest
 from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import MigrationBlocked, StalePlan
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -65,3 +66,22 @@ def test_a_rule_of_everything_leaves_our_own_views_alone() -> None:
     )
     assert report.outcome == "unchanged"
     assert [seen.name.name for seen in start.engine.observe("sys")] == ["w"]
+
+
+def test_a_rule_that_keeps_the_way_back_makes_a_copy() -> None:
+    """Nothing is blocked; a plan made under other rules says another thing, and is not applied."""
+    dropped = "CREATE TABLE s.t (a BIGINT) DROPPED (b);"
+    keep = Policy(rules=(Rule("drop_in_place", "refuse"),))
+    for rules, other, contents in ((keep, None, "copy"), (None, keep, "evolve")):
+        start = Start()
+        start(FIRST, "1")
+        start.engine.world.append(next(iter(start.engine.world.shards)), [{"a": 1, "b": 2}])
+        plan = start(dropped, "2", policy=rules, read_only=True).plan
+        assert plan.applyable
+        assert plan.changes[0].contents == contents
+        with pytest.raises(StalePlan):
+            start(dropped, "2", policy=other, plan=plan)
+        assert dict(read_state(start.log).intents) == {}
+        assert read_state(start.log).release_in_force("release").name == "1"
+        report = start(dropped, "2", policy=rules, plan=plan)
+        assert (report.outcome, report.rows_copied) == ("migrated", 1 if contents == "copy" else 0)
