@@ -161,14 +161,32 @@ class _Walk:
         start = _table(self._steps[first].state, item_id)
         if start is None:
             return None
-        names = {column.name.lower(): column.name.lower() for column in start.columns}
+        names: Names = {column.name.lower(): column.name.lower() for column in start.columns}
         for number in range(first, last):
+            place = self._went_back_to(number)
+            if place is not None and first <= place and self._is_same(item_id, place, number + 1):
+                back = self.names(item_id, first, place)  # what went meanwhile has come back
+                if back is not None:
+                    names = back
+                    continue
             step = self._step(item_id, number)
             if step is None:
                 return None
             forward = {old: new for new, old in step.items()}
             names = {one: forward[now] for one, now in names.items() if now in forward}
         return names
+
+    def _went_back_to(self, number: int) -> int | None:
+        """The place, among the steps, that a rollback after a step led back to."""
+        serial = self._steps[number + 1].rollback_to
+        place = None if serial is None else self._place.get(serial)
+        return place if place is not None and place <= number else None
+
+    def _is_same(self, item_id: str, place: int, number: int) -> bool:
+        """Whether an item is a table with the same columns at two steps."""
+        then = _table(self._steps[place].state, item_id)
+        now = _table(self._steps[number].state, item_id)
+        return then is not None and now is not None and then.columns == now.columns
 
     def _step(self, item_id: str, number: int) -> Names | None:
         """The columns after one step -> before it."""

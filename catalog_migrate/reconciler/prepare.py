@@ -304,8 +304,16 @@ def _new_shards(
         if copied:
             standing = state.items.get(target.item_id)
             source = target.segments[-1].path if standing is None else standing.shard
-        shards.append(NewShard(target, path, source))
+        shards.append(NewShard(target, path, source, unfilled=_never_filled(state, target)))
     return shards
+
+
+def _never_filled(state: State, target: Target) -> bool:
+    """Whether a derived table comes back from a shard that its application had not filled yet."""
+    return target.definition.is_derived and any(
+        segment.path in state.shards and state.shards[segment.path].unfilled
+        for segment in target.segments
+    )
 
 
 def _doomed(

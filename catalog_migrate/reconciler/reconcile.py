@@ -13,7 +13,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import (
     EngineFailure,
@@ -109,6 +110,8 @@ def reconcile_names(work: Work, state: State) -> int:
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them.
     """
     actions = compare(work, state)
+    if actions.drops or actions.replaced:
+        _confirm(work)
     failures = [
         StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
         for r in actions.foreign
@@ -124,6 +127,16 @@ def reconcile_names(work: Work, state: State) -> int:
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return steps
+
+
+def _confirm(work: Work) -> None:
+    """LeaseLost when the lease is another's by now, whatever our own clock says.
+
+    A machine that was suspended while it looked does not know: what it saw may be old, and names
+    that it would drop or replace may be a user's since.
+    """
+    if work.lease is not None:
+        require_epoch(read_state(work.log), work.lease.key, work.lease.epoch)
 
 
 def _tolerated(

@@ -28,6 +28,7 @@ from catalog_migrate.errors import (
     UnknownSerial,
     UsageError,
 )
+from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.work import Work
@@ -172,9 +173,9 @@ class Player:
         method = call.partition(".")[0]
         if self.start.read_only and method not in READING and not self.dead:
             self.play.broken("I10", f"{self} is read-only and does {call}")
-        if method in NAMING and not call.endswith(".done"):
-            self.play.named(self)
         self.point(call, self.engine.about)
+        if method in NAMING and not call.endswith(".done"):
+            self.play.named(self)  # as it is when the statement goes off, after any pause
 
     def on_log(self, call: str) -> None:
         """One point of the log."""
@@ -428,6 +429,8 @@ class Play:
         held = None if state is None else state.leases.get("migration")
         if self.scenario.persistent and (held is None or held.holder != player.holder):
             self.late_names = True
+            if isinstance(player.engine.about, ItemName):
+                self.others.lost.add(player.engine.about.folded)
 
     def broken(self, invariant: str, message: str) -> None:
         """An invariant does not hold: the run ends."""

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+import msgspec
+
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.testing.bodies import Row
@@ -152,13 +154,25 @@ def _end_of(
     if engine is None or state is None:
         raise InvariantBroken("I4", "no catalog came of it")
     definitions = sorted(
-        (item.definition for item in state.items.values()), key=lambda d: str(d.key)
+        (_without_decisions(item.definition) for item in state.items.values()),
+        key=lambda d: str(d.key),
     )
     rows = {
         name: place.world.rows(f"{WAREHOUSE}/{shard}")
         for name, shard in sorted(table_shards(state).items())
     }
     return definitions, rows
+
+
+def _without_decisions(definition: ObjectDefinition) -> ObjectDefinition:
+    """What an object is: how it came to be so is the release's to say, and another on each path."""
+    return msgspec.structs.replace(
+        definition, renamed_from=None, dropped=(), was=None,
+        columns=tuple(
+            msgspec.structs.replace(column, using=None, default=None, renamed_from=None)
+            for column in definition.columns
+        ),
+    )
 
 
 def _fill(place: Installation, ledger: Ledger, random: Random) -> None:

@@ -32,17 +32,27 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_in
+from catalog_migrate.streams.unsafe.restore import transaction
 from catalog_migrate.streams.unsafe.rows import UNSAFE, images_in
 from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.invariants import InvariantBroken, require
 from catalog_migrate.testing.scenario import Fault, FaultKind
 from catalog_migrate.testing.scheduler import ProcessClock, Scheduler, Task
 from catalog_migrate.testing.shrink import less
-from catalog_migrate.testing.streaming import SimulatedQueries, StreamWorld, simulated_streams
+from catalog_migrate.testing.streaming import (
+    PLAIN,
+    SimulatedQueries,
+    StreamWorld,
+    resolve,
+    simulated_streams,
+)
 
 SETTING = """
 CREATE CLUSTER main;
-CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');
+CREATE SECRET p AS 'env:FIRST';
+CREATE CONNECTION c TO KAFKA (BROKER 'a:9092', SECURITY PROTOCOL 'SASL_PLAINTEXT',
+  SASL MECHANISMS 'SCRAM-SHA-512', SASL USERNAME 'u', SASL PASSWORD SECRET p);
 CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
 CREATE SOURCE r (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'u') FORMAT JSON;
 """
@@ -60,8 +70,17 @@ STATEMENTS = (
     "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) REASON 'simulated'",
     "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO 'shift -2') REASON 'simulated'",
     "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -1') REASON 'simulated'",
+    "ALTER SECRET p AS 'env:SECOND'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 1)"
+    " REASON 'simulated'",
+    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 2)"
+    " REASON 'simulated'",
 )
 """What clients say: changes that go well, that are refused, that are set back, and moves."""
+
+OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfilling")
+"""States of an operation that a runtime has still to end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Client:
@@ -107,6 +126,10 @@ def draw_streams(seed: int) -> StreamScenario:
             amount = random.choice((1.0, 5.0, 20.0))
         call = random.randint(5, random.choice((60, 150, 300)))
         faults.append(Fault(process, call, kind, amount))
+    if any("BACKFILL" in STATEMENTS[client.statement] for client in clients):
+        kind = random.choice(("crash", "crash", "pause", "suspend"))
+        aim = random.choice(("chunk 0.done", "chunk 1", "chunk"))
+        faults.append(Fault(0, 1, kind, random.choice((45.0, 90.0)), aim))
     records = tuple((random.randint(1, 600), random.randrange(1000)) for _ in range(12))
     return StreamScenario(
         seed=seed, runtimes=runtimes, clients=clients, faults=tuple(faults),
@@ -178,6 +201,10 @@ class Actor(ABC):
             self.act()
         except CatalogMigrateError as error:
             self.play.tell(f"{self.name} ends: {type(error).__name__}: {error.message}")
+            try:
+                self.play.keep_still(f"{error} {error.remedy} {error.data}")
+            except InvariantBroken as broken:
+                self.play.scheduler.fail(broken)
         else:
             self.play.tell(f"{self.name} ends")
 
@@ -205,7 +232,11 @@ class Actor(ABC):
         self.play.scheduler.advance()
         self.calls += 1
         self.play.after(self, call)
-        for fault in [each for each in self.faults if each.call == self.calls]:
+        for fault in [
+            each for each in self.faults
+            if (call.startswith(each.of) and self.calls >= each.call if each.of
+                else each.call == self.calls)
+        ]:
             self.faults.remove(fault)
             self.suffer(fault, call)
 
@@ -268,7 +299,8 @@ class ClientActor(Actor):
         """Say it."""
         self.play.tell(f"{self.name} says {self.statement}")
         executor = Executor(
-            self.log, lambda _state, _item: None, self.clock, confirm=lambda _: True, limit=20.0
+            self.log, lambda _state, _item: None, self.clock, resolve, confirm=lambda _: True,
+            limit=20.0,
         )
         executor.run(self.statement)
 
@@ -287,6 +319,7 @@ class StreamPlay:
         self.actors: list[Actor] = []
         self.clients: list[ClientActor] = []
         self.untried = False
+        self._seen = self._rows = 0
         self._records = list(scenario.records)
 
     def to_its_end(self) -> None:
@@ -299,7 +332,9 @@ class StreamPlay:
 
     def _play(self) -> None:
         create_catalog(self.log, warehouse=self.warehouse)
-        Executor(self.log, lambda _state, _item: None, ProcessClock(self.scheduler)).run(SETTING)
+        Executor(
+            self.log, lambda _state, _item: None, ProcessClock(self.scheduler), resolve
+        ).run(SETTING)
         runtimes = len(self.scenario.runtimes)
         for number, at in enumerate(self.scenario.runtimes):
             self.actors.append(RuntimeActor(self, number, f"runtime {number + 1}", at))
@@ -318,7 +353,7 @@ class StreamPlay:
         """A runtime on an actor's engine, log and clock."""
         runtime = _Runtime(
             actor.log, "main", actor.engine, ensure_shards=lambda _state, _item: None,
-            reconcile=lambda _: None, clock=actor.clock,
+            reconcile=lambda _: None, clock=actor.clock, resolve=resolve, on_event=self.keep_still,
             options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
         )
         runtime._stop = _Stop(actor.clock)  # type: ignore[assignment]
@@ -332,7 +367,12 @@ class StreamPlay:
                 actor.point(f"file: {step}")
 
     def after(self, actor: Actor, call: str) -> None:
-        """Records arrive; commits are told."""
+        """Records arrive; commits are told, and looked through for secrets (I9)."""
+        if self.log.length != self._seen:
+            try:
+                self.look_through()
+            except InvariantBroken as broken:
+                self.scheduler.fail(broken)
         if call == "append.done":
             self.tell(f"{actor.name} commits: {actor.log.about}")
             if isinstance(actor, ClientActor) and actor.log.about == "alter":
@@ -343,6 +383,19 @@ class StreamPlay:
             partitions = self.world.topics[topic]
             partitions[pick % len(partitions)] += 1
 
+    def look_through(self) -> None:
+        """I9: no secret's value is in a commit, its metadata included."""
+        first, self._seen = self._seen, self.log.length
+        for version in range(first, self._seen):
+            self.keep_still(str(self.log.metadata(version)))
+        for row in self.log.rows[self._rows :]:
+            self.keep_still(row.value)
+        self._rows = len(self.log.rows)
+
+    def keep_still(self, text: str) -> None:
+        """I9: no secret's value is in what anybody is told."""
+        require("I9", PLAIN not in text, f"a secret is told: {text}")
+
     def state(self) -> State:
         """The committed state."""
         return read_state(self.log)
@@ -350,8 +403,7 @@ class StreamPlay:
     def quiet(self) -> bool:
         """Whether no operation is open and every source has read all there is."""
         state = self.state()
-        if any(row.state in ("validating", "trial", "requested", "stopping", "committed")
-               for row in state.operations.values()):
+        if any(row.state in OPEN for row in state.operations.values()):
             return False
         return all(self.position(state, name) == self.world.ends(topic)
                    for name, topic in TOPICS.items())
@@ -373,11 +425,10 @@ class StreamPlay:
     def check(self) -> None:
         """I6, I7: operations ended, no hold of theirs left, every record as often as committed."""
         state = self.state()
-        open_rows = {
-            key: row.state for key, row in state.operations.items()
-            if row.state in ("validating", "trial", "requested", "stopping", "committed")
-        }
-        require("I6", not open_rows, f"operations are left open: {open_rows}")
+        self.look_through()
+        for file in Path(self.warehouse).rglob("*"):
+            if file.is_file():
+                self.keep_still(file.read_text(encoding="utf-8", errors="replace"))
         left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
         require("I6", not left, f"holds are left: {left}")
         broker = state.items[wiring.find(state, "connection", "c").item_id].definition.external
@@ -385,6 +436,12 @@ class StreamPlay:
         address = broker.options["BROKER"]
         # another cluster is fine for sources that had no positions yet
         works = address in ("a:9092", "b:9092", "far:9092")
+        open_rows = {
+            key: row.state for key, row in state.operations.items()
+            # what was skipped cannot be read where nothing answers
+            if row.state in OPEN and (works or row.state != BACKFILLING)
+        }
+        require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth
         require("I6", works or self.untried, f"the connection leads to {address}, through a trial")
         for name, topic in TOPICS.items():
@@ -417,6 +474,14 @@ class StreamPlay:
                 moves += [
                     image for image in images_in(row) if image.item_id == item_id and image.target
                 ]
+        for key, row in state.operations.items():
+            chunks = chunks_in(row) if row.state in ("done", BACKFILLING) else ()
+            if row.state == BACKFILLING:  # nothing answers any more: those that came
+                table = self.world.table(f"{self.warehouse}/{state.items[item_id].shard}")
+                chunks = chunks[: table.batches.get(transaction(key), -1) + 1]
+            for chunk in chunks:
+                for _, partition, first, last in chunk.places if chunk.item_id == item_id else ():
+                    expected.update((partition, offset) for offset in range(first, last))
         for move in sorted(moves, key=lambda image: image.generation):
             stood = {**dict.fromkeys(at, 0), **(KafkaCodec().read(move.line) or {})}
             _count(expected, at, stood)

@@ -13,10 +13,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from threading import Event
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import Identity
 from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
@@ -34,6 +37,15 @@ ADDRESSES: Mapping[str, str] = {
     "a:9092": "one", "b:9092": "one", "lame:9092": "one", "far:9092": "two", "dead:9092": ""
 }
 """Which cluster answers at an address: ``lame`` answers whoever asks, and fails every query."""
+
+
+PLAIN = "hunter2 of "
+"""What every secret's value begins with, the reference after it: it must appear nowhere (I9)."""
+
+
+def resolve(reference: str) -> Secret:
+    """The value that stands behind a reference."""
+    return Secret(PLAIN + reference)
 
 
 @dataclass(slots=True)
@@ -63,9 +75,11 @@ class StreamWorld:
         """The cluster that a connection leads to; ConnectionFailed where nothing answers."""
         cluster = ADDRESSES.get(str(connection["BROKER"]), "")
         if not cluster:
-            finding = Finding(subject, "BROKER", False, "nothing answers", "another address")
+            # clients are known to print their whole configuration
+            said = f"nothing answers (sasl.password={_plain(connection.get('SASL PASSWORD'))})"
+            finding = Finding(subject, "BROKER", False, said, "another address")
             raise ConnectionFailed(
-                f"{subject}: nothing answers", findings=(finding,), remedy="another address"
+                f"{subject}: {said}", findings=(finding,), remedy="another address"
             )
         return cluster
 
@@ -258,9 +272,21 @@ class SimulatedQueries:
         self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]], *, app: str,
         version: int,
     ) -> tuple[str, ...]:
-        """Not asked for: no simulated operation takes rows back."""
-        del places, app, version
-        raise EngineFailure(f"{spec.name}: records are not read again in a simulation")
+        """Read records again and append them as one, once for each operation and chunk."""
+        self.on_step(f"chunk {version}")
+        table = self.world.table(spec.shard)
+        if table.batches.get(app, -1) < version:
+            table.rows += [
+                (partition, offset)
+                for _, partition, first, last in places for offset in range(first, last)
+            ]
+            table.batches[app] = version
+        self.on_step(f"chunk {version}.done")
+        return ()
+
+
+def _plain(value: object) -> str:
+    return value.reveal() if isinstance(value, Secret) else str(value)
 
 
 class _InPlace:
@@ -292,6 +318,24 @@ class _InPlace:
         """Nothing runs."""
 
 
+class _ThreadInPlace:
+    """Stands for a thread: what it is to do is done when it is started."""
+
+    def __init__(self, *, target: Callable[[], None], **_: object) -> None:
+        self._target = target
+
+    def start(self) -> None:
+        """Do it."""
+        self._target()
+
+    def is_alive(self) -> bool:
+        """It never is."""
+        return False
+
+    def join(self, timeout: float | None = None) -> None:
+        """Nothing to wait for."""
+
+
 class _Quiet:
     """Stands for a cluster's log, which is a table of progress that nothing here hangs on."""
 
@@ -313,7 +357,7 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
         for name in (
             "streams.operations", "streams.supervisor", "streams.probes", "streams.runtime",
             "streams.takeover", "streams.unsafe.positions", "streams.unsafe.client",
-            "streams.checkpoint.files", "connections.validation",
+            "streams.checkpoint.files", "connections.validation", "streams.unsafe.backfill",
         )
     }
     changes: list[tuple[Any, str, Any]] = [
@@ -367,6 +411,11 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
         (modules["streams.unsafe.positions"], "held_by_kafka", held),
         (modules["streams.unsafe.client"], "delta_batch",
          lambda path, query_id: world.table(path).batches.get(query_id)),
+        (modules["streams.unsafe.backfill"], "held_by_kafka", held),
+        (modules["streams.unsafe.backfill"], "delta_batch",
+         lambda path, app: world.table(path).batches.get(app)),
+        (modules["streams.unsafe.backfill"], "threading",
+         SimpleNamespace(Thread=_ThreadInPlace, Event=Event)),
         (modules["streams.checkpoint.files"], "_sync", lambda _: None),
         (modules["streams.checkpoint.files"], "sync_directory", lambda _: None),
         (modules["connections.validation"], "kafka_access", access),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -70,6 +71,16 @@ def test_a_commit_that_lands_after_it_was_given_up_harms_nobody() -> None:
                     faults=(Fault(0, 30, "in flight", steps, "append"),),
                 )
             )
+
+
+def test_a_look_from_before_a_suspension_drops_nothing() -> None:
+    """A holder that is suspended between its look and its drops finds its lease gone, though its
+    own clock stood still: names that are a user's by now are left alone."""
+    file = Path(__file__).with_name("seeds") / "a_look_from_before_a_suspension.json"
+    story = tell(decode(file.read_bytes()))
+    _, awake = story.split("p3 wakes")
+    assert "p3 ends: LeaseLost" in awake
+    assert "p3: after drop" not in awake
 
 
 def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,36 @@ def test_over_several_migrations() -> None:
     ]
 
 
+def test_rows_written_after_a_rollback_keep_every_value_in_the_next() -> None:
+    """Columns that had gone and came back by a rollback are the same columns again: the values
+    that are written to them then are there after another rollback to the same serial."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT NOT NULL, a STRING, b STRING);")
+    place.append("t", {"id": 1, "a": "a1", "b": "b1"})
+    place.start("2", "CREATE TABLE t (id INT NOT NULL, b STRING) DROPPED (a) PARTITIONED BY (b);")
+    place.append("t", {"id": 2, "b": "b2"})
+    place.back(1)
+    place.append("t", {"id": 3, "a": "a3", "b": "b3"})
+    assert place.back(1).outcome == "unchanged"
+    rows = [{"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": None, "b": "b2"},
+            {"id": 3, "a": "a3", "b": "b3"}]
+    assert place.read("t") == rows
+    place.back(2, approve=("s.t.a",))
+    assert place.read("t") == [{"id": row["id"], "b": row["b"]} for row in rows]
+    place.append("t", {"id": 4, "b": "b4"})
+    place.back(1)
+    assert place.read("t") == [*rows, {"id": 4, "a": None, "b": "b4"}]
+
+
+def test_a_derived_table_comes_back_as_unfilled_as_it_was() -> None:
+    """Its retired shard is empty because no application had filled it: the next start still may."""
+    place = Place()
+    place.start("1", "CREATE TABLE d (id INT) WITH (contents = 'derived');")
+    assert place.start("2", "CREATE TABLE o (id INT);").outcome == "migrated"
+    report = place.back(1, approve=("s.o",))
+    assert (report.outcome, report.unfilled) == ("rolled_back", ("s.d",))
+
+
 def test_rows_that_cannot_be_held() -> None:
     """Rows without a value for a NOT NULL column block; approved, they stay behind."""
     place = Place(copies=True)

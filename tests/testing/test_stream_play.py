@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.streams import takeover
 from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.unsafe import backfill
 from catalog_migrate.testing.stream_play import (
     StreamScenario,
     decode_streams,
@@ -52,6 +54,9 @@ def test_a_scenario_is_told_alike_twice_and_survives_being_kept() -> None:
         assert len(tell(scenario).splitlines()) == len(tell(scenario).splitlines())
 
 
+_NUMBERS = count()
+
+
 def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
     return lambda old, new: None
 
@@ -62,8 +67,13 @@ def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
         (takeover, "_restored", lambda *_: None),
         (Executor, "_same_target", lambda *_: None),
         (StreamWorld, "fence", _bars_nothing),
+        (Redactor, "scrub", lambda _, text: text),
+        (backfill, "transaction", lambda key: f"{key}/{next(_NUMBERS)}"),
     ],
-    ids=["a torn restore is taken over", "an ALTER in a trial", "nothing is barred"],
+    ids=[
+        "a torn restore is taken over", "an ALTER in a trial", "nothing is barred",
+        "a secret is told", "a chunk comes twice",
+    ],
 )
 def test_a_fault_put_in_on_purpose_is_found(
     owner: Any, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
