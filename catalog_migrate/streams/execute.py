@@ -417,7 +417,7 @@ def unsafe_result(outcome: Outcome) -> Result:
         notices += ("no runtime is alive: the queries go on from there at their next start",)
     if "reason" in outcome.row.detail:
         notices += (outcome.row.detail["reason"],)
-    if act.undoes and outcome.plan is not None:
+    if act.undoes and act.restored is None and outcome.plan is not None:
         notices += tuple(note for item in outcome.plan.items for note in item.notes)
     names = ", ".join(act.sources)
     return Result(

@@ -14,6 +14,10 @@ from catalog_migrate.streams.effects import Draft, Effect
 
 def rename(state: State, statement: st.Rename) -> Effect:
     """``ALTER … RENAME TO``: whoever uses it does so by id, so nothing restarts."""
+    if statement.if_exists and wiring.lookup(state, statement.kind, statement.name) is None:
+        return Effect(
+            "nothing to rename", None, (f"there is no {statement.kind} {statement.name}",)
+        )
     found = wiring.find(state, statement.kind, statement.name)
     schema, last = split_name(statement.to)
     definition = msgspec.structs.replace(

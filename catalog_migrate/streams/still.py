@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -13,6 +14,9 @@ from catalog_migrate.streams.show import runtime_lives
 from catalog_migrate.streams.status import QueryStatus, cluster_name, latest
 
 _STILL = frozenset({"backing_off", "failed", "held"})
+_UNREADABLE = re.compile(
+    r"cannot read the record at topic ([\w.-]+), partition (\d+), offset (\d+):"
+)
 
 
 class Still(msgspec.Struct, frozen=True):
@@ -59,13 +63,35 @@ def _still(
             kind, name, "no runtime", (),
             f"catalog-migrate run --cluster {cluster_name(state, found.item_id)}",
         )
-    if status is None or status.state not in _STILL:
+    again = status is not None and status.state == "starting" and bool(status.error)
+    if status is None or not (status.state in _STILL or again):
         return None
     connection = wiring.display(state, found.item.links["connection"])
     return Still(
         kind, name, status.state, (status.error or "",),
-        f'catalog-migrate sql -c "VALIDATE CONNECTION {connection}"',
+        _onward(kind, name, connection, status.error or ""),
     )
+
+
+def _onward(kind: str, name: str, connection: str, error: str) -> str:
+    """What to say next, by what a query failed of; a dry run where it would be an operation."""
+    unread = _UNREADABLE.search(error)
+    if kind == "source" and unread is not None:
+        topic, partition, offset = unread[1], unread[2], int(unread[3])
+        return (
+            f"catalog-migrate unsafe inject-offsets {name} --partition "
+            f"{topic}:{partition}={offset + 1} --reason 'record {offset} cannot be read' --plan"
+        )
+    if kind == "source" and "PARTITIONS_DELETED" in error:
+        return (
+            f"catalog-migrate unsafe reset-splits {name} --reason 'partitions are gone' --plan"
+        )
+    if kind == "source" and "KAFKA_DATA_LOSS" in error:
+        return (
+            f"catalog-migrate unsafe inject-offsets {name} --to committed --policy clamp "
+            "--reason 'records are gone' --plan"
+        )
+    return f'catalog-migrate sql -c "VALIDATE CONNECTION {connection}"'
 
 
 def _reason(hold: HoldRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.show import show
+from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.still import Still, standing_still
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.client import OfflineQueries
@@ -95,6 +97,41 @@ def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
     assert still(laid_out) == [
         Still("source", "default.s", "held", (f"{holder}: because (since {since})",), next_)
     ]
+
+
+@pytest.mark.parametrize(
+    ("error", "next_"),
+    [
+        (
+            "[USER_RAISED_EXCEPTION] cannot read the record at topic a.b-c, partition 2, offset 30:"
+            " it is not one JSON object of the declared columns",
+            "unsafe inject-offsets default.s --partition a.b-c:2=31 "
+            "--reason 'record 30 cannot be read' --plan",
+        ),
+        (
+            "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions were deleted",
+            "unsafe reset-splits default.s --reason 'partitions are gone' --plan",
+        ),
+        (
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records",
+            "unsafe inject-offsets default.s --to committed --policy clamp "
+            "--reason 'records are gone' --plan",
+        ),
+        ("[STREAM_FAILED] no route to host", 'sql -c "VALIDATE CONNECTION default.c"'),
+    ],
+)
+@pytest.mark.parametrize("state", ["backing_off", "starting"])
+def test_failing(
+    laid_out: MemoryLog, tmp_path: Path, state: str, error: str, next_: str
+) -> None:
+    """What a source fails of decides the next command, also while it is tried once more."""
+    cluster = runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log.write([QueryStatus(item, "default.s", "source", state, error=error)])
+    (found,) = standing_still(read_state(laid_out), str(tmp_path))
+    assert (found.name, found.state, found.reasons) == ("default.s", state, (error,))
+    assert found.next == f"catalog-migrate {next_}"
 
 
 def test_the_gate_is_shown(laid_out: MemoryLog) -> None:

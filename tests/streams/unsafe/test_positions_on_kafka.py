@@ -113,6 +113,15 @@ def test_retention_passed_the_position(stage: Stage, at: At) -> None:
     assert stage.plans[-1].totals == Totals(expired=4)
 
 
+def test_only_what_lost_its_place(stage: Stage, at: At) -> None:
+    """Where stands, clamped: a partition whose records expired goes on behind, the others stay."""
+    topic = at([10, 10], {0: 3, 1: 6})
+    stage.kafka.delete_records(topic, {0: 7})
+    stage.unsafe("INJECT OFFSETS (TO committed) WITH (POLICY = 'clamp')")
+    assert stage.positions() == {0: 7, 1: 6}
+    assert stage.plans[-1].totals == Totals(expired=4)
+
+
 def test_partition_added(stage: Stage, at: At) -> None:
     """RESET SPLITS writes the complete line, new partitions in, and starts at START."""
     topic = at([10, 5], {0: 8, 1: 4})

@@ -1,0 +1,134 @@
+"""Statements carried out without any service: commits, secrets, EXPLAIN, IF EXISTS, errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import CatalogMigrateError, SyntaxProblem, UnknownItem
+from catalog_migrate.language.parser import parse
+from catalog_migrate.language.statements import Explain
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.execute import Executor
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.memory_log import MemoryLog
+
+
+@pytest.fixture
+def executor(log: MemoryLog) -> Executor:
+    """Executes on an empty catalog; nothing has a table."""
+    return Executor(log, lambda _state, _item: None, SystemClock())
+
+
+LAID_OUT = """
+CREATE SECRET pw AS 'env:NOT_SET_ANYWHERE';
+CREATE CLUSTER main;
+CREATE CONNECTION c TO KAFKA (BROKER '127.0.0.1:1') WITH (VALIDATE = false);
+CREATE CONNECTION alone TO KAFKA (BROKER '127.0.0.1:1') WITH (VALIDATE = false);
+CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
+CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) FORMAT JSON
+"""
+
+
+def test_each_is_a_commit(executor: Executor, log: MemoryLog, tmp_path: Path) -> None:
+    """The first error ends a text; what stands before it is done, and what comes after is not."""
+    before = log.version()
+    seen: list[str] = []
+    with pytest.raises(UnknownItem, match="nope"):
+        executor.run(
+            f"CREATE CLUSTER a; CREATE CONNECTION f TO FILES (PATH '{tmp_path}');"
+            "DROP CLUSTER nope; CREATE CLUSTER b",
+            lambda result: seen.append(result.summary),
+        )
+    assert seen == ["cluster default.a created", "connection default.f created"]
+    assert log.version() == before + 2
+    state = read_state(log)
+    assert wiring.lookup(state, "connection", "f") is not None
+    assert wiring.lookup(state, "cluster", "b") is None
+
+
+def test_a_slip_leaves_all_undone(executor: Executor, log: MemoryLog) -> None:
+    """A text is parsed whole: a mistake in its last statement is found before the first is done."""
+    before = log.version()
+    with pytest.raises(SyntaxProblem, match=r"line 2"):
+        executor.run("CREATE CLUSTER a;\nCREATE CLUSTER")
+    assert log.version() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE CONNECTION d TO KAFKA (BROKER 'b.example.com:9092', SECURITY PROTOCOL "
+        "'SASL_PLAINTEXT', SASL MECHANISMS 'SCRAM-SHA-512', SASL USERNAME 'u', "
+        "SASL PASSWORD SECRET pw)",
+        "ALTER CONNECTION alone SET (SECURITY PROTOCOL = 'SASL_PLAINTEXT', SASL MECHANISMS = "
+        "'SCRAM-SHA-512', SASL USERNAME = 'u', SASL PASSWORD = SECRET pw)",
+        "VALIDATE CONNECTION c",
+        "ALTER CONNECTION c AS POSTGRES SET (kafka.linger.ms = 5)",
+        "ALTER CONNECTION c DROP (BROKER)",
+        "ALTER CONNECTION c SET (USING CONNECTION = c)",
+        "DROP CONNECTION c",
+        "ALTER SINK k SET CONNECTION nope",
+        "ALTER SOURCE s SET (TOPIC = 'u')",
+    ],
+)
+def test_refused(executor: Executor, log: MemoryLog, statement: str) -> None:
+    """What cannot be, or cannot be reached, or has a secret that does not resolve: a typed error
+    with a remedy, and nothing is committed."""
+    executor.run(LAID_OUT)
+    before = log.version()
+    with pytest.raises(CatalogMigrateError) as caught:
+        executor.run(statement)
+    assert caught.value.remedy or caught.value.data.get("problems")
+    assert caught.value.code != "CM0000"
+    assert log.version() == before
+    if "SECRET pw" in statement:
+        assert "NOT_SET_ANYWHERE" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER CONNECTION IF EXISTS nope SET (BROKER = 'x:1')",
+        "ALTER SECRET IF EXISTS nope",
+        "ALTER SOURCE IF EXISTS nope SET (TRIGGER = '5 seconds')",
+        "ALTER SINK IF EXISTS nope SET (TRIGGER = '5 seconds')",
+        "ALTER SOURCE IF EXISTS nope UNSAFE RESET SPLITS REASON 'r'",
+        "ALTER CONNECTION IF EXISTS nope RENAME TO other",
+        "DROP SINK IF EXISTS nope",
+    ],
+)
+def test_if_exists(executor: Executor, log: MemoryLog, statement: str) -> None:
+    """On nothing it does nothing, and a notice says so."""
+    before = log.version()
+    (result,) = executor.run(statement)
+    assert result.notices
+    assert log.version() == before
+
+
+def test_explaining_writes_nothing(executor: Executor, log: MemoryLog) -> None:
+    """EXPLAIN of every documented statement says something or refuses it, and commits nothing."""
+    executor.run(LAID_OUT)
+    before, told, refused = log.version(), 0, []
+    page = (Path(__file__).parents[2] / "docs" / "statements.md").read_text("utf-8")
+    blocks = re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for each in (parsed for block in blocks for parsed in parse(block)):
+        statement: Any = each.statement
+        if isinstance(statement, Explain):
+            statement = statement.statement
+        try:
+            result = executor.execute(Explain(statement))
+        except CatalogMigrateError as error:
+            refused.append(error.remedy or getattr(error, "problems", None))
+            continue
+        assert result.summary, each.text
+        told += 1
+    assert told
+    assert all(refused)
+    assert log.version() == before
