@@ -112,6 +112,7 @@ def test_a_short_run_keeps_what_the_user_set_for_java() -> None:
     ours: dict[str, str] = {}
     prefer_short_runs(ours)
     assert "TieredStopAtLevel" in ours["JDK_JAVA_OPTIONS"]
+    assert "ReservedCodeCacheSize" in ours["JDK_JAVA_OPTIONS"]
     theirs = {"JDK_JAVA_OPTIONS": "-Xmx1g"}
     prefer_short_runs(theirs)
     assert theirs == {"JDK_JAVA_OPTIONS": "-Xmx1g"}
