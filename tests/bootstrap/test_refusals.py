@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row
 
+from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, NotReconciled
 from catalog_migrate.planner.proofs import DOES_NOT_BIND, NAME_HELD
 
@@ -176,3 +178,40 @@ def test_a_change_refused_after_the_commit_becomes_a_copy(filled: Any) -> None:
     assert {row.extra for row in rows} == {None}
     assert dict(spark.table(f"{filled.schema}.tags").dtypes) == {"tag": "string", "extra": "int"}
     assert filled.start(release).outcome == "unchanged"
+
+
+def test_status_names_the_step_that_fails(
+    filled: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change in place that Spark refuses, of a table that cannot be copied either: ``status``
+    names step, error class, attempts and the next command at each try, until it is mended.
+    """
+    spark, shard = filled.spark, Path(filled.shard("tags"))
+    spark.sql(f"INSERT INTO {filled.schema}.tags VALUES ('a')")
+    spark.sql(f"ALTER TABLE {filled.schema}.tags ADD COLUMN extra STRING")
+    (data,) = shard.glob("*.parquet")
+    away = data.rename(filled.home / "away")
+    release = filled.release("2", tags="CREATE TABLE {s}.tags (tag STRING, extra INT);")
+    for _ in range(2):
+        with pytest.raises(NotReconciled) as caught:
+            filled.start(release)
+        assert caught.value.exit_code == 6
+        status = filled.open().status()
+        assert status.release == "2"
+        assert status.failure is not None
+        assert status.failure["step"] == f"evolve {filled.schema}.tags"
+        assert status.failure["condition"] == "DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED"
+        assert "extra" in status.failure["reason"]
+        assert "the copy instead failed too" in status.failure["reason"]
+        assert any(entry.startswith(f"evolve of {filled.schema}/tags/") for entry in status.work)
+        assert main(["status", "--catalog", str(filled.catalog)]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert f"  step: evolve {filled.schema}.tags" in lines
+        assert "  condition: DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED" in lines
+        assert "  attempts: 1" in lines
+        assert lines[-1] == "next       catalog-migrate bootstrap, or start the application"
+    away.rename(data)
+    assert filled.start(release).outcome == "resumed"
+    status = filled.open().status()
+    assert (status.failure, status.pending) == (None, 0)
+    assert filled.rows("tags") == [Row(tag="a", extra=None)]

@@ -152,7 +152,7 @@ def test_stop_while_the_server_hangs(
             time.sleep(0.05)
         began = time.monotonic()
         assert not query.stop(drain=0.3)
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 8
         assert not query.active
     assert sql("SELECT * FROM t") == []
     workshop.queries.finish_batch(spec, timeout=120)
