@@ -1,7 +1,12 @@
-"""Runs every crash part and prints one table: ``make crash-all``.
+"""Runs every crash part and prints one table, a line a series: ``make crash-all``.
 
-A part is a set of tests. What a test records (``record_property`` of ``rounds``, ``kills``,
-``rows``, ``lost``, ``doubled``) is summed; a part of which no test recorded a column shows ``-``.
+A part is a set of tests; a series is what a test calls so (``record_property("series", …)``), else
+the tests of one function. What its tests record is summed: ``rounds`` (the points of a series that
+kills at each), ``kills``, ``rows``, ``refused`` appends, ``lost``, ``doubled`` rows; what none of
+them recorded is shown as ``-``. ``failures`` are points that failed, else tests.
+
+Arguments name the parts to run (default: all). A number that is set in the environment stays, so
+that ``CRASH_STREAMS=5`` makes a short one of it.
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-PARTS = {
+PARTS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "crash": ({"CRASH_ALL": "1"}, ("tests/crash",)),
     "crash-streams": ({"CRASH_STREAMS": "25"}, ("tests/streams/crash",)),
     "crash-unsafe": (
@@ -23,46 +30,83 @@ PARTS = {
     ),
     "crash-faults": ({"CRASH_FAULTS": "20"}, ("tests/faults",)),
 }
-COLUMNS = ("rounds", "kills", "rows", "lost", "doubled")
+COLUMNS = ("rounds", "kills", "rows", "refused", "lost", "doubled")
+HEAD = ("part", "series", "tests", *COLUMNS, "failures", "seconds")
 
 
-def run(part: str) -> tuple[list[str], bool]:
-    """Run one part; its line of the table, and whether it went well."""
-    settings, tests = PARTS[part]
+@dataclass
+class Series:
+    """What the tests of one series recorded, summed."""
+
+    part: str
+    name: str
+    tests: int = 0
+    failures: int = 0
+    seconds: float = 0.0
+    recorded: dict[str, int] = field(default_factory=dict)
+
+    def line(self) -> list[str]:
+        """Its line of the table."""
+        return [
+            self.part, self.name, str(self.tests),
+            *(str(self.recorded.get(column, "-")) for column in COLUMNS),
+            str(self.failures), f"{self.seconds:.0f}",
+        ]  # fmt: skip
+
+
+def run(part: str, settings: Mapping[str, str], tests: Iterable[str]) -> list[Series]:
+    """Run one part; a part that ends badly without a failing test is a failure of its own."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "report.xml"
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-s", "-o", "junit_family=xunit1",
              f"--junitxml={report}", *tests],
-            env={**os.environ, **settings}, check=False,
+            env={**settings, **os.environ}, check=False,
         )  # fmt: skip
         seconds = time.monotonic() - began
-        sums = read(report) if report.exists() else {}
-    cells = [str(sums.get(column, "-")) for column in COLUMNS]
-    return [part, *cells, f"{seconds:.0f}", "ok" if done.returncode == 0 else "FAILED"], (
-        done.returncode == 0
+        found = read(part, report) if report.exists() else []
+    if done.returncode and not any(series.failures for series in found):
+        found.append(Series(part, f"ended with {done.returncode}", failures=1, seconds=seconds))
+    return found
+
+
+def read(part: str, report: Path) -> list[Series]:
+    """The series of a report, in the order in which they first ran."""
+    found: dict[str, Series] = {}
+    for case in ET.parse(report).iter("testcase"):
+        if case.find("skipped") is not None:
+            continue
+        told = [(e.get("name", ""), e.get("value", "")) for e in case.iter("property")]
+        function = case.get("name", "").partition("[")[0].removeprefix("test_").replace("_", " ")
+        name = dict(told).get("series", function)
+        series = found.setdefault(name, Series(part, name))
+        series.tests += 1
+        series.seconds += float(case.get("time", "0"))
+        points = sum(int(value) for name, value in told if name == "failures")
+        failed = any(case.find(kind) is not None for kind in ("failure", "error"))
+        series.failures += max(points, int(failed))
+        for column, value in told:
+            if column in COLUMNS and value.isdigit():
+                series.recorded[column] = series.recorded.get(column, 0) + int(value)
+    return list(found.values())
+
+
+def table(found: Iterable[Series]) -> str:
+    """All series below each other."""
+    lines = [list(HEAD), *(series.line() for series in found)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
 
 
-def read(report: Path) -> dict[str, int]:
-    """Sums of what the tests of a report recorded."""
-    sums: dict[str, int] = {}
-    for entry in ET.parse(report).iter("property"):
-        name, value = entry.get("name", ""), entry.get("value", "")
-        if name in COLUMNS and value.isdigit():
-            sums[name] = sums.get(name, 0) + int(value)
-    return sums
-
-
 def main(parts: list[str]) -> int:
-    """Run the parts (all of them by default); 1 when one fails."""
-    results = [run(part) for part in parts or PARTS]
-    lines = [["part", *COLUMNS, "seconds", "verdict"], *(line for line, _ in results)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    for line in lines:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)))
-    return 0 if all(well for _, well in results) else 1
+    """Run the parts (all of them by default); 1 when anything failed."""
+    found = [series for part in parts or PARTS for series in run(part, *PARTS[part])]
+    print(table(found))
+    return int(any(series.failures for series in found))
 
 
 if __name__ == "__main__":

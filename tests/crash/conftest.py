@@ -1,8 +1,9 @@
-"""A loaded catalog at release 15 that each round starts from, and what must come out of a round.
+"""Catalogs at releases 15 and 16 that each round starts from, and what must come out of a round.
 
 The releases are PostgreSQL's own catalog, reduced to nine objects with every kind of change that
-15 -> 16 makes: four tables whose rows are copied (one of them empty), views that change, that
-follow their parents, that are new, and tables that nothing touches. So a round takes seconds.
+15 -> 16 -> 18 makes: tables whose rows are copied (one of them empty), columns that go and come,
+views that change, that follow their parents, that are new, and tables that nothing touches. So a
+round takes seconds.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from .victims import OwnJvm, Victims
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
-CHILD = Path(__file__).with_name("killed_upgrade.py")
-CHILD_SECONDS = 600.0
-GROUP_SECONDS = 60.0
+RELEASES = ("15", "16", "18")
+WHOLE = bool(os.environ.get("CRASH_ALL"))
+"""Whether every call is killed, and not a sample of them."""
 
 ROOTS = (
     "pg_catalog.pg_attribute",
@@ -66,32 +66,49 @@ def reduced(manifest: Path, target: Path) -> dict[str, Any]:
 
 
 @dataclass
-class Loaded:
-    """The catalog in ``home``, how it was when it was loaded, and what an upgrade leaves.
+class Series:
+    """The one place in which all upgrades happen, and how it was at release 15 and 16.
 
     Paths inside a catalog are absolute, so a round restores ``home`` in place.
     """
 
     spark: SparkSession
-    home: Path
-    pristine: Path
-    rows: Path
+    base: Path
     releases: dict[str, Path]
     columns: dict[str, dict[str, list[dict[str, Any]]]]
-    calls_file: Path
-    calls: list[tuple[str, int]] = field(default_factory=list)
-    expected: dict[str, Any] = field(default_factory=dict)
+    victims: Victims
+    jvm: OwnJvm
+
+    @property
+    def home(self) -> Path:
+        """Where the catalog lives."""
+        return self.base / "home"
+
+    @property
+    def rows(self) -> Path:
+        """Release 15's rows, a parquet file a table."""
+        return self.base / "rows"
 
     @property
     def catalog(self) -> Path:
         """The catalog's directory."""
         return self.home / "catalog"
 
-    def restore(self) -> None:
-        """Release 15 with its rows again, and nothing of it in this session's memory."""
+    def restore(self, release: str) -> None:
+        """A release with its rows again, and nothing of it in this session's memory."""
         self.forget()
+        pristine = self.base / f"pristine-{release}"
+        if not pristine.exists():  # 15 was laid down when all began
+            self.restore("15")
+            self.bootstrap(release)
+            self.keep(release)
         shutil.rmtree(self.home, ignore_errors=True)
-        shutil.copytree(self.pristine, self.home)
+        shutil.copytree(pristine, self.home)
+
+    def keep(self, release: str) -> None:
+        """Remember what is there now as ``release``."""
+        self.forget()
+        shutil.copytree(self.home, self.base / f"pristine-{release}")
 
     def forget(self) -> None:
         """Take all names and cached snapshots of the catalog out of this session."""
@@ -100,44 +117,6 @@ class Loaded:
         self.spark.catalog.clearCache()
         jvm: Any = self.spark._jvm
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-
-    def command(self) -> list[str]:
-        """The command of an upgrade to 16 in a process of its own."""
-        return [
-            sys.executable,
-            str(CHILD),
-            str(self.catalog),
-            str(self.releases["16"]),
-            str(self.home / "spark"),
-            str(self.calls_file),
-        ]
-
-    def upgrade_in_child(self) -> str:
-        """Let a process upgrade to the end; what it printed."""
-        done = subprocess.run(
-            self.command(), capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def kill_child_at(self, label: str, number: int, moment: str) -> None:
-        """Let a process upgrade until it kills itself at one call; returns when all of it is gone.
-
-        ``moment`` is ``before``, ``during`` or ``after``. How often the lease is renewed depends
-        on the time that all takes: a renewal may not come, then the upgrade goes through.
-        """
-        with subprocess.Popen(
-            [*self.command(), label, str(number), moment],
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            _, said = process.communicate(timeout=CHILD_SECONDS)
-        if label == "renew" and process.returncode == 0:
-            return
-        assert process.returncode == -signal.SIGKILL, said
-        wait_for_group(process.pid)
 
     def bootstrap(self, release: str) -> BootstrapReport:
         """Start the software of ``release`` in this process; it waits for nobody."""
@@ -154,58 +133,149 @@ class Loaded:
         assert "wait for the lease" not in phases, "the killed holder was not proven dead"
         return report
 
+
+@dataclass
+class Upgrade:
+    """One upgrade of the series: its calls, and what it leaves when nobody disturbs it."""
+
+    series: Series
+    old: str
+    new: str
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    expected: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def calls_file(self) -> Path:
+        """The calls with their seconds, which a victim reads."""
+        return self.series.base / f"calls-{self.old}-{self.new}.json"
+
+    @property
+    def catalog(self) -> Path:
+        """The catalog's directory."""
+        return self.series.catalog
+
+    @property
+    def home(self) -> Path:
+        """A directory that a round may use."""
+        return self.series.home
+
+    @property
+    def release(self) -> Path:
+        """The manifest of the new release."""
+        return self.series.releases[self.new]
+
+    def bootstrap(self, release: str) -> BootstrapReport:
+        """Start the software of ``release`` in this process; it waits for nobody."""
+        return self.series.bootstrap(release)
+
+    def restore(self) -> None:
+        """The old release with its rows again, and nothing of it in this session's memory."""
+        self.series.restore(self.old)
+
+    def learn(self) -> None:
+        """Upgrade undisturbed: the calls of it, and what it leaves.
+
+        In a new process when every call will be killed: as slow as those that will die of it.
+        """
+        from catalog_migrate.engine.spark.engine import SparkEngine
+
+        from .killed_upgrade import Calls, upgrade
+
+        self.restore()
+        if WHOLE:
+            self.series.victims.archive_classes(self.undisturbed)
+            self.restore()
+            code, said, wrong = self.series.victims.run(self.task(None))
+            assert code == 0, wrong
+            assert said.splitlines()[-1].startswith("migrated "), said
+        else:
+            calls = Calls([], None, "")
+            engine = SparkEngine(self.series.spark, threads=4)
+            assert upgrade(engine, str(self.catalog), str(self.release), calls).rows_copied > 0
+            self.calls_file.write_text(json.dumps(calls.made))
+        made = json.loads(self.calls_file.read_text())
+        self.calls = [(label, number) for label, number, _ in made]
+        assert self.bootstrap(self.new).outcome == "unchanged"
+        self.expected = {"committed": committed(self.catalog), "world": self.world()}
+        verify_disk(self.series)
+
+    def kill_at(self, label: str, number: int, moment: str) -> None:
+        """Let a process upgrade until it kills itself at one call; returns when all of it is gone.
+
+        ``moment`` is ``before``, ``during`` or ``after``. How often the lease is renewed depends
+        on the time that all takes: a renewal may not come, then the upgrade goes through.
+        """
+        code, _, wrong = self.series.victims.run(self.task((label, number, moment)))
+        if label == "renew" and code == 0:
+            return
+        assert code == -signal.SIGKILL, wrong
+
+    def task(self, fatal: tuple[str, int, str] | None) -> Any:
+        """What a process is told."""
+        return {
+            "catalog": str(self.catalog),
+            "release": str(self.release),
+            "calls": str(self.calls_file),
+            "fatal": fatal,
+        }
+
+    @property
+    def undisturbed(self) -> Any:
+        """What a process is told that shall go through, its calls unknown."""
+        return {**self.task(None), "calls": os.devnull}
+
     def expected_rows(self) -> dict[str, DataFrame]:
-        """What release 16 must show of each loaded table: release 15's rows through ``USING``."""
+        """What the new release must show of each loaded table: release 15's rows, as decided."""
         from pyspark.sql import functions as f
 
         frames = {}
-        for file in sorted(self.rows.glob("*.parquet")):
-            old = self.spark.read.parquet(str(file))
-            frames[file.stem] = old.select(
+        for file in sorted(self.series.rows.glob("*.parquet")):
+            before = {one["name"]: one for one in self.series.columns["15"][file.stem]}
+            frames[file.stem] = self.series.spark.read.parquet(str(file)).select(
                 *[
-                    (
-                        f.expr(column.get("using") or f"`{column['name']}`")
-                        if "using" in column or column["name"] in old.columns
-                        else f.lit(None)
-                    )
-                    .cast(column["type"])
-                    .alias(column["name"])
-                    for column in self.columns["16"][file.stem]
+                    f.expr(decided(column, before)).alias(column["name"])
+                    for column in self.series.columns[self.new][file.stem]
                 ]
             )
         return frames
 
+    def world(self) -> dict[str, Any]:
+        """Every name of the new release as this session sees it: columns, and digest of rows."""
+        spark = self.series.spark
+        frames = {name: spark.table(name) for name in self.series.columns[self.new]}
+        return {
+            "columns": {name: frame.dtypes for name, frame in frames.items()},
+            "rows": digests(frames),
+        }
+
     def verify(self) -> None:
         """The world is exactly what an upgrade that nobody disturbed leaves."""
         assert committed(self.catalog) == self.expected["committed"]
-        assert world(self) == self.expected["world"]
-        verify_disk(self)
+        assert self.world() == self.expected["world"]
+        verify_disk(self.series)
 
     def finish_and_verify(self) -> BootstrapReport:
-        """Start release 16 here after a kill, and compare everything with the expectation."""
+        """Start the new release here after a kill, and compare everything with the expectation."""
         from catalog_migrate.api import Catalog
 
-        report = self.bootstrap("16")
+        report = self.bootstrap(self.new)
         assert report.outcome in {"migrated", "resumed", "unchanged"}
         catalog = Catalog.open(self.catalog)
         assert catalog.status().pending == 0
-        assert catalog.plan(self.releases["16"]).is_empty
+        assert catalog.plan(self.release).is_empty
         self.verify()
-        again = self.bootstrap("16")
+        again = self.bootstrap(self.new)
         assert (again.outcome, again.names, again.rows_copied) == ("unchanged", 0, 0)
         return report
 
 
-def wait_for_group(group: int) -> None:
-    """Return when no process of a killed group is left: the JVM may take a moment to go."""
-    deadline = time.monotonic() + GROUP_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"process group {group} outlives SIGKILL")
+def decided(column: dict[str, Any], before: dict[str, dict[str, Any]]) -> str:
+    """What a column must hold, as an expression over release 15's row, by the decisions alone."""
+    old = before.get(column["name"]) or before.get(column.get("renamed_from", ""))
+    if old is not None and old["type"] == column["type"]:
+        return f"`{old['name']}`"
+    source = "NULL" if old is None else f"`{old['name']}`"
+    return f"CAST({column.get('using', source)} AS {column['type']})"
 
 
 def committed(catalog: Path) -> dict[str, Any]:
@@ -260,23 +330,14 @@ def digests(frames: dict[str, DataFrame]) -> dict[str, Digest]:
     }
 
 
-def world(loaded: Loaded) -> dict[str, Any]:
-    """Every name of the release as this session sees it: its columns, and its rows' digest."""
-    frames = {name: loaded.spark.table(name) for name in loaded.columns["16"]}
-    return {
-        "columns": {name: frame.dtypes for name, frame in frames.items()},
-        "rows": digests(frames),
-    }
-
-
-def verify_disk(loaded: Loaded) -> None:
+def verify_disk(series: Series) -> None:
     """Directories of shards are the catalog's, and those that were replaced are sealed."""
     from catalog_migrate.catalog.store import open_log, read_state
     from catalog_migrate.engine.spark.engine import SparkEngine
 
-    state = read_state(open_log(str(loaded.catalog)))
+    state = read_state(open_log(str(series.catalog)))
     warehouse = Path(state.config["warehouse"].value)
-    engine = SparkEngine(loaded.spark)
+    engine = SparkEngine(series.spark)
     kept = {path for path, record in state.shards.items() if record.state != "gone"}
     assert {record.state for record in state.shards.values()} <= {"live", "retired", "gone"}
     found = {
@@ -291,58 +352,65 @@ def verify_disk(loaded: Loaded) -> None:
 
 
 @pytest.fixture(scope="session")
-def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
     """The reduced catalog at release 15 with its rows, made once."""
     from catalog_migrate.demo import load_rows
 
     base = tmp_path_factory.mktemp("crash")
     releases, columns = {}, {}
-    for name in ("15", "16"):
+    for name in RELEASES:
         releases[name] = base / f"{name}.json"
         manifest = reduced(FIXTURES / f"{name}.json", releases[name])
         columns[name] = {
             f"{entry['schema']}.{entry['name']}": entry["columns"] for entry in manifest["objects"]
         }
-    rows = base / "rows"
-    rows.mkdir()
+    made = Series(spark, base, releases, columns, Victims(base / "spark"), OwnJvm(spark))
+    made.rows.mkdir()
     for file in sorted((FIXTURES / "rows_15").glob("*.parquet")):
         if file.stem in columns["15"]:
-            shutil.copy(file, rows)
-    loaded = Loaded(
-        spark=spark,
-        home=base / "home",
-        pristine=base / "pristine",
-        rows=rows,
-        releases=releases,
-        columns=columns,
-        calls_file=base / "calls.json",
-    )
-    loaded.home.mkdir()
-    loaded.forget()
-    assert loaded.bootstrap("15").outcome == "initialized"
-    load_rows(spark, rows)
-    loaded.forget()
-    shutil.copytree(loaded.home, loaded.pristine)
-    return loaded
+            shutil.copy(file, made.rows)
+    made.home.mkdir()
+    made.forget()
+    assert made.bootstrap("15").outcome == "initialized"
+    load_rows(spark, made.rows)
+    made.keep("15")
+    yield made
+    made.victims.close()
+    made.jvm.close()
 
 
 @pytest.fixture(scope="session")
-def undisturbed(series: Loaded) -> Loaded:
-    """The same with the calls of an upgrade that nobody disturbs, and what it leaves."""
-    series.restore()
-    assert series.upgrade_in_child().startswith("migrated ")
-    series.calls = [
-        (label, number) for label, number, _ in json.loads(series.calls_file.read_text())
-    ]
-    assert series.bootstrap("16").outcome == "unchanged"
-    series.expected = {"committed": committed(series.catalog), "world": world(series)}
-    verify_disk(series)
-    return series
+def learned(series: Series) -> Callable[[str, str], Upgrade]:
+    """Upgrades by their releases, each tried once undisturbed when it is first asked for."""
+    known: dict[tuple[str, str], Upgrade] = {}
+
+    def ask(old: str, new: str) -> Upgrade:
+        if (old, new) not in known:
+            known[old, new] = Upgrade(series, old, new)
+            known[old, new].learn()
+        return known[old, new]
+
+    return ask
 
 
 @pytest.fixture
-def upgrade(undisturbed: Loaded) -> Iterator[Loaded]:
-    """Release 15 with its rows, ready for a round; no name is left in the session afterwards."""
-    undisturbed.restore()
-    yield undisturbed
-    undisturbed.forget()
+def upgrades(
+    series: Series, learned: Callable[[str, str], Upgrade]
+) -> Iterator[Callable[[str, str], Upgrade]]:
+    """Asks for an upgrade, its old release ready for a round; no name is left afterwards."""
+
+    def ready(old: str, new: str) -> Upgrade:
+        upgrade = learned(old, new)
+        upgrade.restore()
+        return upgrade
+
+    yield ready
+    series.victims.ahead = False
+    if series.jvm.alive:
+        series.forget()
+
+
+@pytest.fixture
+def upgrade(upgrades: Callable[[str, str], Upgrade]) -> Upgrade:
+    """The upgrade from 15 to 16, ready for a round."""
+    return upgrades("15", "16")

@@ -1,11 +1,12 @@
 """A process that upgrades a catalog and kills its own process group at a chosen call.
 
-Run as ``killed_upgrade.py CATALOG RELEASE SPARK_WAREHOUSE CALLS [LABEL NUMBER MOMENT]``. Engine and
-log are wrapped so that every call of them is seen. Without a label the upgrade goes through and
-CALLS becomes a JSON list of ``[label, number, seconds]``: the n-th call of that label (from 1) and
-how long it took. With one, SIGKILL comes ``before`` or ``after`` that call's effect, or ``during``
-it: after half the seconds that CALLS says the call took in the run that went through. SIGKILL goes
-to the whole process group, so that the JVM gets no chance to say goodbye either.
+Run as ``killed_upgrade.py SPARK_WAREHOUSE``. It starts its session, says ``ready``, then reads one
+line of JSON from stdin, a :class:`Task`; when there is none it ends. Engine and log are wrapped so
+that every call of them is seen. A task without ``fatal`` goes through, and ``calls`` becomes a JSON
+list of ``[label, number, seconds]``: the n-th call of that label (from 1) and how long it took.
+With one, SIGKILL comes ``before`` or ``after`` that call's effect, or ``during`` it: after half the
+seconds that ``calls`` says the call took in the run that went through. SIGKILL goes to the whole
+process group, so that the JVM gets no chance to say goodbye either.
 """
 
 from __future__ import annotations
@@ -19,15 +20,24 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
-from catalog_migrate.bootstrap import migrate
+from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import open_log
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
+
+
+class Task(TypedDict):
+    """An upgrade of ``catalog`` to ``release`` (paths) and the call that it dies of, if any."""
+
+    catalog: str
+    release: str
+    calls: str
+    fatal: tuple[str, int, str] | None
 
 
 def kill_the_group() -> None:
@@ -87,26 +97,40 @@ class Seen:
         return call
 
 
-def main(arguments: list[str]) -> None:
-    """Upgrade, and die or write down the calls."""
-    catalog, release, spark_warehouse, file = arguments[:4]
-    fatal = (arguments[4], int(arguments[5])) if len(arguments) > 4 else None
-    moment = arguments[6] if fatal is not None else ""
-    calls = Calls(json.loads(Path(file).read_text()) if fatal is not None else [], fatal, moment)
-    spark = local_session(warehouse_dir=spark_warehouse)
-    report = migrate(
-        Seen(SparkEngine(spark, threads=4), calls),
+def upgrade(engine: Any, catalog: str, release: str, calls: Calls) -> BootstrapReport:
+    """Start ``release`` on ``engine`` and the catalog's log, every call of both seen."""
+    return migrate(
+        Seen(engine, calls),
         Seen(open_log(catalog), calls),
         load_release(release),
         warehouse=None,
         clock=SystemClock(),
         holder=f"killed/{os.getpid()}",
-        wait=60.0,
+        wait=600.0,
         threads=4,
         system=system_release(catalog),
     )
-    if fatal is None:
-        Path(file).write_text(json.dumps(calls.made))
+
+
+def main(arguments: list[str]) -> None:
+    """Upgrade, and die or write down the calls."""
+    (spark_warehouse,) = arguments
+    spark = local_session(warehouse_dir=spark_warehouse)
+    print("ready", flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        spark.stop()
+        return
+    task: Task = json.loads(line)
+    file = Path(task["calls"])
+    if task["fatal"] is None:
+        calls = Calls([], None, "")
+    else:
+        label, number, moment = task["fatal"]
+        calls = Calls(json.loads(file.read_text()), (label, number), moment)
+    report = upgrade(SparkEngine(spark, threads=4), task["catalog"], task["release"], calls)
+    if task["fatal"] is None:
+        file.write_text(json.dumps(calls.made))
     print(f"{report.outcome} {report.rows_copied}")
     spark.stop()
 

@@ -29,7 +29,7 @@ def test_ctrl_c_while_rows_are_copied_leaves_the_old_release_and_a_second_run_su
         "--catalog",
         str(upgrade.catalog),
         "--release",
-        str(upgrade.releases["16"]),
+        str(upgrade.release),
     ]
     said: list[str] = []
     with subprocess.Popen(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from typing import Any
 
 import pytest
@@ -16,14 +17,20 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
 SEED = 16
 SAMPLE = (
-    "append intent",
-    "create_shard",
-    "copy_rows",
-    "seal",
-    "append migrate",
-    "create_view",
+    ("15", "16", "append intent"),
+    ("15", "16", "copy_rows"),
+    ("15", "18", "create_shard"),
+    ("15", "18", "append migrate"),
+    ("16", "18", "seal"),
+    ("16", "18", "create_view"),
 )
-"""The calls of which the sample takes one each."""
+"""The upgrades and calls of which the sample takes one each."""
+
+UPGRADES = (("15", "16"), ("16", "18"), ("15", "18"))
+"""The series in one go and in two."""
+
+FIRST = int(os.environ.get("CRASH_FIRST", "1"))
+"""The point that each whole series begins with: later than 1 to go on with one broken off."""
 
 CHANGING = (
     "append",
@@ -69,50 +76,80 @@ def points(calls: list[tuple[str, int]]) -> list[Point]:
     return found
 
 
-@pytest.mark.parametrize("label", SAMPLE)
-def test_the_next_start_finishes_a_killed_upgrade(upgrade: Any, label: str) -> None:
+@pytest.mark.parametrize(("old", "new", "label"), SAMPLE)
+def test_the_next_start_finishes_a_killed_upgrade(
+    upgrades: Any, old: str, new: str, label: str, record_property: Any
+) -> None:
     """Killed at a sampled call: same rows, same ids, same state, and only known shards on disk."""
+    upgrade = upgrades(old, new)
     chosen = random.Random(f"{SEED} {label}").choice(
         [point for point in points(upgrade.calls) if point[0] == label]
     )
-    upgrade.kill_child_at(*chosen)
+    upgrade.kill_at(*chosen)
     upgrade.finish_and_verify()
+    record_property("rounds", 1)
+    record_property("kills", 1)
 
 
-def test_an_upgrade_shows_release_15s_rows_exactly(upgrade: Any) -> None:
-    """What the rounds are compared with is itself right: release 15's rows through each USING."""
+@pytest.mark.parametrize("new", ["16", "18"])
+def test_an_upgrade_shows_release_15s_rows_exactly(upgrades: Any, new: str) -> None:
+    """What the rounds are compared with is itself right: release 15's rows, each as decided."""
     from collections import Counter
 
-    upgrade.bootstrap("16")
+    upgrade = upgrades("15", new)
+    upgrade.bootstrap(new)
     for name, wanted in upgrade.expected_rows().items():
-        shown = upgrade.spark.table(name)
+        shown = upgrade.series.spark.table(name)
         assert shown.columns == wanted.columns, name
         assert Counter(map(str, shown.collect())) == Counter(map(str, wanted.collect())), name
 
 
-def test_a_new_attempt_that_is_killed_too_does_no_harm(upgrade: Any) -> None:
+def test_a_new_attempt_that_is_killed_too_does_no_harm(
+    upgrade: Any, record_property: Any
+) -> None:
     """Killed after a seal, and again while the next start takes that seal off."""
-    upgrade.kill_child_at("seal", 2, "after")
-    upgrade.kill_child_at("unseal", 1, "after")
+    upgrade.kill_at("seal", 2, "after")
+    upgrade.kill_at("unseal", 1, "after")
     assert upgrade.finish_and_verify().outcome == "migrated"
+    record_property("rounds", 1)
+    record_property("kills", 2)
 
 
-@pytest.mark.skipif(not os.environ.get("CRASH_ALL"), reason="half an hour: make crash")
-def test_every_call_of_an_upgrade_may_be_its_last(upgrade: Any) -> None:
+@pytest.mark.skipif(not os.environ.get("CRASH_ALL"), reason="more than an hour: make crash")
+@pytest.mark.parametrize(("old", "new"), UPGRADES)
+def test_every_call_of_an_upgrade_may_be_its_last(
+    upgrades: Any, old: str, new: str, record_property: Any
+) -> None:
     """Killed at every call that changes something: each time the next start ends the same."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from catalog_migrate.errors import CatalogMigrateError
 
     failed: dict[Point, str] = {}
+    kills = 0
+    upgrade = upgrades(old, new)
+    upgrade.series.victims.ahead = True
     chosen = points(upgrade.calls)
-    for number, point in enumerate(chosen, start=1):
-        upgrade.restore()
+    for number, point in enumerate(chosen[FIRST - 1 :], start=FIRST):
+        began, killed = time.monotonic(), 0.0
         try:
-            upgrade.kill_child_at(*point)
+            upgrade.restore()
+            upgrade.kill_at(*point)
+            kills += 1
+            killed = time.monotonic() - began
             outcome = upgrade.finish_and_verify().outcome
-        except (AssertionError, CatalogMigrateError, PySparkException) as error:
+        except (AssertionError, CatalogMigrateError, PySparkException, Py4JError) as error:
+            upgrade.series.jvm.require()
             failed[point] = f"{type(error).__name__}: {error}"
-            outcome = "FAILED"
-        print(f"{number}/{len(chosen)} {' '.join(map(str, point))}: {outcome}", flush=True)
+            outcome = f"FAILED {failed[point]}"
+        print(
+            f"{old} to {new} {number}/{len(chosen)} {' '.join(map(str, point))}: {outcome}; "
+            f"{killed:.0f} s and {time.monotonic() - began - killed:.0f} s, "
+            f"{upgrade.series.jvm.heap} MiB", flush=True,
+        )
+    record_property("series", f"killed at every call, {old} to {new}")
+    record_property("rounds", len(chosen) - FIRST + 1)
+    record_property("kills", kills)
+    record_property("failures", len(failed))
     assert not failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -106,7 +107,9 @@ def require_agreement(
     return final
 
 
-def test_an_alter_that_is_killed(killable: Killable, kafka: KafkaCluster) -> None:
+def test_an_alter_that_is_killed(
+    killable: Killable, kafka: KafkaCluster, record_property: Callable[[str, object], None]
+) -> None:
     """Client and runtime are killed by turns; after each round catalog, operation, queries agree.
 
     Rows are produced all the time; after each round every one is in Delta and PostgreSQL once, and
@@ -135,5 +138,8 @@ def test_an_alter_that_is_killed(killable: Killable, kafka: KafkaCluster) -> Non
             killable.until(killable.all_run, "three running queries")
             final = require_agreement(killable, known, target_kind, target, before)
             rows = killable.require_all_once(feed)
+            record_property("rounds", 1)
+            record_property("kills", 1)
             print(f"{number + 1}/{ROUNDS} {kind}, {victim} killed {moment}; {final}; {rows} rows; "
                   f"{time.monotonic() - began:.0f} s", flush=True)
+    record_property("rows", rows)

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,7 +29,8 @@ TTL, MARGIN = 12.0, 4.0
 
 
 def test_a_frozen_runtime_that_wakes_up(
-    killable: Killable, kafka: KafkaCluster, spark: SparkSession
+    killable: Killable, kafka: KafkaCluster, spark: SparkSession,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Frozen in the middle of the rows, it wakes up when another one has its cluster.
 
@@ -58,5 +60,6 @@ def test_a_frozen_runtime_that_wakes_up(
             rows = killable.require_all_once(feed)
             killable.runtime = None
             successor.close()
+            record_property("rounds", 1)
             print(f"{number + 1}/{ROUNDS} {freeze.__name__} at {at_the_freeze} rows, {rows} in the "
                   "end", flush=True)

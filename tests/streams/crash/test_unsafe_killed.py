@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,7 +31,9 @@ def rows_of(killable: Killable) -> dict[str, OperationRecord]:
             if row.kind == "unsafe"}
 
 
-def test_a_runtime_that_is_killed(killable: Killable) -> None:
+def test_a_runtime_that_is_killed(
+    killable: Killable, record_property: Callable[[str, object], None]
+) -> None:
     """Killed when it has begun, then when it has committed: whoever waits for it ends it.
 
     Done means that one record of each partition came twice, refused that none did.
@@ -60,6 +63,8 @@ def test_a_runtime_that_is_killed(killable: Killable) -> None:
         assert (code, row.state) in ((0, "done"), (3, "refused")), client.output
         assert row.state == "done" or reached == "stopping"
         assert not killable.catalog.state().holds
+        record_property("rounds", 1)
+        record_property("kills", 1)
         if row.state == "done":
             last = {record.partition: int(record.key or b"0")
                     for record in killable.kafka.consume_all(killable.topic_in)}
@@ -70,7 +75,9 @@ def test_a_runtime_that_is_killed(killable: Killable) -> None:
     assert killable.ids("s") == wanted
 
 
-def test_a_runtime_that_reads_what_was_skipped(killable: Killable) -> None:
+def test_a_runtime_that_reads_what_was_skipped(
+    killable: Killable, record_property: Callable[[str, object], None]
+) -> None:
     """Killed between or in two chunks, any number of times: each skipped record comes once."""
     dice, sent = random.Random(SEED), ROWS
     killable.kafka.produce(killable.topic_in, [number_row(number) for number in range(sent)])
@@ -103,5 +110,8 @@ def test_a_runtime_that_reads_what_was_skipped(killable: Killable) -> None:
         process = killable.run_cluster(enable_unsafe_ops="true")
         killable.until(lambda: rows_of(killable)[key].state == "done", "the end")  # noqa: B023
         assert killable.ids("s") == once(sent), (key, SEED)
+        record_property("rounds", 1)
+        record_property("kills", 1)
     killable.until(lambda: len(killable.kafka_ids(killable.topic_out)) >= sent, "all sent")
     assert killable.kafka_ids(killable.topic_out) == once(sent)
+    record_property("rows", sent)

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ def undoing(directory: Path, operation: str, key: str) -> list[str]:
 
 
 def test_killed_while_a_table_goes_back(
-    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Killed before or after RESTORE, then said again: table and positions of then, or both now."""
     monkeypatch.setenv("STAGE_PW", kafka.users["app"])
@@ -90,10 +92,13 @@ def test_killed_while_a_table_goes_back(
             assert (table.ids, now(stage)) == ([*range(8), 10, 11], {0: 12}), (number, SEED)
         assert (table.ids, now(stage)) == (list(range(8)), {0: 8}), (number, SEED)
         assert not stage.state.holds
+        record_property("rounds", 1)
+        record_property("kills", 1)
 
 
 def test_killed_at_any_moment(
-    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, kafka: KafkaCluster, monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Killed between any two steps, then said again under the same id: one record back, once."""
     monkeypatch.setenv("STAGE_PW", kafka.users["app"])
@@ -132,3 +137,5 @@ def test_killed_at_any_moment(
         assert stage.checkpoint.latest_offsets == 2
         generation = stage.state.streams[stage.id].generation
         assert stage.checkpoint.mark.generation == generation == 150 - at  # type: ignore[union-attr]
+        record_property("rounds", 1)
+        record_property("kills", 1)

@@ -1,0 +1,134 @@
+"""Processes that upgrade a catalog and are killed, and what is left of them: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .killed_upgrade import Task
+
+PROGRAM = Path(__file__).with_name("killed_upgrade.py")
+SECONDS = 600.0
+GROUP_SECONDS = 240.0
+
+
+class Victims:
+    """Starts processes of ``killed_upgrade.py``, each in a process group of its own.
+
+    With ``ahead`` the next one is started as soon as one is dead, so that its JVM comes up while
+    what the dead one left is looked at. After :meth:`archive_classes` their JVMs map the classes of
+    a whole upgrade from a file instead of loading them one by one, which takes a third off.
+    """
+
+    def __init__(self, spark_warehouse: Path) -> None:
+        self.ahead = False
+        self._archive = spark_warehouse.with_name("classes.jsa")
+        self._spark_warehouse = spark_warehouse
+        self._spare: subprocess.Popen[str] | None = None
+
+    def _start(self, java: str = "") -> subprocess.Popen[str]:
+        if self._archive.exists():
+            java = f"-XX:SharedArchiveFile={self._archive} -Xshare:auto"
+        return subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(self._spark_warehouse)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, env={**os.environ, "SPARK_SUBMIT_OPTS": java},
+        )  # fmt: skip
+
+    def archive_classes(self, task: Task) -> None:
+        """Run a task to its end to learn which classes it loads; once for all later victims."""
+        if not self._archive.exists():
+            self._spare = self._start(f"-XX:ArchiveClassesAtExit={self._archive}")
+            code, _, wrong = self.run(task)
+            assert code == 0, wrong
+
+    def run(self, task: Task) -> tuple[int, str, str]:
+        """Give a process its task and wait until all of it is gone: exit code, output, errors."""
+        process, self._spare = self._spare or self._start(), None
+        try:
+            said, wrong = process.communicate(json.dumps(task) + "\n", timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+        wait_for_group(process.pid)
+        if self.ahead:
+            self._spare = self._start()
+        return process.returncode, said, wrong
+
+    def race(self, tasks: list[Task]) -> list[str]:
+        """Give processes their tasks at one moment; the last line of what each said."""
+        processes = [self._start() for _ in tasks]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process, task in zip(processes, tasks, strict=True):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        said = []
+        for process in processes:
+            out, wrong = process.communicate(timeout=SECONDS)
+            wait_for_group(process.pid)
+            assert process.returncode == 0, wrong
+            said.append(out.splitlines()[-1])
+        return said
+
+    def close(self) -> None:
+        """Let the process that waits for a task end."""
+        self.ahead = False
+        if self._spare is not None:
+            self._spare.communicate(timeout=SECONDS)
+            wait_for_group(self._spare.pid)
+            self._spare = None
+
+
+def wait_for_group(group: int) -> None:
+    """Return when no process of a group that ended is left: the JVM may take a moment to go."""
+    deadline = time.monotonic() + GROUP_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"process group {group} outlives its end")
+
+
+class OwnJvm:
+    """The JVM of this process' session: what it said, how it ended, how much it holds."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._process = spark.sparkContext._gateway.proc
+        # an unnamed file, which can be read after its writer is dead
+        self._said: IO[bytes] = open(f"/proc/{self._process.pid}/fd/1", "rb")  # noqa: SIM115
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return bool(self._process.poll() is None)
+
+    def require(self) -> None:
+        """AssertionError with its exit code and its last words when it is gone."""
+        code = self._process.poll()
+        if code is not None:
+            words = self._said.read().decode(errors="replace")[-3000:]
+            raise AssertionError(f"the JVM of the checks ended with {code}; it said: {words}")
+
+    @property
+    def heap(self) -> int:
+        """MiB in use."""
+        runtime = self._spark._jvm.java.lang.Runtime.getRuntime()
+        return int((runtime.totalMemory() - runtime.freeMemory()) >> 20)
+
+    def close(self) -> None:
+        """Stop looking."""
+        self._said.close()
