@@ -490,6 +490,29 @@ def test_a_column_dropped_in_place_and_given_again() -> None:
     assert place.read("t") == [{"id": 1}, {"id": 2}]
 
 
+def test_a_drop_that_was_copied_after_all() -> None:
+    """Where the twin refuses the drop the old directory has the values, and a rollback finds them.
+
+    The plan was made before that, and spoke of the commit.
+    """
+    place = Place()
+    place.start("1", T1)
+    place.append("t", {"id": 1, "b": "b1"})
+
+    def refuse(call: str) -> None:
+        if call == "alter":
+            raise EngineFailure("no such change", condition="DELTA_UNSUPPORTED")
+
+    report = place.start("2", T2, on_call=refuse)
+    assert report.rows_copied == 1
+    assert report.plan is not None
+    assert report.plan.point_of_no_return is not None
+    assert report.plan.point_of_no_return.after == "commit"
+    place.append("t", {"id": 2})
+    place.back(1)
+    assert place.read("t") == [{"id": 1, "b": "b1"}, {"id": 2, "b": None}]
+
+
 @pytest.mark.parametrize("at", range(1, 5))
 def test_a_change_in_place_that_was_refused_and_copied(at: int) -> None:
     """Behind a commit whose statements the shard refused, in part or all, every row comes back.
