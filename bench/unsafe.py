@@ -26,7 +26,7 @@ def measures(directory: Path) -> Iterator[Measure]:
     """Both, with a broker of their own; no Spark is started."""
     from catalog_migrate.testing.services.kafka import KafkaCluster
 
-    with KafkaCluster(directory / "kafka", users={"app": "bench"}, acls=True) as kafka:
+    with KafkaCluster(directory / "unsafe-kafka", users={"app": "bench"}, acls=True) as kafka:
         os.environ["STAGE_PW"] = kafka.users["app"]
         yield _planning(_stage(directory / "wide", kafka))
         yield _operation(_stage(directory / "narrow", kafka))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 
 KILL_AT = ("copy rows", 3)
 """The killed process dies once it has reported this many steps of this phase."""
+
+THREADS = 4
+"""How many tables are filled, or compared, at once: most of the time each waits for Spark."""
 
 
 class DemoFailed(CatalogMigrateError, RuntimeError):
@@ -174,13 +177,14 @@ def _row_files(rows: Path) -> Iterator[tuple[str, str, Path]]:
 
 def load_rows(spark: Any, rows: Path) -> tuple[int, int]:
     """Append each parquet file to the table of its name; (tables, rows)."""
-    tables = total = 0
-    for schema, name, file in _row_files(rows):
+
+    def load(row_file: tuple[str, str, Path]) -> int:
+        schema, name, file = row_file
         frame = spark.read.parquet(str(file))
         frame.write.insertInto(f"`{schema}`.`{name}`")
-        tables += 1
-        total += frame.count()
-    return tables, total
+        return int(frame.count())
+
+    return _for_each_file(rows, load)
 
 
 def verify_rows(spark: Any, rows: Path) -> tuple[int, int]:
@@ -191,8 +195,8 @@ def verify_rows(spark: Any, rows: Path) -> tuple[int, int]:
     """
     from pyspark.sql import functions as f
 
-    tables = total = 0
-    for schema, name, file in _row_files(rows):
+    def verify(row_file: tuple[str, str, Path]) -> int:
+        schema, name, file = row_file
         old = spark.read.parquet(str(file))
         new = spark.table(f"`{schema}`.`{name}`")
         types = {field.name: field.dataType for field in new.schema}
@@ -211,9 +215,18 @@ def verify_rows(spark: Any, rows: Path) -> tuple[int, int]:
             )
         if tuple(digests[0]) != tuple(digests[1]):
             raise DemoFailed(f"{schema}.{name} differs: {digests[0]} became {digests[1]}")
-        tables += 1
-        total += int(digests[0][0])
-    return tables, total
+        return int(digests[0][0])
+
+    return _for_each_file(rows, verify)
+
+
+def _for_each_file(rows: Path, act: Callable[[tuple[str, str, Path]], int]) -> tuple[int, int]:
+    """Run ``act`` on every file of rows, some at once; (files, sum of what it returns)."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        counts = list(pool.map(act, _row_files(rows)))
+    return len(counts), sum(counts)
 
 
 if __name__ == "__main__":
