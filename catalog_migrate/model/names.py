@@ -15,11 +15,14 @@ _PARTS = re.compile(r"`((?:[^`]|``)+)`|([^`.\s:]+)")
 RELATION_KINDS = frozenset({"table", "view", "materialized_view", "source", "log"})
 """Kinds that share the one namespace of relations of a schema."""
 
+REMEMBERED = 1 << 18
+"""How many names are remembered: fewer than a release has would cost it every one of them again."""
+
 Identity = tuple[str, str, str]
 """What two names are compared by: (namespace, folded schema, folded name)."""
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=REMEMBERED)
 def quote_part(part: str) -> str:
     """One part of a name for lists and SQL: in backticks unless it is a plain identifier."""
     return part if _PLAIN.match(part) else "`" + part.replace("`", "``") + "`"
@@ -78,7 +81,7 @@ def split_name(text: str) -> tuple[str | None, str]:
     raise InvalidName(f"{text!r} is not a name", remedy="write schema.name, odd parts in backticks")
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=REMEMBERED)
 def identity_of(kind: str, schema: str, name: str) -> Identity:
     """(namespace, folded schema, folded name): what a name of this kind is compared by."""
     return namespace_of(kind), schema.lower(), name.lower()
@@ -126,7 +129,7 @@ class ItemKey(NamedTuple):
         return identity_of(self.kind, self.schema, self.name)
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=REMEMBERED)
 def parse_reference(text: str, default_schema: str | None = None) -> Identity:
     """The identity that an entry of ``depends_on`` names: ``s.t`` (a relation) or ``kind:s.x``.
 

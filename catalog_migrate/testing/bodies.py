@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import REMEMBERED, ItemName
 from catalog_migrate.model.objects import Column
 
 Row = Mapping[str, Any]
@@ -79,7 +79,7 @@ def _split_top(text: str) -> list[str]:
     return [piece.strip() for piece in pieces]
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def read_body(sql: str) -> Body:
     """Split a SELECT; EngineFailure PARSE_SYNTAX_ERROR for what does not look like one."""
     match = _SELECT.match(sql.strip().rstrip(";"))
@@ -137,7 +137,7 @@ def analyse(
     return _analysed(body, tuple(scope), tuple(map(returns_of, body.functions)))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def _analysed(
     body: Body, read: tuple[tuple[Column, ...], ...], returns: tuple[str | None, ...]
 ) -> tuple[Column, ...]:
@@ -212,7 +212,7 @@ def _resolve(
     return found[0]
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def compile_expression(expression: str) -> Callable[[Row], Any]:
     """A function from a row to the expression's value; EngineFailure while it runs on a row."""
     text = expression.strip()
