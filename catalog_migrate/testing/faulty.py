@@ -30,6 +30,7 @@ from catalog_migrate.reconciler import (
     reshape,
 )
 from catalog_migrate.reconciler.work import Work
+from catalog_migrate.streams import following
 from catalog_migrate.testing.engine import SimulatedEngine
 
 Fault = Callable[[], AbstractContextManager[None]]
@@ -252,6 +253,26 @@ def copies_refused_by_names() -> AbstractContextManager[None]:
     return _instead((recopy, "projection_from", projection))
 
 
+def sets_nothing_aside() -> AbstractContextManager[None]:
+    """Users' sinks whose table or key goes are left as they are."""
+    return _instead((commit, "put_inputs", lambda *_: None))
+
+
+def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
+    """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
+    original = prepare._tail
+
+    def tail(work: Work, shard: Any, *rest: Any) -> Any:
+        return replace(original(work, shard, *rest), version=shard.version)
+
+    return _instead((prepare, "_tail", tail))
+
+
+def removes_what_sinks_read() -> AbstractContextManager[None]:
+    """Retired shards go when retention is over, whoever has still to read them."""
+    return _instead((following, "still_read", lambda _: frozenset()))
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
@@ -261,6 +282,7 @@ FAULTS: Mapping[str, Fault] = {
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
+        sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
     )
 }  # fmt: skip
 """Every fault by name."""

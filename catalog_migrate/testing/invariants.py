@@ -247,7 +247,7 @@ def _check_shards(
 
     A replaced shard of a derived table is not sealed: its rows are the application's to make again.
     """
-    used = set(table_shards(state).values())
+    used = {item.shard for item in state.items.values() if item.shard is not None}
     for path, record in state.shards.items():
         require("I6", record.state != "building", f"{path} is still being built")
         require("I6", not record.evolve, f"{path} is still to be evolved")
@@ -269,8 +269,8 @@ def _check_names(engine: SimulatedEngine, state: State, warehouse: str) -> None:
     items = state.items
     wanted: dict[tuple[str, str, str], str] = {}
     for mapping in state.mappings.values():
-        if mapping.kind == "type":
-            continue  # a type has no registration
+        if mapping.kind == "type" or mapping.schema not in SCHEMAS:
+            continue  # a type has no registration, a user's own are looked at by themselves
         key = (mapping.kind, mapping.schema, mapping.name)
         wanted[key] = (
             f"{warehouse}/{items[mapping.item_id].shard}"

@@ -46,6 +46,7 @@ from catalog_migrate.testing.releases import chain_of
 from catalog_migrate.testing.run import Run
 from catalog_migrate.testing.scenario import Fault, Scenario
 from catalog_migrate.testing.scheduler import Endless, ProcessClock, Scheduler, Task
+from catalog_migrate.testing.sinks import Sinks
 
 READING = frozenset({
     "names", "observe", "shard_version", "shard_columns", "shard_size", "count_rows",
@@ -281,6 +282,7 @@ class Play:
             scenario.releases(), persistent=scenario.persistent, random=self.random(-1)
         )
         self.others = Others(self.run, self.tell)
+        self.sinks = Sinks(self.run, self.tell)
         self.landing: list[tuple[int, Player]] = []
         self.late_names = False
         self._seen = 0
@@ -318,7 +320,7 @@ class Play:
         target = max(run.release_in_force(), 0)
         self.tell(f"at rest, a process of release {target + 1} starts")
         clock = ProcessClock(self.scheduler, began=50_000.0)
-        engine, _ = run.place.start(
+        engine, report = run.place.start(
             run.chain[target], run.releases[target], populate=run.place.populate(), clock=clock
         )
         run.starts += 1
@@ -328,6 +330,8 @@ class Play:
         run.check_settled(engine, target, again=self.scenario.chain % 4 == 0, late=True)
         self.others.check()
         run.write(2, must=True)
+        self.sinks.settle(report)
+        self.look()
         self.older(target)
 
     def older(self, target: int) -> None:
@@ -377,6 +381,11 @@ class Play:
             self._next_outside += 1
             if event.kind == "leave":
                 self.guarded(self.leave)
+            elif event.kind == "sink":
+                self.others.meddled = True  # plans are made again when a user's statement came
+                self.guarded(lambda event=event: self.sinks.make(self.random(event.pick)))  # type: ignore[misc]
+            elif event.kind == "send":
+                self.guarded(self.sinks.send)
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
 
@@ -411,6 +420,7 @@ class Play:
         state = self.run.place.state()
         if state is not None:
             check_sealed(self.run.place.world, state, self.run.ledger, WAREHOUSE)
+            self.sinks.check(state)
         for player in self.players:
             if player.lives:
                 check_session(self.run.place.world, player.name, player.lives)

@@ -30,10 +30,13 @@ flight`` is a commit whose outcome nobody can tell, and which lands so many
 steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round from then on.
 """
 
-OutsideKind = Literal["row", "row by name", "drop", "change", "foreign", "leave"]
+OutsideKind = Literal[
+    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send"
+]
 """What others do: rows appended by path or by name; a user who drops one of our names, changes a
 view under it, or makes a view of his own under a name that a later release wants; a session that
-ends, and an operator who takes the records of those that are gone away (``leave``)."""
+ends, and an operator who takes the records of those that are gone away (``leave``); a user who
+makes a sink on a table, and its runtime that sends what has come (``send``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ def draw(seed: int) -> Scenario:
         return _with_sessions(random, drawn)
     if more < 0.32:
         return _refusing(random, drawn)
+    if more < 0.44:
+        return _with_sinks(random, drawn)
     return drawn
 
 
@@ -246,6 +251,35 @@ def _refusing(random: Random, drawn: Scenario) -> Scenario:
         for _ in range(random.choice((1, 2, 3)))
     )
     return replace(_in_place(random, drawn), faults=(*drawn.faults, *refusals))
+
+
+_MOVING = (
+    "add NOT NULL column", "narrow column", "partition", "rename column", "rename table",
+    "drop column", "drop table", "table becomes view",
+)
+"""Changes that sinks have to follow, or that set them aside."""
+
+
+def _with_sinks(random: Random, drawn: Scenario) -> Scenario:
+    """Users' sinks read tables that are migrated, renamed and dropped; some are far behind."""
+    if random.random() < 0.3:
+        drawn = _going_back(random, drawn)
+    made = tuple(
+        Outside(random.randint(1, 120), "sink", random.randrange(1_000_000))
+        for _ in range(random.choice((1, 1, 2)))
+    )
+    sent = tuple(
+        Outside(random.randint(20, 500), "send", 0) for _ in range(random.choice((0, 1, 3, 6)))
+    )
+    faults = drawn.faults
+    if random.random() < 0.2:  # retention is over before what they read is
+        late = Fault(random.randrange(len(drawn.starts)), 1, "skew", 30 * 86_400.0)
+        faults = (*faults, late)
+    *earlier, last = drawn.groups
+    return replace(
+        drawn, groups=(*earlier, (random.choice(_MOVING), *last[:1])), installed=True,
+        faults=faults, outside=(*drawn.outside, *made, *sent),
+    )
 
 
 def _in_place(random: Random, drawn: Scenario) -> Scenario:
