@@ -1,0 +1,162 @@
+"""``relocate``, ``rebuild``, ``export`` and ``unlock`` as an operator types them; no Spark."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.catalog.records import SessionRecord
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.cli.main import main
+
+from .conftest import ORDERS, Place
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Call:
+    """Runs a command line in the directory of the place; (exit code, stdout, stderr)."""
+    monkeypatch.chdir(place.home)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(list(args))
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def release(place: Place) -> Path:
+    """A directory with the release that was in force."""
+    directory = place.home / "release"
+    directory.mkdir()
+    (directory / "orders.sql").write_text(ORDERS, encoding="utf-8")
+    return directory
+
+
+def test_relocate_of_a_moved_warehouse(place: Place, call: Call) -> None:
+    """A dry run says what is found and writes nothing; then it is followed."""
+    place.installed()
+    (place.home / "catalog" / "warehouse").rename(place.home / "elsewhere")
+    command = ("relocate", "--catalog", "catalog", "--warehouse", "elsewhere")
+    code, out, _ = call(*command, "--dry-run")
+    assert (code, "nothing was written" in out) == (0, True)
+    assert place.state().setting("warehouse") == place.warehouse()
+    code, out, _ = call(*command, "--format", "json")
+    said = json.loads(out)
+    assert (code, said["changed"], said["tables"]) == (0, True, 1)
+    assert said["warehouse"] == str(place.home / "elsewhere")
+    assert place.state().setting("warehouse") == str(place.home / "elsewhere")
+    code, out, _ = call("relocate", "--catalog", "catalog")
+    assert (code, "nothing to do" in out) == (0, True)
+
+
+def test_relocate_of_a_copy(place: Place, call: Call) -> None:
+    """What a copy needs is named; with a lineage of its own it may be written."""
+    before = place.installed()
+    shutil.copytree(place.home / "catalog", place.home / "copy")
+    code, _, err = call("unlock", "--catalog", "copy", "--if-holder", "nobody")
+    assert code != 0
+    assert "relocate" in err
+    code, out, _ = call("relocate", "--catalog", "copy", "--new-lineage")
+    lineage = place.state("copy").lineage
+    assert (code, f"new lineage {lineage}" in out) == (0, True)
+    assert lineage != before.lineage == place.state().lineage
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--names-too",), "--new-lineage"),
+        (("--table", "shop.orders"), "--table schema.name=PATH"),
+        (("--warehouse", "nowhere"), "shop.orders"),
+    ],
+)
+def test_relocate_refuses(
+    place: Place, call: Call, arguments: tuple[str, ...], told: str
+) -> None:
+    """Exit code, what is wrong and what to write instead; no byte is written."""
+    place.installed()
+    before = place.files()
+    code, out, err = call("relocate", "--catalog", "catalog", *arguments)
+    assert code != 0
+    assert (out, told in err) == ("", True)
+    assert place.files() == before
+
+
+@pytest.mark.usefixtures("release")
+def test_rebuild_of_a_lost_log(place: Place, call: Call) -> None:
+    """A dry run lists table, id and shard; then the catalog is there again."""
+    before = place.installed()
+    shutil.rmtree(place.home / "catalog" / "log")
+    files = place.files()
+    command = ("rebuild", "--catalog", "catalog", "--release", "release")
+    code, out, _ = call(*command, "--dry-run")
+    assert (code, "shop.orders" in out, "nothing was written" in out) == (0, True, True)
+    assert place.files() == files
+    code, out, _ = call(*command, "--format", "json")
+    said = json.loads(out)
+    assert (code, said["written"], said["lineage"]) == (0, True, before.lineage)
+    assert [(t["name"], t["item_id"]) for t in said["tables"]] == [("shop.orders", "i1")]
+    assert place.state().items["i1"].shard == before.items["i1"].shard
+    code, _, err = call(*command)
+    assert code != 0  # a whole catalog is never made again
+    assert "CM" in err
+
+
+def test_rebuild_of_nothing(place: Place, call: Call, release: Path) -> None:
+    """A table of the release without a shard is asked for, by name; nothing is written."""
+    (release / "more.sql").write_text("CREATE TABLE shop.more (id BIGINT);", encoding="utf-8")
+    place.installed()
+    shutil.rmtree(place.home / "catalog" / "log")
+    files = place.files()
+    code, out, err = call("rebuild", "--catalog", "catalog", "--release", "release")
+    assert code != 0
+    assert "shop.more" in err
+    assert "--missing" in err
+    assert (out, place.files()) == ("", files)
+
+
+def test_export_as_sql(place: Place, call: Call) -> None:
+    """Every table as a plain registration, on stdout or in a file; nothing is changed."""
+    state = place.installed()
+    before = place.files()
+    code, out, _ = call("export", "--catalog", "catalog", "--sql", "-")
+    shard = state.items["i1"].shard
+    assert (code, f"{place.warehouse()}/{shard}" in out) == (0, True)
+    assert "catalog_migrate." not in out
+    assert place.files() == before
+    code, printed, err = call("export", "--catalog", "catalog", "--sql", "names.sql")
+    assert (code, printed, "saved to names.sql" in err) == (0, "", True)
+    assert (place.home / "names.sql").read_text(encoding="utf-8") == out
+
+
+def test_unlock_of_sessions(place: Place, call: Call) -> None:
+    """One by its id, older ones by a serial; an unknown id is an error that changes nothing."""
+    place.installed()
+    changes = Changes()
+    for key, serial in (("old", 1), ("older", 0), ("now", 7)):
+        changes.put("session", key, SessionRecord(
+            release="1", serial=serial, holder="app/1", host="elsewhere", boot_id="b", pid=1,
+        ))
+    commit(place.log(), lambda _: changes, kind="test")
+    code, _, err = call("unlock", "--catalog", "catalog", "--session", "nobody")
+    assert (code != 0, "nobody" in err) == (True, True)
+    assert set(place.state().sessions) == {"old", "older", "now"}
+    code, out, _ = call("unlock", "--catalog", "catalog", "--session", "older")
+    assert (code, out) == (0, "forgot session older\n")
+    code, out, _ = call("unlock", "--catalog", "catalog", "--sessions-before", "7")
+    assert (code, out) == (0, "forgot session old\n")
+    code, out, _ = call("unlock", "--catalog", "catalog", "--sessions-before", "7")
+    assert (code, out) == (0, "no session is that old\n")
+    assert set(place.state().sessions) == {"now"}
+    code, _, err = call("unlock", "--catalog", "catalog")
+    assert (code, "--if-holder" in err) == (64, True)
