@@ -291,6 +291,57 @@ OPERATIONS: tuple[DurableState, ...] = (
 )
 """States of operations on running queries: releases do not matter, leases of clusters do."""
 
+INSTALLATIONS: tuple[DurableState, ...] = (
+    _operation(
+        "a session at an older serial",
+        "A `session` row of a process that lives, or may live, with names and columns of before.",
+        "the process itself when it starts again; whoever finds it proven dead; `unlock --session`",
+        "Columns that would be renamed, moved or dropped in place are copied instead.",
+        "tests/catalog/test_sessions.py::test_the_proven_dead_do_not_count_and_go",
+        "tests/neighbours/test_command_line.py::test_unlock_of_sessions",
+    ),
+    _operation(
+        "adoption under way",
+        "Some tables carry the mark of this installation; nothing of them is committed.",
+        "the same `init --adopt`; another installation is refused by the mark",
+        "A start does not know the tables yet: it would find foreign ones under the names.",
+        "tests/neighbours/test_adoption.py::test_a_killed_adoption_is_finished_by_the_same_call",
+        "tests/neighbours/test_adoption.py::test_the_second_finds_the_mark",
+    ),
+    _operation(
+        "moved or copied",
+        "The catalog's `home` is another directory than the one it is opened in.",
+        "`relocate`; with `--new-lineage` where it is a copy",
+        "Refused (reading is free), and told which of the two commands is meant.",
+        "tests/neighbours/test_relocation.py::test_a_copy_cannot_be_written",
+        "tests/neighbours/test_command_line.py::test_relocate_of_a_copy",
+    ),
+    _operation(
+        "relocation under way",
+        "Some shards of a copy carry the new lineage, the catalog the old one.",
+        "the same `relocate`",
+        "Refused, as moved or copied.",
+        "tests/neighbours/test_relocation.py::test_killed_in_between_is_finished_by_the_same_call",
+    ),
+    _operation(
+        "log lost",
+        "Shards lie below the warehouse and there is no log, or one that cannot be read.",
+        "`rebuild`, or a backup",
+        "Refused: a catalog is not created beside rows of a lost one.",
+        "tests/neighbours/test_rebuild.py::test_a_catalog_is_not_created_beside_rows_of_a_lost_one",
+        "tests/neighbours/test_rebuild.py::test_killed_in_between_is_finished_by_the_same_call",
+    ),
+    _operation(
+        "given back, or being given back",
+        "The catalog is closed; names are, or are to become, plain registrations without marks.",
+        "the same `export`; then nobody",
+        "Refused, and told to adopt the tables into a new catalog.",
+        "tests/neighbours/test_export.py::test_killed_at_every_step_it_is_finished_by_running_it_again",
+        "tests/neighbours/test_export.py::test_an_exported_table_may_be_adopted_by_another",
+    ),
+)
+"""States of a whole installation: whatever release starts finds the same."""
+
 
 def state_of(state: State, in_force: InForce) -> DurableState:
     """The row of a committed state, given which release is in force in it."""
@@ -336,16 +387,24 @@ def page() -> str:
         ]
     lines += [
         "## Operations on running queries", "",
-        f"Ended by {_GOES_ON}: same, old and third do alike.", "",
+        f"Ended by {_GOES_ON}: same, old and third do alike.", "", *_table(OPERATIONS), "",
+        "## The whole installation", "",
+        "Whatever release a start is of, it finds and does the same.", "", *_table(INSTALLATIONS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: tuple[DurableState, ...]) -> list[str]:
+    """Rows whose three starts do alike."""
+    return [
         "| state | what stands | who may leave it | what the next one does | shown by |",
         "|---|---|---|---|---|",
         *(
             f"| {row.name} | {row.holds} | {row.leaves} | {row.same.does} | "
             + ", ".join(f"`{test}`" for test in row.tests) + " |"
-            for row in OPERATIONS
+            for row in rows
         ),
     ]
-    return "\n".join(lines) + "\n"
 
 
 def _cell(found: Found) -> str:

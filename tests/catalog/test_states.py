@@ -297,7 +297,9 @@ def test_the_page_is_what_the_table_says() -> None:
     assert (ROOT / "docs" / "states.md").read_text(encoding="utf-8") == states.page()
 
 
-@pytest.mark.parametrize("row", [*states.BUILT_INS, *states.OPERATIONS], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [*states.BUILT_INS, *states.OPERATIONS, *states.INSTALLATIONS], ids=lambda row: row.name
+)
 def test_each_row_names_tests_that_exist(row: DurableState) -> None:
     """Every row is shown by at least one test, found by file and function."""
     assert row.tests
