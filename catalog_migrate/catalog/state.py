@@ -37,6 +37,9 @@ RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""
 
 _DECODERS = {name: msgspec.json.Decoder(record) for name, record in COLLECTIONS.items()}
+SCHEMAS = "schemas"
+"""Setting: the schemas that a release has left behind, as JSON."""
+
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _RESTORE = "restore the log from a copy; nothing was written"
@@ -231,6 +234,13 @@ class State:
         if record is None:
             raise CatalogCorrupt(f"the catalog has no {name!r}", remedy=_RESTORE, key=name)
         return record.value
+
+    @property
+    def former_schemas(self) -> tuple[str, ...]:
+        """Schemas that a release had names in once and has left: a late statement may still make
+        one there."""
+        record = self.config.get(SCHEMAS)
+        return () if record is None else msgspec.json.decode(record.value, type=tuple[str, ...])
 
     def has_owner(self, owner: Owner) -> bool:
         """Whether any object is of this owner; looks at the texts, decodes nothing."""

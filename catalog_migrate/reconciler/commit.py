@@ -19,7 +19,7 @@ from catalog_migrate.catalog.records import (
     TombstoneRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
@@ -126,6 +126,7 @@ def _changes(
     for identity in migration.removed:
         if identity_text(identity) not in kept:
             changes.delete("mapping", identity_text(identity))
+    _remember_schemas(changes, state, migration, owner)
     changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
     changes.delete("intent", str(epoch))
@@ -141,6 +142,20 @@ def _changes(
         changes, state, owner, migration.plan.target.release, migration.manifest_hash, serial
     )
     return changes
+
+
+def _remember_schemas(
+    changes: Changes, state: State, migration: Migration, owner: Owner
+) -> None:
+    """Keep the schemas that this release leaves: a name that comes late there has to be seen."""
+    left = {row.schema.lower(): row.schema for row in state.mappings.values() if row.owner == owner}
+    for target in migration.targets:
+        left.pop(target.definition.schema.lower(), None)
+    known = {schema.lower(): schema for schema in state.former_schemas}
+    if left.keys() - known.keys():
+        kept = sorted({**left, **known}.values())
+        value = msgspec.json.encode(kept).decode()
+        changes.put("config", SCHEMAS, ConfigRecord(value=value))
 
 
 def _put_tombstones(

@@ -77,7 +77,8 @@ def observe(work: Work, state: State) -> list[Registration]:
 
 
 def schemas_of(state: State) -> list[str]:
-    """Schemas of all living names, tombstones and shards ever handed out, folded once."""
+    """Schemas of all living names, tombstones and shards ever handed out, and those that releases
+    have left, folded once."""
     names = {m.schema.lower(): m.schema for m in state.mappings.values()}
     for tombstone in state.tombstones:
         names.setdefault(tombstone.schema.lower(), tombstone.schema)
@@ -85,6 +86,8 @@ def schemas_of(state: State) -> list[str]:
         schema = shard.split("/", 1)[0]
         if "=" not in schema and not is_absolute(shard):
             names.setdefault(schema.lower(), schema)
+    for schema in state.former_schemas:
+        names.setdefault(schema.lower(), schema)
     return sorted(names.values())
 
 
