@@ -35,9 +35,11 @@ def run_hook(
     as FencedOut, because a command that was told to apply did not.
     """
     from catalog_migrate.bootstrap import bootstrap
+    from catalog_migrate.catalog.store import open_log
     from catalog_migrate.policy import Policy
 
     uri = need(settings, "catalog.uri", "--catalog URI")
+    open_log(uri, settings.storage).exists()  # what is no catalog is told before Spark starts
     try:
         with local_spark(settings) as spark, shown() as on_progress:
             report = bootstrap(

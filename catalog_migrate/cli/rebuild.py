@@ -17,6 +17,7 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.cli.sources import engine_on, local_spark, read_release
 from catalog_migrate.errors import UsageError
+from catalog_migrate.storage import is_remote
 
 
 @click.command("rebuild")
@@ -58,7 +59,13 @@ def command(
     from catalog_migrate.neighbours.rebuild import rebuild
 
     settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
-    uri = os.path.abspath(need(settings, "catalog.uri", "--catalog URI"))
+    given = need(settings, "catalog.uri", "--catalog URI")
+    if is_remote(given):
+        raise UsageError(
+            f"the catalog {given} is on an object store, where a lost log cannot be set aside",
+            remedy="restore the objects below it from a backup or by the store's own versions",
+        )
+    uri = os.path.abspath(given)
     places = {}
     for entry in tables:
         name, equals, path = entry.partition("=")

@@ -125,6 +125,15 @@ def test_rebuild_of_nothing(place: Place, call: Call, release: Path) -> None:
     assert (out, place.files()) == ("", files)
 
 
+@pytest.mark.usefixtures("release")
+def test_rebuild_on_an_object_store(place: Place, call: Call) -> None:
+    """Refused with what to do instead; it is not taken for a directory of that name."""
+    before = place.files()
+    code, _, err = call("rebuild", "--catalog", "s3://bucket/catalog", "--release", "release")
+    assert (code, "backup" in err) == (64, True)
+    assert place.files() == before
+
+
 def test_export_as_sql(place: Place, call: Call) -> None:
     """Every table as a plain registration, on stdout or in a file; nothing is changed."""
     state = place.installed()

@@ -30,7 +30,12 @@ VARIABLES = {
     "AWS_SECRET_ACCESS_KEY": f"{MARK}-variable",
 }
 CALLS = {
-    # verbs that start Spark first are looked at in tests/streams/running
+    "bootstrap": ["bootstrap"],
+    "drift": ["drift"],
+    "export": ["export", "--sql", "-"],
+    "relocate": ["relocate"],
+    "rollback": ["rollback", "--plan"],
+    "run": ["run", "--cluster", "main"],
     "init": ["init", "other"],
     "diff": ["diff", "catalog:", "release"],
     "plan": ["plan", "--out", "plan.json"],
