@@ -51,7 +51,9 @@ TRIAL_LIMIT = 60.0
 LEASE_TTL = 30.0
 """Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
 
-_POLL = 0.05
+_POLL = 0.02
+_LISTEN = 1.0
+"""Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,7 @@ class Executor:
         lease_key = f"cluster/{cluster}"
         beat: tuple[LeaseRecord | None, str | None] | None = None
         heard = self.clock.monotonic()
+        listened = heard - _LISTEN
         said = ""
         version = -1
         state = read_state(self.log)
@@ -312,9 +315,11 @@ class Executor:
                     said = doing
                     self.on_progress(f"operation {key}: {doing}")
             now = self.clock.monotonic()
-            current = (state.leases.get(lease_key), self.log.heartbeat(lease_key))
-            if current != beat:
-                beat, heard = current, now
+            if now >= listened + _LISTEN:
+                listened = now
+                current = (state.leases.get(lease_key), self.log.heartbeat(lease_key))
+                if current != beat:
+                    beat, heard = current, now
             if not self._runtime_lives(state, cluster) or now - heard > LEASE_TTL:
                 return self._abandoned(key, effect, lease_key)
             self.clock.sleep(_POLL)

@@ -47,6 +47,9 @@ UPSTREAM = "upstream"
 STOPS = 32
 """Queries that are stopped at once, at most; mostly they wait for the end of a batch."""
 
+STARTS = 8
+"""Queries that are started at once, at most; mostly they wait for Spark and for the upstream."""
+
 Known = Callable[[], Mapping[str, Upstream]]
 """Waits for and gives the upstreams of queries that start together, by item id."""
 
@@ -249,7 +252,9 @@ class Supervisor:
     def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
         each.fingerprint = wiring.fingerprint(state, each.item_id)
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="start")
+            self._pool = ThreadPoolExecutor(
+                max(self.threads, STARTS), thread_name_prefix="start"
+            )
         each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
 
     def start(
