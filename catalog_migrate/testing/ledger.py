@@ -127,6 +127,10 @@ class Ledger:
             for key, row in self._rows.get(shape.number, {}).items()
         }
 
+    def count(self, table: int) -> int:
+        """How many rows a table must hold."""
+        return len(self._rows.get(table, ()))
+
     def keys(self, table: int) -> set[int]:
         """The keys of the rows that a table must hold."""
         return set(self._rows.get(table, ()))

@@ -55,6 +55,8 @@ class Run:
         self.known_paths: list[tuple[int, str]] = []
         self.starts = self.crashes = self.rows = self.rollbacks = 0
         self._looked = 0
+        self._items: object = None
+        self._shards: dict[str, str] = {}
         self.trace: list[str] = []
 
     # starts ----------------------------------------------------------------------------------
@@ -119,15 +121,18 @@ class Run:
         held = state.release_in_force()
         if held is not None:
             self.ledger.put_in_force(held.name, serial=state.serial, back_to=self._went_back())
-        shards = table_shards(state)
-        self.known_paths = [
-            (self.tables[name], f"{WAREHOUSE}/{path}")
-            for name, path in sorted(shards.items())
-            if name not in self.ledger.derived
-        ]
+        items = state.raw.get("item")
+        if items is not self._items:
+            self._items = items
+            self._shards = table_shards(state)
+            self.known_paths = [
+                (self.tables[name], f"{WAREHOUSE}/{path}")
+                for name, path in sorted(self._shards.items())
+                if name not in self.ledger.derived
+            ]
         self.sound.see(state)
         self.watch.see(state, self.tables)
-        self.keys.see(state)
+        self.keys.see(state, self._shards)
 
     def _went_back(self) -> int | None:
         """The serial that a commit since the last look went back to."""
