@@ -135,7 +135,7 @@ def leaves_a_name() -> AbstractContextManager[None]:
 def creates_in_any_order() -> AbstractContextManager[None]:
     """Names come in one wave, whatever they use."""
 
-    def waves(create: Mapping[str, Any]) -> Any:
+    def waves(create: Mapping[str, Any], _: Any = None) -> Any:
         return (tuple(sorted(create.values(), key=lambda name: name.name.folded)),)
 
     return _instead((actions, "waves", waves))

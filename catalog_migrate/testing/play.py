@@ -9,7 +9,6 @@ happens to must bring the world in line (DESIGN section 12).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from random import Random
 
 from catalog_migrate.bootstrap import BootstrapReport
@@ -274,8 +273,11 @@ def _is_no_way_back(error: CatalogMigrateError) -> bool:
 class Play:
     """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
 
-    def __init__(self, scenario: Scenario, *, telling: bool = False) -> None:
+    def __init__(
+        self, scenario: Scenario, *, telling: bool = False, firsts: Firsts | None = None
+    ) -> None:
         self.scenario = scenario
+        self.firsts = firsts or Firsts()
         self.story: list[str] | None = [] if telling else None
         self.scheduler = Scheduler(scenario.tick)
         self.run = Run(
@@ -302,7 +304,9 @@ class Play:
             if self.scenario.first is None or self.scenario.without:
                 run.place.start(run.chain[0], run.releases[0], populate=run.place.populate())
             else:
-                run.place.take_over(first_installed(self.scenario.first, run.place.persistent))
+                run.place.take_over(
+                    self.firsts.installed(self.scenario.first, persistent=run.place.persistent)
+                )
             run.starts += 1
             self.look()
             run.write(3, must=True)
@@ -469,13 +473,24 @@ _WORDS: Mapping[str, str] = {
 }
 
 
-@lru_cache(maxsize=2)
-def first_installed(first: int, persistent: bool) -> Installation:
-    """An installation of the first release that is drawn from a seed; to be copied, not used."""
-    draft = chain_of(Random(first), (), first=first)[0]  # noqa: S311 - repeatable
-    place = Installation(persistent)
-    place.start(draft, release_of(draft), populate=place.populate())
-    return place
+class Firsts:
+    """Installations of first releases, each made once and then copied: for schedules in a row.
+
+    Whoever breaks something on purpose must not share one with those who do not.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[bool, tuple[int, Installation]] = {}
+
+    def installed(self, first: int, *, persistent: bool) -> Installation:
+        """The first release that is drawn from a seed, in force; to be copied, not used."""
+        held = self._held.get(persistent)
+        if held is None or held[0] != first:
+            draft = chain_of(Random(first), (), first=first)[0]  # noqa: S311 - repeatable
+            place = Installation(persistent)
+            place.start(draft, release_of(draft), populate=place.populate())
+            held = self._held[persistent] = first, place
+        return held[1]
 
 
 def play(scenario: Scenario) -> Run:
@@ -483,4 +498,4 @@ def play(scenario: Scenario) -> Run:
     return Play(scenario).to_its_end()
 
 
-__all__ = ["Endless", "Play", "play"]
+__all__ = ["Endless", "Firsts", "Play", "play"]

@@ -13,10 +13,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from catalog_migrate.testing.scenario import Scenario, decode, draw
 from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
 from catalog_migrate.testing.shrink import failure_of, keep, shrink, tell
+
+if TYPE_CHECKING:
+    from catalog_migrate.testing.play import Firsts
 
 ALONE = 8
 """Every so many schedules are of one process at a time, checked after each."""
@@ -36,9 +40,12 @@ def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
 
     Raises ScheduleFailed at the first violation.
     """
+    from catalog_migrate.testing.play import Firsts
+
     starts = crashes = rows = 0
+    firsts = Firsts()
     for number in range(seed, seed + schedules):
-        counts = _one(number)
+        counts = _one(number, firsts)
         starts += counts[0]
         crashes += counts[1]
         rows += counts[2]
@@ -47,7 +54,7 @@ def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
     return starts, crashes, rows
 
 
-def _one(number: int) -> tuple[int, int, int]:
+def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
     if number % ALONE == 0:
         report = run_schedule(number)
         return report.starts, report.crashes, report.rows
@@ -55,7 +62,7 @@ def _one(number: int) -> tuple[int, int, int]:
         return _streams(number)
     from catalog_migrate.testing.play import Play
 
-    play = Play(draw(number))
+    play = Play(draw(number), firsts=firsts)
     try:
         run = play.to_its_end()
     except Exception as error:
