@@ -21,7 +21,8 @@ CREATE VIEW catalog_migrate.clusters (
   item_id STRING, `schema` STRING, name STRING,
   log_item_id STRING COMMENT 'item id of its log',
   runtime STRING COMMENT 'host and process that hold its lease, NULL for nobody',
-  since STRING
+  since STRING,
+  unsafe_ops BOOLEAN COMMENT 'gate that its last runtime was started with, NULL for none ever'
 ) COMMENT 'where queries run'
 AS SELECT
   item.key AS item_id,
@@ -29,8 +30,13 @@ AS SELECT
   get_json_object(item.value, '$.definition.name') AS name,
   get_json_object(item.value, '$.links.log') AS log_item_id,
   nullif(get_json_object(lease.value, '$.holder'), '') AS runtime,
-  get_json_object(lease.value, '$.since') AS since
+  get_json_object(lease.value, '$.since') AS since,
+  CASE WHEN gate.key IS NOT NULL
+    THEN coalesce(get_json_object(gate.value, '$.unsafe'), 'false') = 'true'
+  END AS unsafe_ops
 FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
+LEFT JOIN (SELECT key, value FROM catalog_migrate.records WHERE kind = 'cluster') AS gate
+  ON gate.key = item.key
 LEFT JOIN (SELECT key, value FROM catalog_migrate.records WHERE kind = 'lease') AS lease
   ON lease.key = concat('cluster/', item.key)
 WHERE get_json_object(item.value, '$.definition.kind') = 'cluster';
@@ -54,7 +60,8 @@ CREATE VIEW catalog_migrate.operations (
   cluster STRING COMMENT 'item id',
   state STRING COMMENT 'validating, trial, confirmed, set_back or failed',
   dependents ARRAY<STRING> COMMENT 'item ids of the queries that it restarts',
-  reason STRING, since STRING
+  phase STRING COMMENT 'what it is doing',
+  reason STRING COMMENT 'why it was set back or failed', since STRING
 ) COMMENT 'ALTERs under running queries'
 AS SELECT
   key AS operation,
@@ -62,6 +69,7 @@ AS SELECT
   get_json_object(value, '$.cluster') AS cluster,
   get_json_object(value, '$.state') AS state,
   from_json(get_json_object(value, '$.dependents'), 'ARRAY<STRING>') AS dependents,
+  get_json_object(value, '$.detail.phase') AS phase,
   get_json_object(value, '$.detail.reason') AS reason,
   get_json_object(value, '$.detail.since') AS since
 FROM catalog_migrate.records

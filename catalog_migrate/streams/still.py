@@ -19,6 +19,10 @@ _UNREADABLE = re.compile(
 )
 
 
+_LOST = ("KAFKA_DATA_LOSS", "Some data may have been lost because they are not available in Kafka")
+"""What Spark's planner, and what its readers, say of records that are no longer there."""
+
+
 class Still(msgspec.Struct, frozen=True):
     """A query that does not run; ``reasons`` are its holds, or what it failed of.
 
@@ -86,7 +90,7 @@ def _onward(kind: str, name: str, connection: str, error: str) -> str:
         return (
             f"catalog-migrate unsafe reset-splits {name} --reason 'partitions are gone' --plan"
         )
-    if kind == "source" and "KAFKA_DATA_LOSS" in error:
+    if kind == "source" and any(mark in error for mark in _LOST):
         return (
             f"catalog-migrate unsafe inject-offsets {name} --to committed --policy clamp "
             "--reason 'records are gone' --plan"

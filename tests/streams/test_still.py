@@ -117,6 +117,12 @@ def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
             "unsafe inject-offsets default.s --to committed --policy clamp "
             "--reason 'records are gone' --plan",
         ),
+        (
+            "caused by: KafkaIllegalStateException: Some data may have been lost because they are "
+            "not available in Kafka any more; either the data was aged out",
+            "unsafe inject-offsets default.s --to committed --policy clamp "
+            "--reason 'records are gone' --plan",
+        ),
         ("[STREAM_FAILED] no route to host", 'sql -c "VALIDATE CONNECTION default.c"'),
     ],
 )

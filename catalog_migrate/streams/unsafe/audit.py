@@ -15,6 +15,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
+from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.positions import kafka_positions
 from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
@@ -90,7 +91,8 @@ def actual(
 ) -> tuple[int, int] | None:
     """(doubled, skipped) records as the shards have them; None until the sources are past it.
 
-    Doubled are those that the shard had at the stop and has once more since. None for good where
+    Doubled are those that the shard had at the stop and has once more since; skipped is what the
+    operation passed over without what had expired before it. None for good where
     somebody else moved a source meanwhile. A topic that is another one by now is left out: its
     offsets say nothing about the old one's.
     """
@@ -114,8 +116,11 @@ def actual(
         rows = counted(path, [*back, *over], None)
         base = counted(path, back, image.base) if back and image.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)
-        skipped += sum(each.last - each.first - rows.get(each.partition, (0, 0))[1]
-                       for each in over)
+        skipped += sum(
+            max(0, each.last - each.first - rows.get(each.partition, (0, 0))[1]
+                - image.expired.get(split_of(each.partition), 0))
+            for each in over
+        )
     return doubled, skipped
 
 

@@ -303,7 +303,7 @@ def _landed(
         if policy == "error":
             problems.append(
                 f"{name}: {landing.beyond}; its end is {place.high}: write latest, or say "
-                "POLICY = 'clamp'"
+                "POLICY = 'clamp' (--policy clamp)"
             )
             return None, ""
         return landing.offset, f"{landing.beyond}: put at the end, {landing.offset}"

@@ -420,5 +420,6 @@ def _require_fitting(found: wiring.Found, part: Part, *, by_time: bool) -> None:
     if kind == "source" and moved and not part.chooses and not by_time:
         raise UnsafeBlocked(
             f"{', '.join(moved)} of {found.text} changes, and its positions mean nothing there",
-            remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest'))",
+            remedy="add: , RESET SPLITS   (or: , INJECT OFFSETS (TO 'latest')); on the command "
+            "line --reset-splits (or: --to latest)",
         )

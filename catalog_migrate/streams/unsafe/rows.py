@@ -34,7 +34,8 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
     of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
     table at ``shard`` after the stop, ``restored`` the one that its RESTORE made. ``past``: a sink
-    that was only moved past a RESTORE of the table that it reads.
+    that was only moved past a RESTORE of the table that it reads. ``expired`` counts by partition
+    what was passed over and was no longer there to be read.
     """
 
     item_id: str
@@ -51,6 +52,7 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     shard: str = ""
     restored: int | None = None
     past: bool = False
+    expired: dict[str, int] = {}
 
     @property
     def base(self) -> int | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +18,7 @@ from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.history import history
 from catalog_migrate.streams.unsafe.restorable import rows_at
 from catalog_migrate.streams.unsafe.restore import newest_version
@@ -149,6 +152,69 @@ def test_under_a_producer(pipeline: Pipeline) -> None:
     assert Counter(found.values()) == Counter({2: 5, 1: total - 5})
     assert act(pipeline, key).doubled == 5
     assert counted(pipeline, key) == (5, 0)
+
+
+def test_every_way_to_say_where(pipeline: Pipeline) -> None:
+    """By time, by START, by a reset with a partition more, and in a move: exactly the records that
+    were said come again, in the table and at the sink below, which sends each of them once."""
+    topic = lay_out(pipeline, sink=True)
+    out = f"{pipeline.name}-o"
+    send(pipeline, topic, 0, 6)
+    times = [each.timestamp for each in pipeline.kafka.consume_all(topic)]
+    pipeline.until(lambda: time.time() * 1000 > times[-1] + 1, "a later moment")
+    send(pipeline, topic, 6, 10)
+    late = min(each.timestamp for each in pipeline.kafka.consume_all(topic)[6:])
+    moment = datetime.fromtimestamp(late / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    pipeline.start(unsafe=True)
+    wanted = once(10)
+    await_ids(pipeline, wanted)
+    for target, again in (
+        (f"TO 'timestamp {moment}'", range(6, 10)), ("TO 'duration PT2H'", range(10)),
+        (f"'{topic}:0' = NULL", range(10)),
+    ):
+        pipeline.until(lambda: next_record(pipeline, topic) == 10, "the commit of the batch")
+        key = unsafe(pipeline, f"INJECT OFFSETS ({target})").operation
+        wanted += Counter(again)
+        await_ids(pipeline, wanted)
+        found = act(pipeline, key)
+        assert (found.doubled, found.skipped, found.exact) == (len(again), 0, True), target
+
+    pipeline.kafka.add_partitions(topic, 2)
+    pipeline.kafka.produce(topic, [("20", '{"id": 20}')], partition=1)
+    unsafe(pipeline, "RESET SPLITS")
+    wanted += once(10)
+    pipeline.until(lambda: pipeline.ids("s")[20] > 0, "the new partition")
+    new = pipeline.topic("n", 1)
+    pipeline.kafka.allow("app", new, "DESCRIBE_CONFIGS")
+    send(pipeline, new, 30, 33)
+    await_ids_of(pipeline, wanted, {20})
+    unsafe(pipeline, f"SET (TOPIC = '{new}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
+    wanted += Counter(range(30, 33))
+    await_ids_of(pipeline, wanted, {20})
+    rows = pipeline.ids("s").total()
+    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) >= rows, "all rows sent")
+    assert len(pipeline.kafka.consume_all(out)) == rows
+    assert pipeline.kafka_ids(out) == Counter([*range(10), 20, *range(30, 33)])
+
+
+def next_record(pipeline: Pipeline, topic: str) -> object:
+    """The next record to read of partition 0, as the checkpoint says."""
+    found = export(pipeline.catalog.state(), "source", pipeline.q("s"))
+    return found.positions.get(topic, {}).get("0")
+
+
+def await_ids_of(pipeline: Pipeline, wanted: Counter[int], beside: set[int]) -> None:
+    """As :func:`await_ids`, whatever came of the ids ``beside``.
+
+    A running query may have found a new partition by itself before a reset reads it anew.
+    """
+
+    def found() -> Counter[int]:
+        return Counter({each: n for each, n in pipeline.ids("s").items() if each not in beside})
+
+    pipeline.until(lambda: found().total() >= wanted.total(), f"{wanted.total()} rows")
+    assert found() == wanted
+    assert all(0 < pipeline.ids("s")[each] <= 2 for each in beside)
 
 
 def test_undone_with_its_table(pipeline: Pipeline) -> None:
@@ -299,6 +365,10 @@ def test_on_record(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> No
     assert {**shown, "detail": None, "sources": None, "partitions": None} == {
         **kept, "detail": None, "sources": None, "partitions": None
     }
+    assert main([
+        "sql", "-c", "SELECT name, unsafe_ops FROM catalog_migrate.clusters", "--format", "json"
+    ]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"name": "main", "unsafe_ops": True}]
     version = pipeline.log.version()
     assert not pipeline.catalog.make_own_views(pipeline.spark)
     assert pipeline.log.version() == version

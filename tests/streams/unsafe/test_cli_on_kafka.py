@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,32 @@ def test_export_and_inject(
     ]
 
 
+class Terminal(io.StringIO):
+    """Standard input where a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_typed_on_a_terminal(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person is shown the plan and types the source's name; anything else does nothing."""
+    topic = stage.topic("t", [10])
+    stage.source(topic)
+    stage.started(topic, {0: 6})
+    stage.open_gate()
+    inject = ["unsafe", "inject-offsets", "s", "--to", "earliest", "--reason", "test"]
+    for typed, code, wanted in (("s\n", 3, 6), ("yes\n", 3, 6), ("default.s\n", 0, 0)):
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        capsys.readouterr()
+        assert main(inject) == code
+        said = capsys.readouterr()
+        assert "6 records doubled" in said.err
+        assert "type default.s to go on" in said.out + said.err
+        assert stage.positions() == {0: wanted}
+
+
 def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A plan in a file is applied; by hand changed ones and stale ones are not (exit 4)."""
     topic = stage.topic("t", [10])
@@ -155,6 +182,9 @@ def test_forms(
     assert inject("--partition", f"{topic}:0=null") == 0
     assert stage.positions() == {0: 0, 1: 0}
     assert inject("--to", "latest") == 0
+    dry = ["unsafe", "inject-offsets", "s", "--to", "earliest", "--with-times", "--plan"]
+    assert main(dry) == 0
+    assert "written at unknown times" in capsys.readouterr().out
     assert unsafe("reset-splits", "s", "--partition", f"{topic}:1") == 0
     assert stage.positions() == {0: 10, 1: 0}
     assert inject("--to", "shift 1", "--tolerance", "0", "--partition", f"{topic}:0=10") == 0
@@ -238,5 +268,9 @@ def test_bad_calls(
         "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
         "FORMAT JSON"
     )
+    version = stage.log.version()
     assert main(["unsafe", *arguments]) == code
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert ("remedy: " in said) or code == 64
+    assert stage.log.version() == version

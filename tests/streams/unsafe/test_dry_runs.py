@@ -72,6 +72,10 @@ def test_all_that_is_missing_at_once(
     [
         (["--to", "latest", "--file", "FILE"], 64, "--file and --to cannot both be given"),
         (["--to", "timestamp 2026-01-31T00:00:00"], 1, "a time needs its offset"),
+        (["--partition", "t:0=-5"], 1, "is negative"),
+        (["--partition", "t:0=1.5"], 1, "is no position"),
+        (["--to", "shift"], 1, "is no position"),
+        (["--to", "duration 2h"], 1, "a duration as PT2H"),
         (["--partition", "t:x=3"], 1, "is no partition"),
         (["--partition", "t:0=many"], 1, "many"),
         (["--to", "latest", "--backfill", "--chunk", "0"], 64, "chunk"),
@@ -86,8 +90,10 @@ def test_bad_input(
     file.write_text('{"positions": {"t": {"0": 1}}}')
     capsys.readouterr()
     given = [str(file) if each == "FILE" else each for each in arguments]
+    version = open_log(str(unreachable / "catalog")).version()
     assert main(["unsafe", "inject-offsets", "s", "--reason", "r", "--yes", *given]) == code
     assert message in capsys.readouterr().err
+    assert open_log(str(unreachable / "catalog")).version() == version
 
 
 @pytest.mark.parametrize("way", ["text", "json"])
