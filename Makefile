@@ -16,7 +16,7 @@ help:
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
 	@echo "make simulate N=$(N)  so many random schedules on the simulated engine; JOBS=…"
-	@echo "make crash           kill an upgrade at every step, on real Spark"
+	@echo "make crash           kill upgrades at every step, on real Spark; CRASH_FIRST=n goes on at a point"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
@@ -56,7 +56,7 @@ simulate: install
 	$(BIN)/python -m catalog_migrate.testing.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/testing/seeds
 
 crash: jars
-	CRASH_ALL=1 $(BIN)/python -m pytest tests/crash
+	CRASH_ALL=1 $(BIN)/python -m pytest -s tests/crash
 
 crash-streams: jars
 	CRASH_STREAMS=25 $(BIN)/python -m pytest -s tests/streams/crash
