@@ -314,6 +314,7 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
     pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
     had = once(4) + Counter((8, 9))
     await_ids(pipeline, had)
+    assert counted(pipeline, expired.operation) == (0, 0)  # what had expired nobody skipped
 
     pipeline.kafka.delete_topic(topic)
     pipeline.kafka.create_topic(topic, 2)
