@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
 
 from .conftest import number_row, once
 from .runtime_process import PATIENCE
@@ -36,7 +38,8 @@ def test_a_runtime_that_is_killed(
 ) -> None:
     """Killed when it has begun, then when it has committed: whoever waits for it ends it.
 
-    Done means that one record of each partition came twice, refused that none did.
+    Done means that one record of each partition came twice, refused that none did. In the end a
+    SIGTERM stops the runtime: batches end, no query is left in the middle, the cluster is free.
     """
     killable.kafka.produce(killable.topic_in, [number_row(number) for number in range(ROWS)])
     wanted = once(ROWS)
@@ -69,10 +72,19 @@ def test_a_runtime_that_is_killed(
             last = {record.partition: int(record.key or b"0")
                     for record in killable.kafka.consume_all(killable.topic_in)}
             wanted += Counter(last.values())
-    killable.run_cluster(enable_unsafe_ops="true")
+    process = killable.run_cluster(enable_unsafe_ops="true")
     killable.until(lambda: killable.ids("s").total() >= wanted.total(), "all rows")
     killable.until(killable.all_run, "three running queries")
     assert killable.ids("s") == wanted
+    process.signal_driver(signal.SIGTERM)
+    assert process.end() == 0, process.output
+    assert {each for each, *_ in killable.statuses().values()} == {"stopped"}
+    state = killable.catalog.state()
+    assert [row.holder for key, row in state.leases.items() if key.startswith("cluster/")] == [""]
+    warehouse = state.config["warehouse"].value
+    assert len(state.streams) == 3
+    assert all(Checkpoint(f"{warehouse}/{each.checkpoint}").state().is_settled
+               for each in state.streams.values())
 
 
 def test_a_runtime_that_reads_what_was_skipped(
