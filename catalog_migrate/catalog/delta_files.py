@@ -15,6 +15,7 @@ import msgspec
 
 from catalog_migrate.catalog.history import Commit
 from catalog_migrate.errors import CatalogCorrupt
+from catalog_migrate.storage import plainly
 
 _OURS = "catalog_migrate."
 COMMIT_KEY = _OURS + "commit"
@@ -23,6 +24,14 @@ COMMIT_KEY = _OURS + "commit"
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
 _DECODER = msgspec.json.Decoder()
+
+_RESTORE = (
+    "restore this file from a backup, or the whole catalog directory; nothing was written"
+)
+_NOT_ALLOWED = (
+    "permission denied", "operation not permitted", "os error 13)", "os error 1)",
+)
+_FAILING = ("input/output error", "os error 5)")
 
 
 class CommitFiles:
@@ -101,7 +110,7 @@ class CommitFiles:
             _corrupt(path, "is missing", error)
         except OSError as error:
             _corrupt(path, f"cannot be read: {error.strerror}", error)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             _corrupt(path, f"is truncated or damaged: {error}", error)
         for action in actions:
             if not isinstance(action, dict) or not all(map(_is_action, action.items())):
@@ -177,7 +186,42 @@ def _number(value: Any) -> int | None:
 def _corrupt(path: Path | str, what: str, cause: Exception | None = None) -> NoReturn:
     raise CatalogCorrupt(
         f"the file {path} of the catalog's log {what}",
-        remedy="restore this file from a backup, or the whole catalog directory; "
-        "nothing was written",
-        file=str(path),
+        remedy=remedy_unreadable(cause, _RESTORE), file=str(path),
     ) from cause
+
+
+def is_withheld(error: BaseException | None) -> bool:
+    """Whether the cause of a failed read is the system's, and says nothing of the log itself.
+
+    A file of another user, a directory without its mode bits, a mount that does not answer: the
+    log may be whole. Only what is not there, or holds something else, is lost.
+    """
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return False
+    if isinstance(error, OSError) and error.errno is not None:
+        return True
+    return error is not None and any(
+        each in plainly(error).lower() for each in (*_NOT_ALLOWED, *_FAILING)
+    )
+
+
+def remedy_unreadable(error: BaseException | None, otherwise: str) -> str:
+    """What to do about a file of the catalog that cannot be read because of ``error``.
+
+    A backup put over a log that merely may not be read would forget what was committed since.
+    """
+    if not is_withheld(error):
+        return otherwise
+    if isinstance(error, PermissionError) or any(
+        each in plainly(error or OSError()).lower() for each in _NOT_ALLOWED
+    ):
+        from catalog_migrate.catalog.process import this_user
+
+        return (
+            f"make it readable for this user ({this_user()}): the log may well be whole, do not "
+            "restore or rebuild it; nothing was written"
+        )
+    return (
+        "see that its disk or mount answers and try again: the log may well be whole; only if the "
+        "file is lost restore it from a backup; nothing was written"
+    )

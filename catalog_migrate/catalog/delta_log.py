@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote, urlparse
 
 from catalog_migrate.catalog.audit import AuditTable
-from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles
+from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles, remedy_unreadable
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.renewals import Renewals
@@ -85,16 +85,16 @@ class DeltaLog:
     def exists(self) -> bool:
         """Whether a log is there; :class:`NotACatalog` when something else is."""
         root = Path(self._root)
-        if not root.exists():
-            return False
-        if not root.is_dir():
-            raise self._not_ours("a file is there")
         try:
+            if not root.exists():
+                return False
+            if not root.is_dir():
+                raise self._not_ours("a file is there")
             names = {entry.name for entry in root.iterdir()}
         except OSError as error:
             raise CatalogCorrupt(
                 f"the catalog directory {self._root} cannot be read: {error.strerror}",
-                remedy="make it readable for this user", file=str(self._root),
+                remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._root),
             ) from error
         if self._files.newest() is not None:
             return True
@@ -196,7 +196,8 @@ class DeltaLog:
             raise CatalogCorrupt(
                 f"the log {self._path} cannot be read as of version {version}: "
                 f"{self._told(error)}",
-                remedy=_FAILED_READ, file=str(self._files.path(version)),
+                remedy=remedy_unreadable(error, _FAILED_READ),
+                file=str(self._files.path(version)),
             ) from self._cause(error)
         return self._query(table)
 
@@ -375,8 +376,8 @@ class DeltaLog:
             self._table = None
             self._files.verify()
             raise CatalogCorrupt(
-                f"the log {self._path} cannot be read: {self._told(error)}", remedy=_FAILED_READ,
-                file=str(self._path),
+                f"the log {self._path} cannot be read: {self._told(error)}",
+                remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._path),
             ) from self._cause(error)
         return self._table
 
@@ -411,8 +412,8 @@ class DeltaLog:
                     remedy=_FAILED_READ, file=str(path),
                 ) from error
         raise CatalogCorrupt(
-            f"the log {self._path} cannot be read: {error}", remedy=_FAILED_READ,
-            file=str(self._path),
+            f"the log {self._path} cannot be read: {error}",
+            remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._path),
         ) from error
 
     def _refuse_other_columns(self, table: DeltaTable, error: Exception) -> None:

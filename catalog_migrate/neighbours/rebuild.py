@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, marks_of, read_mark
@@ -53,6 +54,7 @@ from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.work import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
+from catalog_migrate.storage import is_remote
 
 NOTHING_LOST = "CM0831"
 WHICH_SHARD = "CM0832"
@@ -61,6 +63,7 @@ NO_SHARD = "CM0834"
 WHOSE = "CM0835"
 UNREADABLE = "CM0836"
 SAME_ID = "CM0837"
+WITHHELD = "CM0838"
 
 GAP = 1_000_000
 """Ids handed out after a rebuild start this far above the highest that is still known."""
@@ -131,6 +134,8 @@ def rebuild(
              for n, p in (named or {}).items()}
     _look(findings, warehouse, named)
     chosen = _lineage(findings, lineage)
+    if not findings.problems:  # else whose they are is not known yet
+        _require_homeless(log, findings, chosen)
     live, retired = _choose(findings, release, named, registrations)
     _require_all(findings, release, live, missing)
     if findings.problems:
@@ -196,10 +201,9 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
 
 
 def _require_lost(log: DeltaLog) -> None:
-    """A log that can be read whole is not made again."""
-    try:
-        state = read_state(log)
-    except (CatalogCorrupt, CatalogNotFound, NotACatalog):
+    """A log that can be read whole is not made again, nor one that may not be read."""
+    state = _whole(log)
+    if state is None:
         return
     raise RebuildRefused(
         f"the catalog at {log.uri} can be read whole, at serial {state.serial}",
@@ -209,6 +213,47 @@ def _require_lost(log: DeltaLog) -> None:
         )],
         remedy="nothing is lost",
     )
+
+
+def _require_homeless(log: DeltaLog, findings: _Findings, lineage: str) -> None:
+    """Shards whose own catalog still stands are not given a second one of the same lineage."""
+    homes = {each.mark.home for each in findings.found
+             if each.mark is not None and each.mark.lineage == lineage}
+    for home in sorted(homes - {"", log.home or ""}):
+        if is_remote(home):
+            continue  # which options its store wants is not known here
+        state = _whole(DeltaLog(home))
+        if state is not None and state.lineage == lineage:
+            raise RebuildRefused(
+                f"the catalog at {home} is whole, at serial {state.serial}, and these tables are "
+                "its own; nothing was written",
+                problems=[Problem(
+                    NOTHING_LOST, "a second catalog would own the same rows",
+                    remedy=f"use it: --catalog {home}",
+                )],
+                remedy="nothing is lost; names are mended by catalog-migrate drift --repair, "
+                "a catalog that is to be elsewhere is moved (docs/neighbours.md)",
+            )
+
+
+def _whole(log: DeltaLog) -> State | None:
+    """The state of a log that can be read whole, None for one that is lost.
+
+    Raises RebuildRefused for one that only may not be read: nothing says that it is lost.
+    """
+    try:
+        return read_state(log)
+    except (CatalogNotFound, NotACatalog):
+        return None
+    except CatalogCorrupt as error:
+        if not is_withheld(error.__cause__):
+            return None
+        raise RebuildRefused(
+            f"the catalog at {log.uri} cannot be read, which does not say that it is lost; "
+            "nothing was written",
+            problems=[Problem(WITHHELD, error.message, remedy=error.remedy)],
+            remedy="make it readable, and run again",
+        ) from error
 
 
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:

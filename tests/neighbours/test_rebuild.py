@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import write_deltalake
@@ -12,7 +15,7 @@ from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import seal
-from catalog_migrate.errors import CatalogLost, NotACatalog, RebuildRefused
+from catalog_migrate.errors import CatalogCorrupt, CatalogLost, NotACatalog, RebuildRefused
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.neighbours.adoption import adopt
@@ -39,6 +42,25 @@ def lose(place: Place, name: str = "catalog") -> None:
 def codes(error: RebuildRefused) -> list[str]:
     """The codes of all questions, sorted."""
     return sorted(problem.code for problem in error.problems)
+
+
+def _rebuild_as_nobody(home: str, name: str, answers: Any) -> None:
+    """Runs in a process of its own, which gives up its rights once everything is loaded."""
+    import deltalake  # noqa: F401 - loaded while its files can still be read
+
+    release = release_of(ORDERS)
+    log = DeltaLog(f"{home}/{name}")
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        rebuild(log, release, warehouse=f"{home}/catalog/warehouse", dry_run=True)
+        answers.put(("written", [], "", ""))
+    except RebuildRefused as error:
+        answers.put(("RebuildRefused", codes(error), error.message, error.problems[0].remedy))
+    except Exception as error:  # noqa: BLE001 - told to the test, which expects none
+        answers.put((type(error).__name__, [], str(error), ""))
 
 
 class TestRebuild:
@@ -103,6 +125,85 @@ class TestRebuild:
         with pytest.raises(RebuildRefused) as refused:
             rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
         assert codes(refused.value) == ["CM0831"]
+
+    def test_a_second_catalog_of_the_same_rows(self, place: Place) -> None:
+        """A mistyped address: the tables say whose they are, and that catalog is whole."""
+        place.installed()
+        before = place.files()
+        with pytest.raises(RebuildRefused, match="is whole") as refused:
+            rebuild(delta_log(place, "catlog"), release_of(ORDERS), warehouse=place.warehouse())
+        assert codes(refused.value) == ["CM0831"]
+        assert f"the catalog at {place.home / 'catalog'} is whole" in refused.value.message
+        assert place.files() == before
+
+    def test_a_catalog_that_is_gone_is_made_again_elsewhere(self, place: Place) -> None:
+        """Where nothing stands at the home of the tables, another place will do; nor does a
+        catalog of somebody else's that stands there now keep them."""
+        before = place.installed()
+        lose(place)
+        (place.home / "catalog" / "warehouse").rename(place.home / "warehouse")
+        rebuild(delta_log(place, "other"), release_of(ORDERS),
+                warehouse=str(place.home / "warehouse"))
+        assert place.state("other").lineage == before.lineage
+        shutil.rmtree(place.home / "other")
+        place.installed()
+        rebuild(delta_log(place, "other"), release_of(ORDERS),
+                warehouse=str(place.home / "warehouse"))
+        assert place.state("other").lineage == before.lineage != place.state().lineage
+
+    @pytest.mark.parametrize("name", ["catalog", "catlog"])
+    @pytest.mark.parametrize("what", ["log/_delta_log/*1.json", "log/_delta_log",
+                                      "log/*.parquet", "log"])
+    def test_a_log_that_may_not_be_read_is_not_lost(
+        self, place: Place, what: str, name: str
+    ) -> None:
+        """Another user's files: refused with whose right is missing, here and at its home."""
+        place.installed()
+        for parent in (place.home, *place.home.parents):
+            if parent.stat().st_uid == os.geteuid() and parent.stat().st_mode & 0o005 != 0o005:
+                parent.chmod(0o755)
+        before = place.files()
+        hidden = list((place.home / "catalog").glob(what))
+        modes = [path.stat().st_mode for path in hidden]
+        for path in hidden:
+            path.chmod(0)
+        spawn = multiprocessing.get_context("spawn")
+        answers = spawn.Queue()
+        child = spawn.Process(target=_rebuild_as_nobody, args=(str(place.home), name, answers))
+        child.start()
+        try:
+            kind, found, text, remedy = answers.get(timeout=120)
+            child.join(60)
+        finally:
+            for path, mode in zip(hidden, modes, strict=True):
+                path.chmod(mode)
+        assert (kind, found) == ("RebuildRefused", ["CM0838"])
+        assert "does not say that it is lost" in text
+        assert "make it readable for this user" in remedy
+        assert "backup" not in remedy
+        assert place.files() == before
+
+    def test_a_disk_that_does_not_answer(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """EIO says nothing of the log either: try again, and no word of rebuilding."""
+        place.installed()
+        read = Path.read_bytes
+
+        def fails(path: Path) -> bytes:
+            if path.name.endswith("1.json"):
+                raise OSError(5, "Input/output error")
+            return read(path)
+
+        monkeypatch.setattr(Path, "read_bytes", fails)
+        before = place.files()
+        with pytest.raises(CatalogCorrupt, match="Input/output error") as corrupt:
+            place.state()
+        assert "mount answers" in str(corrupt.value.remedy)
+        with pytest.raises(RebuildRefused) as refused:
+            rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        assert codes(refused.value) == ["CM0838"]
+        assert place.files() == before
 
     @pytest.mark.parametrize("step", ["set aside", "create"])
     def test_killed_in_between_is_finished_by_the_same_call(self, place: Place, step: str) -> None:
