@@ -281,6 +281,14 @@ class FencedOut(CatalogMigrateError, RuntimeError):
     exit_code = 5
 
 
+DECISION_CODES = frozenset({
+    "CM0301", "CM0302", "CM0303", "CM0304", "CM0305", "CM0309", "CM0341", "CM0342",
+})
+"""Reasons of a blocked plan that a word in the release or an approval cures; every other one needs
+another target, a mended release or a mended world (a taken name, a view that does not bind or has
+no text, values that are gone)."""
+
+
 class MigrationBlocked(CatalogMigrateError, RuntimeError):
     """The plan needs decisions; ``plan`` carries all of them. Nothing was touched."""
 
@@ -296,7 +304,8 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
         lines = [super().__str__()]
         for entry in entries[:20]:
             where = f"{entry.name}.{entry.column}" if entry.column else entry.name
-            lines += [f"  {where}: {entry.reason} [{entry.code}]", f"    write: {entry.remedy}"]
+            cure = "write" if entry.code in DECISION_CODES else "remedy"
+            lines += [f"  {where}: {entry.reason} [{entry.code}]", f"    {cure}: {entry.remedy}"]
         if len(entries) > 20:
             lines.append(f"  … and {len(entries) - 20} more (catalog-migrate plan lists all)")
         return "\n".join(lines)

@@ -83,7 +83,8 @@ def default_serial(log: CatalogLog) -> int:
         if entry.verb == "migrate" and entry.serial_before is not None:
             return entry.serial_before
     raise UsageError(
-        "there is no migration to go back behind", remedy="catalog-migrate history lists what was"
+        "there is no migration that could be taken back",
+        remedy="catalog-migrate history lists what was"
     )
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -19,6 +21,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import require_in_use
 from catalog_migrate.errors import (
+    DECISION_CODES,
     CatalogNotFound,
     CommitConflict,
     MigrationBlocked,
@@ -500,8 +503,16 @@ def _check_warehouse(state: State, warehouse: str | None) -> None:
 
 def _blocked(migration: Migration) -> MigrationBlocked:
     plan = migration.plan
-    return MigrationBlocked(
-        f"{len(plan.blocked)} decision(s) are missing; nothing was touched",
-        plan=plan,
-        remedy="write what is listed into the release, or approve it at the call",
-    )
+    back = plan.target.serial is not msgspec.UNSET
+    missing = sum(entry.code in DECISION_CODES for entry in plan.blocked)
+    obstacles = len(plan.blocked) - missing
+    told = [f"{missing} decision(s) are missing"] if missing or not obstacles else []
+    if obstacles:
+        told.append(f"{obstacles} obstacle(s) that no approval cures")
+    way = "approve what is listed at the call" if back else _WRITE
+    if obstacles:
+        way = "do what stands below each entry" + (f"; {way}" if missing else "")
+    return MigrationBlocked(f"{', '.join(told)}; nothing was touched", plan=plan, remedy=way)
+
+
+_WRITE = "write what is listed into the release, or approve it at the call"

@@ -126,12 +126,12 @@ def refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
 
     A plan whose release is in force by now passes: applying it again has nothing to do.
     """
-    again = "run `catalog-migrate plan` again and approve the new plan"
-    if plan.target.manifest_hash not in (None, release.manifest_hash):
-        raise StalePlan(
-            f"the release {release.name} is not the one that this plan was made for"
-            f" ({plan.target.release}); its contents changed", remedy=again,
-        )
+    from catalog_migrate.planner.staleness import AGAIN, explain_staleness, other_target
+
+    for reason in other_target(plan, release):
+        which = "; or name the release that it was made for with --release"
+        back = plan.target.serial is not msgspec.UNSET
+        raise StalePlan(reason, remedy=AGAIN if back else AGAIN + which)
     try:
         opened = open_catalog(settings)
     except CatalogNotFound:
@@ -145,11 +145,10 @@ def refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
     if in_force is not None and in_force.manifest_hash == plan.target.manifest_hash:
         return
     from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.staleness import explain_staleness
 
     baseline = Baseline.from_state(state, owner="release", uri=opened.log.uri)
     raise StalePlan(
         "the catalog is not what this plan was made from",
         changes=explain_staleness(plan, baseline),
-        remedy=again,
+        remedy=AGAIN,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.output import confirm, note, render_plan
-from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.errors import DECISION_CODES, MigrationBlocked
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
@@ -24,6 +24,8 @@ def approved(
     applied, and UsageError where there is nobody to ask. A plan without changes is not asked for.
     """
     if not plan.applyable:
+        if plan.blocked and all(entry.code not in DECISION_CODES for entry in plan.blocked):
+            remedy = "do what stands below each entry; no approval helps"
         sys.stdout.write(render_plan(plan, format_, settings))
         raise MigrationBlocked(
             "the plan may not be applied; nothing was touched", plan=plan, remedy=remedy

@@ -112,6 +112,7 @@ def _planned(
 def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settings) -> str:
     from catalog_migrate.report.verdict import (
         counted,
+        cure,
         decisions,
         failed_proofs,
         incurable,
@@ -138,15 +139,24 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
         f"against {base}: {found.line}",
+        *_final(plan),
         "bound" if plan.bound else "not bound: check --bind tries every view with Spark",
         *(
             line
             for trouble, entry in zip(told, entries, strict=True)
-            for line in (f"  {trouble}", f"    write: {entry.remedy}")
+            for line in (f"  {trouble}", f"    {cure(entry)}: {entry.remedy}")
         ),
         *(f"  {proof}" for proof in proofs),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _final(plan: Plan) -> list[str]:
+    """The columns that no rollback brings back once the plan is committed."""
+    point = plan.point_of_no_return
+    if point is None or point.after != "commit":
+        return []
+    return [f"Point of no return: {', '.join(point.names)}"]
 
 
 def _place(loaded: Release, name: str) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -31,6 +32,7 @@ CREATE TABLE customers (
 -- To rename a column later, write the earlier name: note STRING RENAMED FROM (remark)
 -- To convert one, say how:                          qty BIGINT USING CAST(qty AS BIGINT)
 -- To give one up, say so after the list:            DROPPED (legacy_flag)
+--   (the plan says whether that is in place: then no rollback brings its values back)
 CREATE TABLE orders (
   id BIGINT NOT NULL,
   customer_id BIGINT NOT NULL,
@@ -144,7 +146,8 @@ def command(
             ) from error
         save(str(path), text)
         click.echo(f"wrote {path}")
-    click.echo("next: catalog-migrate plan, then catalog-migrate apply")
+    there = "" if home.resolve() == Path.cwd() else f"cd {shlex.quote(directory)} && "
+    click.echo(f"next: {there}catalog-migrate plan, then catalog-migrate apply")
 
 
 def configuration() -> str:

@@ -53,7 +53,8 @@ def command(
 
     Rows written since are carried back where the old columns hold them. With --plan or --out FILE
     nothing is changed: `apply FILE` carries a saved plan out. Exit 3 when rows would be lost
-    without an approval, or when what is needed was deleted by retention.
+    without an approval, when what is needed was deleted by retention, or when a column that the
+    serial has was dropped in place since (CM0340: no approval helps; docs/runbooks/rollback.md).
 
     \b
     Example:

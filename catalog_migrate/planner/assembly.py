@@ -79,7 +79,7 @@ def assemble(
 
 
 _AT_THE_COMMIT = (
-    "The commit. Right behind it the reconciler drops these columns in place, with their values,"
+    "The commit. Right after it the reconciler drops these columns in place, with their values,"
     " and from then on a rollback to a serial before it is refused (CM0340)."
 )
 _AFTER_RETENTION = (

@@ -111,7 +111,7 @@ class Blocked(msgspec.Struct, frozen=True):
 class PointOfNoReturn(msgspec.Struct, frozen=True):
     """From when on there is no way back, what it is that is lost, and what that means in words.
 
-    ``after`` is ``commit``: the values of the columns ``names`` go in place right behind it; or
+    ``after`` is ``commit``: the values of the columns ``names`` go in place right after it; or
     ``retention``: the directories of the replaced tables ``names`` are kept for that long.
     ``kept`` are, beside columns that go in place, the tables of which the second is true.
     """

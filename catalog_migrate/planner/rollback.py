@@ -39,7 +39,10 @@ _RESTORE = (
     " (`apply --allow-downgrade`), which keeps what there is now"
 )
 
-
+_AFTER_THE_DROP = (
+    "choose a serial after the drop, or bring the release in as any other (`apply "
+    "--allow-downgrade`), which keeps what there is now; no approval brings the values back"
+)
 _ROWS_CHANGED = (
     "go back to a serial after the change of the table, or apply the release (`apply "
     "--allow-downgrade`) and insert what you need from the retired shard"
@@ -155,7 +158,7 @@ class _Losses:
         self.block(
             NO_RETURN,
             f"column {quote_part(column.name)} was dropped in place and its values{where} with it",
-            _RESTORE, column.name,
+            _AFTER_THE_DROP, column.name,
         )
 
     def table_approved(self) -> bool:

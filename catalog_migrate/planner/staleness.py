@@ -8,17 +8,19 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.release.release import Release
 
+AGAIN = "run `catalog-migrate plan` again and approve the new plan"
+
 
 def stale(plan: Plan, baseline: Baseline, release: Release) -> StalePlan:
     """The refusal of an approved plan that is not the one of this catalog and this release."""
     return StalePlan(
         "the plan does not describe this catalog and this release any more",
-        changes=(*_other_target(plan, release), *explain_staleness(plan, baseline)),
-        remedy="run `catalog-migrate plan` again and approve the new plan",
+        changes=(*other_target(plan, release), *explain_staleness(plan, baseline)),
+        remedy=AGAIN,
     )
 
 
-def _other_target(plan: Plan, release: Release) -> tuple[str, ...]:
+def other_target(plan: Plan, release: Release) -> tuple[str, ...]:
     """How the release at hand is not the one that the plan was made for; empty when it is."""
     target = plan.target
     if target.manifest_hash in (None, release.manifest_hash):

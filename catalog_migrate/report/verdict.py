@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from catalog_migrate.errors import DECISION_CODES
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
-
-DECISION_CODES = frozenset({"CM0301", "CM0302", "CM0303", "CM0304", "CM0305", "CM0309"})
-"""Reasons that a word in the release or an approval cures; every other one needs a mended release
-or world (a taken name, a view that does not bind or has no text)."""
 
 Kind = Literal["nothing", "safe", "decisions", "blocked"]
 
@@ -64,6 +61,11 @@ def decisions(plan: Plan) -> tuple[Blocked, ...]:
 def incurable(plan: Plan) -> tuple[Blocked, ...]:
     """The blocked entries that no decision cures."""
     return tuple(entry for entry in plan.blocked if entry.code not in DECISION_CODES)
+
+
+def cure(entry: Blocked) -> str:
+    """What stands before the remedy of ``entry``: it is to be written, or to be done."""
+    return "write" if entry.code in DECISION_CODES else "remedy"
 
 
 def failed_proofs(plan: Plan) -> tuple[Validation, ...]:

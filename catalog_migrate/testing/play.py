@@ -134,7 +134,7 @@ class Player:
         return report
 
     def go_back(self) -> BootstrapReport:
-        """Roll back to a serial that there was, or (without one) behind the newest migration."""
+        """Roll back to a serial that there was, or (without one) before the newest migration."""
         play = self.play
         history = play.run.ledger.history
         serials = sorted(history)

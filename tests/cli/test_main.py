@@ -267,7 +267,9 @@ def test_a_plan_of_another_release_is_stale(call: Call, tmp_path: Path) -> None:
     manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")])
     answer = call("apply", "plan.json", "--release", one, "--catalog", "c", "--yes")
     assert answer.code == 4
-    assert "its contents changed" in answer.err
+    assert "CM0310: the contents of release" in answer.err
+    assert "changed since the plan was made" in answer.err
+    assert "--release" in answer.err
 
 
 def test_formats_of_a_plan(call: Call, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def call(
 
     def run(*args: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main([*args, "--catalog", "c"])
+        code = main([*args, *(() if "--catalog" in args else ("--catalog", "c"))])
         return code, *capsys.readouterr()
 
     return run
@@ -76,3 +76,29 @@ def test_where_to(call: Call, to: str, code: int, what: str) -> None:
     found, out, err = call("rollback", "--plan", "--to", to)
     assert (found, out) == (code, "")
     assert what in err
+
+
+def test_past_a_drop_in_place(call: Call, tmp_path: Path) -> None:
+    """No approval is offered: not in the head line, not below the entry, which says what helps."""
+    world = World()
+    log = open_log(str(tmp_path / "d"))
+
+    def start(name: str, columns: str) -> None:
+        migrate(
+            SimulatedEngine(world, persistent=True), log,
+            load_texts([("u.sql", f"CREATE TABLE s.u {columns};")], name=name),
+            warehouse=str(tmp_path / "w2"), clock=SystemClock(), holder="a test",
+        )
+
+    start("1", "(a INT, b STRING)")
+    (path,) = (path for path in world.shards if "/u/" in path)
+    world.append(path, [{"a": 1, "b": "x"}])
+    start("2", "(a INT) DROPPED (b)")
+    code, out, err = call("rollback", "--yes", "--catalog", "d")
+    assert code == 3
+    assert "remedy: choose a serial after the drop" in out
+    head, entry = err.split("s.u.b: column b was dropped in place and its values with it [CM0340]")
+    assert "no approval helps" in head
+    assert "approve what" not in head
+    assert "remedy: choose a serial after the drop" in entry
+    assert "backup" not in entry

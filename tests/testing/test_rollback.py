@@ -397,8 +397,11 @@ def test_behind_a_column_dropped_in_place() -> None:
     three = "CREATE TABLE t (id INT NOT NULL, CHECK (id > 0)) DROPPED (b);"
     place.start("3", three)
     assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
-    with pytest.raises(MigrationBlocked, match="dropped in place and its values with it"):
+    with pytest.raises(MigrationBlocked, match="dropped in place and its values with it") as caught:
         place.back(1, approve=("s.t", "s.t.b"))
+    assert caught.value.message.startswith("1 obstacle(s) that no approval cures")
+    assert caught.value.remedy == "do what stands below each entry"
+    assert "remedy: choose a serial after the drop" in str(caught.value)
     assert place.state.intents == {}
     assert place.start("3", three).outcome == "unchanged"
     place.append("t", {"id": 3})

@@ -99,7 +99,7 @@ def _roll_back(
                 report.steps.append(f"no way back to {release.name}: {lost}")
                 newer = loaded[number + 1]
                 outcome = platform.start(newer).outcome
-                phase = f"a restart of {newer.name} behind a refused rollback"
+                phase = f"a restart of {newer.name} after a refused rollback"
                 _settled(platform, newer, phase, outcome, {"unchanged"}, checks)
                 return
             # what came with the later release goes with it: said in the report, and meant here
