@@ -38,10 +38,12 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line; a reader of stderr that left is nobody to tell."""
+        if sys.stderr is None:
+            return
         text = as_json_line(record) if self.form == "json" else record.getMessage()
         try:
             print(text, file=sys.stderr, flush=True)
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             return
 
 
@@ -85,11 +87,11 @@ def log(level: int, event: str, message: str, fields: Mapping[str, Any] | None =
     )
 
 
-def log_error(error: CatalogMigrateError) -> None:
+def log_error(error: CatalogMigrateError, *, exit_code: int | None = None) -> None:
     """An error in full: as a sentence with its remedy, or with code and problems as fields."""
     problems = getattr(error, "problems", ())
     fields: dict[str, Any] = {
-        "code": error.code, "exit_code": error.exit_code, "remedy": error.remedy,
+        "code": error.code, "exit_code": exit_code or error.exit_code, "remedy": error.remedy,
     }
     if problems:
         fields["problems"] = [_problem(each) for each in problems]

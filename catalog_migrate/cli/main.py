@@ -7,42 +7,91 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+
+from catalog_migrate.cli.printed import Printed, printing
 
 USAGE = 64
 INTERRUPTED = 130
+INTERRUPT = (
+    "interrupted: nothing is half done that the same command would not finish; run it again"
+    " to resume (catalog-migrate status says what is pending)"
+)
+FORMATS = ("text", "json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line ``argv`` (default: this process') and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    with printing() as printed:
+        try:
+            return _run(args, printed)
+        except KeyboardInterrupt:  # before there was anything that could tell it
+            if sys.stderr is not None:
+                with suppress(OSError):
+                    print(INTERRUPT, file=sys.stderr, flush=True)
+            return INTERRUPTED
+
+
+def _run(args: list[str], printed: Printed) -> int:
     if args in (["--version"], ["version"]):
         from catalog_migrate.version import __version__
 
         print(f"catalog-migrate {__version__}")
-        return 0
-    return _run(args)
+        printed.flush()
+        if printed.failure is None:
+            return 0
+    from catalog_migrate.cli import logs
+
+    with logs.logging_to_stderr():
+        logs.choose(_log_format(args), given=True)
+        code = 0 if printed.failure is not None else _verb(args)
+        printed.flush()
+        return code if printed.failure is None else _not_printed(printed.failure, code)
 
 
-def _run(args: list[str]) -> int:
+def _verb(args: list[str]) -> int:
     import gc
 
     import click
 
-    from catalog_migrate.cli import logs
-    from catalog_migrate.cli.group import cli
-
     # a verb makes many objects that live until it ends: looking for cycles among them costs 20 %
     gc.set_threshold(200_000, 20, 20)
-    with logs.logging_to_stderr():
-        try:
-            outcome = cli.main(args, prog_name="catalog-migrate", standalone_mode=False)
-        except click.exceptions.Exit as error:
-            return error.exit_code
-        except BrokenPipeError:
-            return _reader_left()
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - each is told
-            return _failed(error)
+    try:
+        from catalog_migrate.cli.group import cli
+
+        outcome = cli.main(args, prog_name="catalog-migrate", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - each is told
+        return _failed(error)
     return outcome if isinstance(outcome, int) else 0
+
+
+def _log_format(args: list[str]) -> str | None:
+    """``--log-format`` before the verb: it holds for a command line that is refused as well."""
+    for place, arg in enumerate(args):
+        if not arg.startswith("-") and (place == 0 or args[place - 1] != "--config"):
+            return None
+        name, given, value = arg.partition("=")
+        if name == "--log-format":
+            chosen = value if given else "".join(args[place + 1:place + 2])
+            return chosen if chosen in FORMATS else None
+    return None
+
+
+def _not_printed(reason: str, code: int) -> int:
+    """Tell that stdout did not take the result; the verb's own exit code stays, 0 becomes 1."""
+    from catalog_migrate.cli import logs
+    from catalog_migrate.cli.output import OutputFailed
+
+    done = "; what was asked for is done" if code in (0, 2) else ""
+    error = OutputFailed(
+        f"the result could not be printed: {reason}{done}",
+        remedy="look with catalog-migrate status, or ask again with a stdout that can be written",
+    )
+    logs.log_error(error, exit_code=code or error.exit_code)
+    return code or error.exit_code
 
 
 def _failed(error: BaseException) -> int:
@@ -58,11 +107,7 @@ def _failed(error: BaseException) -> int:
         logs.log_error(error)
         return error.exit_code
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
-        told = (
-            "interrupted: nothing is half done that the same command would not finish; run it again"
-            " to resume (catalog-migrate status says what is pending)"
-        )
-        logs.log(logging.WARNING, "interrupted", told, {"exit_code": INTERRUPTED})
+        logs.log(logging.WARNING, "interrupted", INTERRUPT, {"exit_code": INTERRUPTED})
         return INTERRUPTED
     if not logs.is_json():
         if not isinstance(error, click.ClickException):
@@ -79,14 +124,6 @@ def _failed(error: BaseException) -> int:
         fields = {"exit_code": 1, "traceback": lines}
         logs.log(logging.CRITICAL, "defect", f"{type(error).__name__}: {error}", fields)
     return USAGE if isinstance(error, click.UsageError) else 1
-
-
-def _reader_left() -> int:
-    """Whoever read our output (head, a pager) closed it: no error, and no message at exit."""
-    import os
-
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
 
 
 if __name__ == "__main__":

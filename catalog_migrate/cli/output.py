@@ -22,7 +22,7 @@ REPORT_FORMATS = ("text", "json", "markdown", "html")
 
 
 class OutputFailed(CatalogMigrateError, OSError):
-    """The result could not be written where ``--out`` says."""
+    """The result could not be written where ``--out`` says, or printed on stdout."""
 
     code = "CM0602"
 
@@ -160,7 +160,7 @@ def confirm(question: str, *, yes: bool, no_input: bool) -> bool:
     """Ask on stderr; without a terminal (or with ``--no-input``) UsageError names ``--yes``."""
     if yes:
         return True
-    if no_input or not sys.stdin.isatty():
+    if no_input or sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(
             "this would change the catalog, and there is nobody to ask",
             remedy="look at the plan, then add --yes",

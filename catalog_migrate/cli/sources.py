@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
+from catalog_migrate.errors import UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ def read_release(settings: Settings, path: str | None = None) -> Release:
     from catalog_migrate.release import git
     from catalog_migrate.release.loader import load_release
 
-    place = path or need(settings, "release.path", "--release PATH")
+    place = need(settings, "release.path", "--release PATH") if path is None else path
+    if not place.strip():
+        raise UsageError(
+            "a release is named by an empty text",
+            remedy="name a directory, a manifest or git:REF:PATH; is a variable not set?",
+        )
     is_manifest = Path(place).suffix == ".json"
     load = git.load_git if git.is_git(place) else load_release
     return load(

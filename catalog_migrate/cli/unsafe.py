@@ -359,7 +359,7 @@ def asking(*, yes: bool) -> Confirm:
         name = plan.items[0].name
         return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
 
-    return ask if yes or sys.stdin.isatty() else nobody
+    return ask if yes or (sys.stdin is not None and sys.stdin.isatty()) else nobody
 
 
 def _opened(ctx: click.Context, catalog: str | None, *, write: bool) -> Catalog:
