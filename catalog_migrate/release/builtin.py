@@ -11,8 +11,8 @@ from catalog_migrate.files import damaged
 from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
+from catalog_migrate.release.validation import SYSTEM_SCHEMA as SYSTEM_SCHEMA
 
-SYSTEM_SCHEMA = "catalog_migrate"
 CATALOG_LOG = "${catalog_log}"
 CATALOG_AUDIT = "${catalog_audit}"
 CLUSTER_LOGS = "${cluster_logs}"
@@ -51,7 +51,9 @@ def system_release(
         if schema != SYSTEM_SCHEMA:
             text = text.replace(SYSTEM_SCHEMA + ".", schema + ".")
         texts.append((path.name, text))
-    return load_texts(texts, name=f"catalog_migrate {tool_version()}", default_schema=schema)
+    return load_texts(
+        texts, name=f"catalog_migrate {tool_version()}", default_schema=schema, own=True
+    )
 
 
 def schema_beside(catalog_uri: str) -> str:

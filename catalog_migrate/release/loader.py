@@ -109,9 +109,12 @@ def _load_manifest(
 
 def load_texts(
     texts: Iterable[tuple[str, str]], *, name: str, default_schema: str | None = None,
-    contracts: bool = True,
+    contracts: bool = True, own: bool = False,
 ) -> Release:
-    """A release from (file name, SQL text) pairs; see :func:`load_release`."""
+    """A release from (file name, SQL text) pairs; see :func:`load_release`.
+
+    ``own``: these are our own views, for which a schema is reserved.
+    """
     declared: list[Declared] = []
     problems: list[Problem] = []
     written: list[tuple[str, Place]] = []
@@ -123,7 +126,9 @@ def load_texts(
     shipped, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
     if declared or not (problems or shipped):
-        resolved = resolve(declared, default_schema=default_schema, contracts=contracts)
+        resolved = resolve(
+            declared, default_schema=default_schema, contracts=contracts, own=own
+        )
         problems.extend(resolved.problems)
     else:
         resolved = Resolved((), {}, problems)

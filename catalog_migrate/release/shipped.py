@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.errors import Problem, SyntaxProblem
+from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
 from catalog_migrate.model.names import quote_part, split_name
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 SYNTAX = "CM0101"
 TWICE = "CM0102"
 NOT_SHIPPABLE = "CM0114"
+NO_REFERENCE = "CM0117"
 
 _RANK = {"CreateSecret": 0, "CreateCluster": 1, "CreateConnection": 2, "CreateSource": 3,
          "CreateSink": 4}
@@ -27,8 +30,8 @@ def canonical_statements(
 ) -> tuple[tuple[str, ...], list[Problem]]:
     """The statements in the order in which they can be executed, and everything that is wrong.
 
-    Names without a schema go to ``default_schema``. Options are checked when the release is
-    planned, against what is in the catalog.
+    Names without a schema go to ``default_schema``. What can be told without a catalog is told
+    here, with its place; the rest when the release is planned, against what is in the catalog.
     """
     found: dict[tuple[str, str], tuple[int, Statement, Place]] = {}
     problems: list[Problem] = []
@@ -46,6 +49,7 @@ def canonical_statements(
             problems.append(_problem(TWICE, "this is declared twice", place, text))
             continue
         found[key] = _RANK[kind], named, place
+        problems += _wrong_in_itself(named, place, text)
     if not found:
         return (), problems
     from catalog_migrate.language.printer import render
@@ -76,8 +80,62 @@ def _parsed(text: str, place: Place, problems: list[Problem]) -> Statement | Non
 
 
 def _problem(code: str, message: str, place: Place, text: str) -> Problem:
-    head = text.split("(", 1)[0].strip()
-    return Problem(code, message, file=place.file, line=place.line, column=place.column, text=head)
+    return Problem(
+        code, message, file=place.file, line=place.line, column=place.column, text=_head(text)
+    )
+
+
+def _head(text: str) -> str:
+    """How a statement begins, without any value in it: it may be a secret."""
+    return re.split(r"[('\"]", text, maxsplit=1)[0].strip()
+
+
+def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Problem]:
+    """What no catalog could make right: a secret's text, options and their values."""
+    reference = getattr(statement, "reference", None)
+    if reference is not None:
+        return _no_reference(reference, place, text)
+    external = getattr(statement, "external", None)
+    if external is None:
+        return []
+    from catalog_migrate.connections.options import EXCLUSIVE, MISSING, check
+
+    section = type(statement).__name__.removeprefix("Create").lower()
+    where = f"{section} {statement.name}"  # type: ignore[union-attr]
+    try:
+        check(
+            (external.connector or "").upper(), section,  # type: ignore[arg-type]
+            external.options, settings=external.settings, where=where,
+        )
+    except InvalidOptions as error:
+        # what a base connection brings along is known with the catalog alone
+        unknown = (MISSING, EXCLUSIVE) if section == "connection" and external.connection else ()
+        found = error.problems or (Problem(error.code, error.message, remedy=error.remedy),)
+        return [
+            replace(
+                each, message=f"{where}: {each.message}" if error.problems else each.message,
+                file=place.file, line=place.line, column=place.column,
+                text=each.text or _head(text),
+            )
+            for each in found if each.code not in unknown
+        ]
+    return []
+
+
+def _no_reference(reference: str, place: Place, text: str) -> list[Problem]:
+    """A secret whose text names no place where its value is kept; the text itself is not told."""
+    from catalog_migrate.connections.secrets import schemes
+
+    scheme, _, rest = reference.partition(":")
+    if rest and scheme in schemes():
+        return []
+    found = _problem(
+        NO_REFERENCE, "this is no reference to a secret (its text is not shown, it may be one)",
+        place, text,
+    )
+    written = " or ".join(f"'{each}:…'" for each in schemes())
+    return [replace(found, remedy=f"write where the value is kept: {written}; values themselves "
+                    "are never stored")]
 
 
 def _with_schema(statement: Statement, default_schema: str | None) -> Statement:

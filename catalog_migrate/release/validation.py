@@ -7,6 +7,7 @@ and imports nothing; texts are tokenised only for objects that do not say what t
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +34,11 @@ EMPTY = "CM0112"
 UNKNOWN_TYPE = UnknownType.code
 CYCLE = "CM0130"
 NOT_IN_SPARK = "CM0115"
+OUR_SCHEMA = "CM0116"
+SYSTEM_SCHEMA = "catalog_migrate"
+"""Where our own views are; with a suffix where a second installation shares a metastore."""
+
+_OURS = re.compile(rf"{SYSTEM_SCHEMA}(?:_[0-9a-f]{{8}})?\Z")
 _SHOWN = 60
 
 _TYPE_WORDS = (
@@ -60,14 +66,18 @@ class Resolved(NamedTuple):
 
 
 def resolve(
-    declared: Sequence[Declared], *, default_schema: str | None = None, contracts: bool = True
+    declared: Sequence[Declared], *, default_schema: str | None = None, contracts: bool = True,
+    own: bool = False,
 ) -> Resolved:
     """Resolve names and types of a whole release and find everything that is wrong with it.
 
     ``contracts``: whether a view without a typed column list is a problem (it is not for
-    ``release compile``, which is what fills it in).
+    ``release compile``, which is what fills it in). ``own``: these are our own views, which alone
+    may be in our schema.
     """
     resolver = _Resolver(declared, default_schema, contracts)
+    if not own:
+        resolver.refuse_our_schema(declared)
     objects: list[ObjectDefinition] = []
     uses: dict[Identity, tuple[Identity, ...]] = {}
     for entry in declared:
@@ -173,6 +183,20 @@ class _Resolver:
             self.report(
                 entry.place, DUPLICATE_OBJECT, what + where, remedy="keep one, or rename one"
             )
+
+    def refuse_our_schema(self, declared: Sequence[Declared]) -> None:
+        """An object there would be committed, and then be in the way of our own at every start."""
+        if not any(map(_OURS.match, self.schemas)):
+            return
+        for entry in declared:
+            definition = entry.definition
+            if _OURS.match(definition.schema.lower()):
+                self.report(
+                    entry.place, OUR_SCHEMA,
+                    f"{definition.key} is in the schema {quote_part(definition.schema)}, which is "
+                    "reserved for the views of catalog-migrate",
+                    text=str(definition.item_name), remedy="put it into another schema",
+                )
 
     def report(
         self, place: Place, code: str, message: str, *, text: str | None = None,

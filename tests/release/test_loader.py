@@ -286,3 +286,28 @@ def test_broken_settings_are_said_with_their_place(tmp_path: Path) -> None:
     (tmp_path / "release.toml").write_text("name = 3\n")
     with pytest.raises(InvalidRelease, match="name is not a text"):
         load_release(tmp_path)
+
+
+def test_our_own_schema_is_reserved() -> None:
+    """An object there would be in the way of our own views at every start: refused with its place,
+    in SQL and in a manifest, also in the schema that a second installation would have."""
+    text = (
+        "CREATE TABLE shop.t (id BIGINT);\n"
+        "CREATE TABLE Catalog_Migrate.t (id BIGINT);\n"
+        "CREATE VIEW catalog_migrate_0a1b2c3d.releases (id BIGINT) AS SELECT id FROM shop.t;\n"
+        "CREATE TABLE catalog_migrate_shop.t (id BIGINT);\n"
+    )
+    found = problems_of(text)
+    assert [entry[:4] for entry in found] == [
+        ("a.sql", 2, 14, "CM0116"), ("a.sql", 3, 13, "CM0116")
+    ]
+    assert "reserved" in str(found[0][4])
+    manifest = {
+        "format_version": "1.0", "release": "r", "objects": [{
+            "schema": "catalog_migrate", "kind": "table", "name": "t",
+            "columns": [{"name": "id", "type": "BIGINT"}],
+        }],
+    }
+    with pytest.raises(InvalidRelease) as caught:
+        load_manifest(json.dumps(manifest).encode(), file="r.json")
+    assert [(p.code, p.file) for p in caught.value.problems] == [("CM0116", "r.json")]

@@ -197,7 +197,7 @@ def test_the_releases_own_mistake_is_not_a_users() -> None:
     place.do("CREATE CONNECTION s.mine TO KAFKA (BROKER 'a:1')")
     serial = place.state.serial
     with pytest.raises(InvalidOptions, match="BROKR"):
-        place.start("2", V1, statements=shipped("CREATE CONNECTION c TO KAFKA (BROKR 'a:1')"))
+        place.start("2", V1, statements=("CREATE CONNECTION s.c TO KAFKA (BROKR 'a:1')",))
     assert place.state.serial == serial
 
 

@@ -92,7 +92,41 @@ def test_a_users_object_stays(ship: Ship, do: Any, state: Callable[[], State]) -
 def test_options_are_checked(state: Callable[[], State]) -> None:
     """What is wrong with a statement is said when the release is planned."""
     with pytest.raises(InvalidOptions, match="BROKR"):
-        plan_shipping(state(), statements("CREATE CONNECTION c TO KAFKA (BROKR 'a:1')"))
+        plan_shipping(state(), ["CREATE CONNECTION app.c TO KAFKA (BROKR 'a:1')"])
+
+
+def test_what_needs_no_catalog_is_told_with_its_place() -> None:
+    """A value instead of a reference, options that are not there and values that are none: all at
+    once, with file, line and column, and never with what may be a secret."""
+    text = (
+        "CREATE SECRET s.k AS 'HUSHVALUE';\n"
+        "CREATE CONNECTION c TO KAFKA (BROKR 'a:1');\n"
+        "  CREATE CONNECTION d TO KAFKA (USING CONNECTION base, NONSENSE 'x');\n"
+        "CREATE SOURCE o (id BIGINT) FROM KAFKA CONNECTION d (TOPC 't') FORMAT JSON;\n"
+        "CREATE SECRET s.k AS 'HUSHAGAIN';\n"
+    )
+    with pytest.raises(InvalidRelease) as caught:
+        load_texts([("a.sql", text)], name="r", default_schema="app")
+    problems = caught.value.problems
+    assert [(p.code, p.file, p.line, p.column) for p in problems] == [
+        ("CM0117", "a.sql", 1, 1),
+        ("CM0711", "a.sql", 2, 1),
+        ("CM0712", "a.sql", 2, 1),
+        ("CM0711", "a.sql", 3, 3),
+        ("CM0711", "a.sql", 4, 1),
+        ("CM0712", "a.sql", 4, 1),
+        ("CM0102", "a.sql", 5, 1),
+    ]
+    assert "connection app.c: " in problems[1].message
+    assert "BROKER" in str(problems[1].remedy)
+    assert "TOPIC" in str(problems[4].remedy)
+    assert "HUSH" not in str(caught.value)
+
+
+def test_a_base_that_only_the_catalog_has() -> None:
+    """What a connection may inherit is not missed before the catalog is known."""
+    text = "CREATE CONNECTION app.c TO KAFKA (USING CONNECTION app.base, kafka.linger.ms = '5');"
+    assert statements(text) == (text,)
 
 
 def test_places_of_mistakes() -> None:
