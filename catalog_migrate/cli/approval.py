@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,8 @@ def approved(
     if plan.is_noop or yes:
         return True
     for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
-        note(line)
+        # a report shows nothing of others raw, and may have colours of our own
+        logs.log(logging.INFO, "note", line, None if logs.is_json() else {"painted": True})
     if confirm(question, yes=yes, no_input=no_input):
         return True
     note("nothing was touched")

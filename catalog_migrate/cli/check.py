@@ -26,6 +26,7 @@ from catalog_migrate.cli.sources import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import InvalidRelease
+from catalog_migrate.model.visible import one_line
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
         ),
         *(f"  {proof}" for proof in proofs),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(one_line, lines)) + "\n"
 
 
 def _final(plan: Plan) -> list[str]:

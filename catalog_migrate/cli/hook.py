@@ -12,6 +12,7 @@ from catalog_migrate.cli.progress import shown
 from catalog_migrate.cli.sources import local_spark, threads_of
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import FencedOut, MigrationBlocked
+from catalog_migrate.model.visible import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
@@ -101,4 +102,4 @@ def sentence(report: BootstrapReport) -> str:
     if report.outstanding:
         lines.append("  not done for users' objects; the software runs without it:")
         lines += [f"    {each}" for each in report.outstanding]
-    return "\n".join(lines) + "\n"
+    return visible("\n".join(lines)) + "\n"

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.model.visible import visible
+
 if TYPE_CHECKING:
     from catalog_migrate.errors import CatalogMigrateError
 
@@ -41,6 +43,8 @@ class Handler(logging.Handler):
         if sys.stderr is None:
             return
         text = as_json_line(record) if self.form == "json" else record.getMessage()
+        if not getattr(record, _FIELDS, {}).get("painted"):
+            text = visible(text)
         try:
             print(text, file=sys.stderr, flush=True)
         except (OSError, ValueError):

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from catalog_migrate.cli import logs
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+from catalog_migrate.model.visible import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
@@ -124,9 +125,9 @@ def _failed(out: str, error: OSError) -> OutputFailed:
 
 
 def emit(text: str, out: str | None = None) -> None:
-    """Print a result, or save it."""
+    """Print a result, or save it; nothing printed steers the terminal."""
     if out is None:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text))
     else:
         save(out, text)
         note(f"saved to {out}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 
+from catalog_migrate.model.visible import one_line
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Section, outline
 
@@ -20,7 +21,7 @@ def render(plan: Plan) -> str:
     """The report of ``plan`` as a page without scripts or outside references."""
     report = outline(plan)
     found = report.verdict
-    title = html.escape(f"{found.word}: {plan.target.release}")
+    title = html.escape(one_line(f"{found.word}: {plan.target.release}"))
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",

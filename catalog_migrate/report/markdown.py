@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.model.visible import visible
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Entry, Section, outline
 
@@ -101,7 +102,7 @@ def _mark(sign: str) -> str:
 
 def _clip(text: str) -> str:
     """One line of bearable length: a line break would end the list item."""
-    text = " ".join(text.splitlines())
+    text = visible(" ".join(text.splitlines()))
     return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "…"
 
 
@@ -114,6 +115,7 @@ def _code(text: str) -> str:
 
 def _escape(text: str) -> str:
     """Names and reasons as they are: nothing in them may start markup."""
+    text = visible(text)
     for mark in "\\`*_<>|[]":
         text = text.replace(mark, "\\" + mark)
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from catalog_migrate.model.visible import one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.report.verdict import (
     Verdict,
@@ -56,10 +57,14 @@ class Outline:
 
 
 def outline(plan: Plan) -> Outline:
-    """Sort ``plan`` into sections; empty ones are left out but for the losses, which say so."""
+    """Sort ``plan`` into sections; empty ones are left out but for the losses, which say so.
+
+    Each text is one line without control characters, whatever the names in the plan hold.
+    """
     found = verdict(plan)
     if found.kind == "nothing":
-        return Outline(found, _route(plan), (_questions(plan),) if plan.questions else ())
+        kept = (_questions(plan),) if plan.questions else ()
+        return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
     sections = (
         _happens(plan),
         _losses(plan),
@@ -73,7 +78,19 @@ def outline(plan: Plan) -> Outline:
         Section("Proof", note=_proof(plan)),
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
-    return Outline(found, _route(plan), kept)
+    return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
+
+
+def _visible(section: Section) -> Section:
+    return Section(
+        section.title,
+        tuple(
+            Entry(one_line(entry.head), entry.sign, tuple(map(one_line, entry.details)))
+            for entry in section.entries
+        ),
+        None if section.note is None else one_line(section.note),
+        section.more,
+    )
 
 
 def amount(change: Change) -> str:

@@ -1,0 +1,24 @@
+"""Text of others (names, comments, reasons) as it may be shown: nothing in it steers a terminal.
+
+A release comes with a pull request; a column called ``x`` and an escape sequence must not wipe the
+verdict that a reviewer sees, nor turn the order of what stands on a line.
+"""
+
+from __future__ import annotations
+
+import re
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """``text`` with its control characters and marks of direction as ``\\u001b``.
+
+    Line feeds and tabs stay. In JSON the result means the same: it is JSON's own escape.
+    """
+    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """:func:`visible` on one line: a line feed of others is a blank, so that it forges no line."""
+    return visible(text.replace("\r\n", " ").replace("\n", " "))
