@@ -63,8 +63,8 @@ def outline(plan: Plan) -> Outline:
     """
     found = verdict(plan)
     if found.kind == "nothing":
-        kept = (_questions(plan),) if plan.questions else ()
-        return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))
+        asked = (_visible(_questions(plan)),) if plan.questions else ()
+        return Outline(found, one_line(_route(plan)), asked)
     sections = (
         _happens(plan),
         _losses(plan),
