@@ -28,7 +28,7 @@ from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.shipped import Shipped
-from catalog_migrate.reconciler.work import OnProgress, absolute, new_token, silent
+from catalog_migrate.reconciler.work import OnProgress, Work, absolute, new_token, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage
@@ -62,6 +62,12 @@ def read_past(log: CatalogLog, to: int | None = None) -> Past:
     state = state_at(log, serial)
     release = release_of(state)
     if release is None:
+        first = now.release_in_force("release")
+        if to is None and first is not None:
+            raise UsageError(
+                f"{first.name} is the first release; there is nothing to go back to",
+                remedy="leave it in force, or bring in another release",
+            )
         raise UsageError(
             f"no release was in force at serial {serial}",
             remedy="choose a later serial: catalog-migrate history lists them",
@@ -244,6 +250,8 @@ class _Rollback(Start):
     """A start whose release is what an earlier serial had; shipped streams are left alone."""
 
     past: Past
+    recorded = False
+    """Whether the earlier release came into force by its name alone: nothing else differs."""
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:  # noqa: ARG002
         work = self._work(state, None)
@@ -261,9 +269,16 @@ class _Rollback(Start):
         self.first = None  # retention may have removed, under the lease, what it was to come from
         return super()._plan_again(state, owner, release)
 
+    def _keep(
+        self, work: Work, state: State, owner: Owner, release: Release, migration: Migration
+    ) -> State:
+        kept = super()._keep(work, state, owner, release, migration)
+        self.recorded = self.recorded or kept.serial != state.serial
+        return kept
+
     def _done(
         self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0
     ) -> BootstrapReport:
-        if outcome in ("migrated", "initialized"):
+        if self.recorded or outcome in ("migrated", "initialized"):
             outcome = "rolled_back"
         return super()._done(outcome, plan, state, rows=rows, names=names)

@@ -61,11 +61,18 @@ def put_in_force(
 def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
     """Record that a release without any difference is in force now (no new serial).
 
+    A rollback has a serial of its own, so that one can go back behind it: which release is in
+    force decides which other ones are let in.
+
     Decisions that it carries for columns that are right already count as applied from now on.
     """
 
     def decide(state: State) -> Changes:
         changes = Changes()
+        serial = state.serial
+        if migration.plan.target.serial is not msgspec.UNSET:
+            changes.raise_serial()
+            serial += 1
         for target in migration.targets:
             mapping = state.mappings[identity_text(target.identity)]
             changes.put(
@@ -73,7 +80,7 @@ def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
                 msgspec.structs.replace(mapping, applied=target.applied),
             )
         name = migration.plan.target.release
-        _put_release(changes, state, owner, name, migration.manifest_hash, state.serial)
+        _put_release(changes, state, owner, name, migration.manifest_hash, serial)
         return changes
 
     return _committed(work, decide, migration, _verb("release", owner))

@@ -237,6 +237,68 @@ def test_a_rollback_is_rolled_back() -> None:
     assert place.read("gone") == [{"id": 1, "x": "kept"}]
 
 
+def test_a_release_whose_objects_are_those_in_force() -> None:
+    """A rollback that changes no object brings another release in force all the same: it says so,
+    and has a serial of its own that one can go back behind."""
+    place = Place()
+    place.start("1.0", "CREATE TABLE t (id INT NOT NULL);")
+    place.append("t", {"id": 1})
+    place.start("1.1", "CREATE TABLE t (id INT NOT NULL, email STRING);")
+    last = "CREATE TABLE t (id INT NOT NULL) DROPPED (email);"
+    assert place.start("1.2", last).serial == 3
+    report = place.back(1)
+    assert (report.outcome, report.release, report.serial) == ("rolled_back", "1.0", 4)
+    assert place.start("1.0", "CREATE TABLE t (id INT NOT NULL);").outcome == "unchanged"
+    assert place.start("1.2", last).outcome == "fenced_out"
+    entry = next(entry for entry in _history(place) if entry.verb == "rollback")
+    assert (entry.serial_before, entry.serial_after, entry.rollback_to) == (3, 4, 1)
+    assert place.back(1).outcome == "unchanged"
+    with pytest.raises(UsageError, match="newest change is a rollback to serial 1"):
+        place.back()
+    again = place.back(3)
+    assert (again.outcome, again.release, again.serial) == ("rolled_back", "1.2", 5)
+    assert place.start("1.2", last).outcome == "unchanged"
+    assert place.read("t") == [{"id": 1}]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_killed_at_every_step_of_a_rollback_that_changes_no_object(persistent: bool) -> None:
+    """Whatever was done by then, the same rollback ends in the same place, one serial on."""
+    for step in range(1, 200):
+        place = Place(persistent=persistent)
+        for name, sql in (("1", "CREATE TABLE t (id INT);"),
+                          ("2", "CREATE TABLE t (id INT, a INT);"),
+                          ("3", "CREATE TABLE t (id INT) DROPPED (a);")):
+            place.start(name, sql)
+        left = [step]
+
+        def kill(_: str, left: list[int] = left) -> None:
+            left[0] -= 1
+            if not left[0]:
+                raise Killed
+
+        try:
+            place.back(1, on_call=kill)
+        except Killed:
+            report = place.back(1)
+            assert report.outcome in ("rolled_back", "unchanged", "resumed")
+            assert (place.state.serial, report.release) == (4, "1")
+            continue
+        assert step > 3
+        return
+    raise AssertionError("it never came to its end")
+
+
+def test_nothing_before_the_first_release() -> None:
+    """Right after the first release there is nothing to go back to, and it says why."""
+    place = Place()
+    place.start("1", "CREATE TABLE t (id INT);")
+    with pytest.raises(UsageError, match="1 is the first release; there is nothing to go back to"):
+        place.plan()
+    with pytest.raises(UsageError, match="no release was in force at serial 0"):
+        place.plan(0)
+
+
 def test_over_several_migrations() -> None:
     """Rows written under each of several releases come back, each by the names it had."""
     place = Place(copies=True)
