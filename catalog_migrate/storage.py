@@ -30,6 +30,32 @@ _SHORTEST = 4
 """Shorter values (``true``, a number) are no secrets, and would be hidden in the midst of words."""
 
 
+def shown_address(uri: str) -> str:
+    """An address as it may be printed: no login in it, and no value of its query."""
+    scheme, remote, rest = uri.partition("://")
+    if not remote:
+        return uri
+    login, has_login, place = rest.rpartition("@")
+    container = scheme.lower().startswith("abfs") and ":" not in login  # CONTAINER@ACCOUNT
+    # a secret may hold slashes, which end the login for whoever reads it as a URL
+    if has_login and not container and (":" in login or "/" not in login):
+        rest = f"{HIDDEN}@{place}"
+    path, asked, query = rest.partition("?")
+    return f"{scheme}://{path}{asked}" + re.sub(r"=[^&]+", f"={HIDDEN}", query)
+
+
+def refuse_login(uri: str) -> None:
+    """UsageError for an address with a login or a signature, which would be printed with it."""
+    parts = urlsplit(uri)
+    s3 = parts.scheme.startswith("s3")
+    login = parts.password is not None or (s3 and (parts.username or ":" in parts.netloc))
+    if login or "=" in parts.query:
+        raise UsageError(
+            "the catalog's address holds a login, which would be shown with it",
+            remedy="put it into [storage_options] of the configuration, or the environment",
+        )
+
+
 def is_remote(uri: str) -> bool:
     """Whether an address is on an object store."""
     return "://" in uri and not uri.startswith("file:")
@@ -76,13 +102,8 @@ class Storage:
         A login in the address would be printed with it, and without put-if-absent two processes
         could commit the same version.
         """
-        parts = urlsplit(uri)
-        if parts.password is not None or (parts.username and parts.scheme.startswith("s3")):
-            raise UsageError(
-                "the catalog's address holds a login, which would be shown with it",
-                remedy="put it into [storage_options] of the configuration, or the environment",
-            )
-        if parts.scheme not in SCHEMES:
+        refuse_login(uri)
+        if urlsplit(uri).scheme not in SCHEMES:
             raise UsageError(
                 f"a catalog cannot lie at {uri!r}",
                 remedy="give a directory, a file: URI, or one of "

@@ -14,7 +14,7 @@ from catalog_migrate.cli.options import (
 )
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.config import STORAGE
-from catalog_migrate.storage import HIDDEN
+from catalog_migrate.storage import HIDDEN, shown_address
 
 
 @click.group("config")
@@ -53,7 +53,7 @@ def show(
     )
     if format_ == "json":
         shown: dict[str, object] = {
-            path: {"value": setting.value, "origin": setting.origin}
+            path: {"value": _shown(setting.value), "origin": setting.origin}
             for path, setting in settings.settings.items()
         }
         shown["policy"] = {
@@ -71,7 +71,7 @@ def show(
         return
     emit(as_columns([
         *(
-            (path, "-" if setting.value is None else str(setting.value), setting.origin)
+            (path, "-" if setting.value is None else str(_shown(setting.value)), setting.origin)
             for path, setting in settings.settings.items()
         ),
         *(
@@ -83,3 +83,8 @@ def show(
             for name in settings.storage.names
         ),
     ]))
+
+
+def _shown(value: str | float | None) -> str | float | None:
+    """A value as it may be printed: an address that is refused for its login is looked at here."""
+    return shown_address(value) if isinstance(value, str) else value

@@ -15,7 +15,7 @@ from catalog_migrate.cli.output import as_json, emit, note
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.storage import Storage
+from catalog_migrate.storage import Storage, is_remote, refuse_login
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,15 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
       catalog-migrate doctor --catalog catalog
     """
     settings = settings_of(ctx, catalog=catalog)
+    uri = settings.text("catalog.uri")
+    if uri is not None and is_remote(uri):
+        refuse_login(uri)
     trials: list[tuple[str, Callable[[], str]]] = [("java", _java), ("jars", _jars)]
-    if settings.text("catalog.uri") is not None:
+    if uri is not None:
         trials += [
             ("catalog", lambda: _catalog(settings)), ("lease", lambda: _lease(settings)),
         ]
-    trials.append(("commits", lambda: race(settings.text("catalog.uri"), settings.storage)))
+    trials.append(("commits", lambda: race(uri, settings.storage)))
     if not no_spark:
         trials.append(("spark", lambda: _spark(settings)))
     findings = [tried(name, trial) for name, trial in trials]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,7 @@ def command(
       catalog-migrate history shop.orders --catalog catalog --format json
     """
     opened = open_catalog(settings_of(ctx, catalog=catalog))
+    limit = None if limit is None else min(limit, sys.maxsize)  # more than islice takes is all
     if name is not None:
         rows = [
             {**document(one.entry), **about(one)} for one in islice(

@@ -112,7 +112,8 @@ def _failed(error: BaseException) -> int:
     if not logs.is_json():
         if not isinstance(error, click.ClickException):
             raise error
-        error.show()
+        with suppress(OSError):
+            error.show()
     elif isinstance(error, click.ClickException):
         code = USAGE if isinstance(error, click.UsageError) else 1
         fields = {"code": "CM0601", "exit_code": code}

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.execute import Result
 
 READING = frozenset({"select", "with", "from", "values", "show", "describe", "desc", "explain"})
+_MOST = 2**31 - 1
+"""The most that Spark takes as a limit."""
 _WRITING = ("insert", "merge", "update", "delete")
 
 
 @click.command("sql")
-@click.option("-c", "--command", "text", metavar="SQL", help="The statement or statements.")
-@click.option("-f", "--file", "file", metavar="FILE", type=click.File("r", encoding="utf-8"),
+@click.option("-c", "--command", "texts", metavar="SQL", multiple=True,
+              help="The statement or statements; several -c are carried out in their order.")
+@click.option("-f", "--file", "files", metavar="FILE", multiple=True,
+              type=click.File("r", encoding="utf-8"),
               help="A file of statements, `-` for standard input; each is its own commit.")
 @catalog_option
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
@@ -32,8 +36,8 @@ _WRITING = ("insert", "merge", "update", "delete")
 @click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
 @click.pass_context
 def command(
-    ctx: click.Context, text: str | None, file: TextIO | None, catalog: str | None, limit: int,
-    format_: str, yes: bool,
+    ctx: click.Context, texts: tuple[str, ...], files: tuple[TextIO, ...], catalog: str | None,
+    limit: int, format_: str, yes: bool,
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
     or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
@@ -46,9 +50,10 @@ def command(
     """
     from catalog_migrate.language.recognition import is_ours
 
-    if (text is None) == (file is None):
+    if bool(texts) == bool(files):
         raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")
-    statement = text if text is not None else file.read() if file is not None else ""
+    # on lines of their own: a text may end in a comment
+    statement = "\n;\n".join(texts or [_read(file) for file in files])
     settings = settings_of(ctx, catalog=catalog)
     if is_ours(statement):
         _execute(settings, statement, format_, yes=yes)
@@ -65,6 +70,18 @@ def command(
             opened.repair(engine)
         columns, rows = _run(spark, only, limit)
     _emit_rows(columns, rows, format_)
+
+
+def _read(file: TextIO) -> str:
+    """The text of a file; UsageError with the place of bytes that are none."""
+    try:
+        return file.read()
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{file.name}:{line}: byte {error.object[error.start]:#04x} is not UTF-8",
+            remedy="save the file as UTF-8",
+        ) from error
 
 
 def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], format_: str) -> None:
@@ -141,7 +158,7 @@ def _run(spark: Any, statement: str, limit: int) -> tuple[list[str], list[tuple[
 
     try:
         frame = spark.sql(statement)
-        return list(frame.columns), [tuple(row) for row in frame.limit(limit).collect()]
+        return list(frame.columns), [tuple(row) for row in frame.limit(min(limit, _MOST)).collect()]
     except PySparkException as error:
         condition = error.getCondition()
         raise EngineFailure(

@@ -81,14 +81,16 @@ def test_stderr_that_takes_nothing(tmp_path: Path) -> None:
         found = shell(f"cm plan --catalog c --release 2.json --format json {to}", tmp_path)
         assert found.code == 0
         assert json.loads(found.out)["target"]["release"] == "2"
+        assert shell(f"cm nope {to}", tmp_path).code == 64
 
 
 def test_nobody_to_ask(tmp_path: Path) -> None:
-    """A closed stdin is nobody to ask: the remedy is --yes."""
+    """A closed stdin is nobody to ask: the remedy is --yes. Nor are there statements in it."""
     manifest(tmp_path / "1.json", "1", [("a", "INT")])
     found = shell("cm apply --catalog c --warehouse w --release 1.json 0<&-", tmp_path)
     assert found.code == 64
     assert "add --yes" in found.err
+    assert shell("cm sql --catalog c -f - 0<&-", tmp_path).code == 64
     assert "Traceback" not in found.err
 
 
