@@ -234,7 +234,7 @@ def _find(directory: Path) -> Path | None:
     """The nearest configuration file upwards; the toml file stands above pyproject.toml."""
     for folder in (directory, *directory.parents):
         own = folder / FILE_NAME
-        if own.is_file():
+        if os.path.lexists(own):  # what is there and no file is told when it is read
             return own
         project = folder / "pyproject.toml"
         if project.is_file() and _mentions_us(project):
@@ -282,7 +282,7 @@ def _in_a_line(text: str) -> Any:
     """The value that TOML writes so; None when it is none."""
     try:
         return _toml().loads(f"value = {text}")["value"]
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -293,7 +293,7 @@ def _parse(file: Path) -> dict[str, Any]:
         raise InvalidConfiguration(
             f"{file} cannot be read: {error.strerror}", remedy="check the path and permissions"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidConfiguration(
             f"{file} is not TOML: {error}", remedy="correct the file at the place named"
         ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 
@@ -129,7 +130,8 @@ def command(
         )
     home = Path(directory)
     files = {FILE_NAME: configuration(), **SAMPLE}
-    taken = [name for name in files if (home / name).exists()]
+    # a link that leads nowhere is there too: what is written to it lands elsewhere
+    taken = [name for name in files if os.path.lexists(home / name)]
     if taken:
         raise UsageError(
             f"{', '.join(str(home / name) for name in taken)} exists already; nothing was written",

@@ -49,7 +49,7 @@ def decode_plan(data: bytes) -> Plan:
     again = "make it again with `catalog-migrate plan --out FILE`"
     try:
         document = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise EditedPlan(f"not a plan file: {error}", remedy=again) from error
     if not isinstance(document, dict) or not isinstance(document.get("format_version"), str):
         raise EditedPlan("not a plan file: it has no format_version", remedy=again)

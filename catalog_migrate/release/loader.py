@@ -148,7 +148,7 @@ def _load_directory(
         path for path in directory.rglob("*.sql")
         if not any(part.startswith(".") for part in path.relative_to(directory).parts)
     ]
-    if (directory / SETTINGS_FILE).is_file():
+    if os.path.lexists(directory / SETTINGS_FILE):  # what is no file is told when it is read
         paths.append(directory / SETTINGS_FILE)
     return load_files(
         {path.relative_to(directory).as_posix(): read_file(path) for path in paths},
@@ -202,7 +202,7 @@ def _settings(data: bytes, file: str) -> dict[str, str]:
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         values = toml.loads(decoded(data, file))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, InvalidRelease):
             raise
         raise InvalidRelease(

@@ -62,7 +62,7 @@ def decode_manifest(data: bytes, *, file: str | None = None) -> Manifest:
     """
     try:
         manifest = _MANIFEST.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _check_version(_version_of(data), file)
         raise InvalidRelease(
             f"{file or 'the manifest'} cannot be read", problems=[_problem(data, error, file)]
@@ -109,7 +109,7 @@ def outline_of(data: bytes, *, default_schema: str | None = None) -> ManifestOut
     """
     try:
         found = _OUTLINE.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return ManifestOutline(
         found.release,
@@ -121,7 +121,7 @@ def outline_of(data: bytes, *, default_schema: str | None = None) -> ManifestOut
 def _version_of(data: bytes) -> str:
     try:
         return _HEADER.decode(data).format_version
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return MANIFEST_FORMAT  # not even a header: the first error is the one to report
 
 
@@ -168,7 +168,10 @@ def _object_name(data: bytes, message: str) -> str | None:
     position = _AT_OBJECT.search(message)
     if position is None:
         return None
-    found = msgspec.json.decode(data)["objects"][int(position[1])]
+    try:
+        found = msgspec.json.decode(data)["objects"][int(position[1])]
+    except (msgspec.DecodeError, RecursionError, LookupError):
+        return None  # what comes after the error is worse
     if not isinstance(found, dict):
         return None
     return ".".join(str(found[key]) for key in ("schema", "name") if key in found) or None

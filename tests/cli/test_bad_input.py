@@ -21,7 +21,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import LeaseLost
+from catalog_migrate.errors import InvalidRelease, LeaseLost
+from catalog_migrate.release.loader import load_release
 
 
 class Bad(NamedTuple):
@@ -41,6 +42,10 @@ RELEASES = {
     "syntax": Bad({"r/a.sql": "CREATE TABEL s.t (a INT);"}, "CM0101", "a.sql:1:", "remedy: "),
     "truncated manifest": Bad(
         {"r.json": '{"format_version": "1.0", "rel'}, "CM0108", "r.json:1:31", "release compile"
+    ),
+    "an object that is none, truncated behind it": Bad(
+        {"r.json": '{"format_version": "1.0", "release": "1", "objects": [1, '}, "CM0108",
+        "$.objects[0]", "manifest's format",
     ),
     "newer major": Bad(
         {"r.json": '{"format_version": "2.0", "things": []}'}, "CM0110", "r.json", "newer"
@@ -211,6 +216,50 @@ def test_a_damaged_log(call: Call, good: str, catalog: Path, damage: str) -> Non
     assert err.startswith("error CM0202: ")
     assert str(file) in err
     assert damage in err
+
+
+DEEP = "[" * 100_000
+
+
+def test_nested_too_deep_to_read(call: Call, good: str, catalog: Path, tmp_path: Path) -> None:
+    """A hundred thousand brackets are refused as what they stand for, file by file."""
+    (tmp_path / "b.json").write_text(DEEP)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "release.toml").write_text(f"name = {DEEP}")
+    (tmp_path / "r" / "a.sql").write_text("CREATE TABLE s.t (id INT);")
+    manifest = tmp_path / "deep.json"
+    manifest.write_text('{"format_version": "1.0", "release": "1", "objects": ' + DEEP)
+    known = ("--release", good, "--catalog", str(catalog))
+    for command in (("apply", "b.json", "--yes", *known), ("bootstrap", "--plan", "b.json", *known),
+                    ("unsafe", "apply", "b.json", "--catalog", str(catalog))):
+        answer = call(*command)
+        assert (answer.code, answer.out) == (1, "")
+        assert answer.err.startswith("error CM0311: ")
+    for place, code in (("r", "CM0113"), (str(manifest), "CM0108")):
+        answer = call("check", "--release", place)
+        assert answer.code == 1
+        assert code in answer.err
+    file = catalog / "log" / "_delta_log" / f"{2:020d}.json"
+    file.write_text(DEEP)
+    for verb in ("status", "history"):
+        answer = call(verb, "--catalog", str(catalog))
+        assert (answer.code, answer.err[:13]) == (1, "error CM0202:")
+        assert str(file) in answer.err
+
+
+@pytest.mark.parametrize("kind", ["directory", "loop"])
+def test_settings_of_a_release_that_are_no_file(tmp_path: Path, kind: str) -> None:
+    """A release.toml that is there and cannot be read is not passed over."""
+    release = tmp_path / "r"
+    release.mkdir()
+    (release / "a.sql").write_text("CREATE TABLE s.t (id INT);")
+    settings = release / "release.toml"
+    if kind == "directory":
+        settings.mkdir()
+    else:
+        settings.symlink_to(settings)
+    with pytest.raises(InvalidRelease, match=r"release\.toml"):
+        load_release(release)
 
 
 def _unlock_as_nobody(place: str, answers: Any) -> None:

@@ -205,6 +205,20 @@ def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_p
     assert (tmp_path / "release" / "orders.sql").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["catalog_migrate.toml", "release/orders.sql"])
+def test_init_does_not_write_through_a_link_that_leads_nowhere(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    """A dangling link is something that exists: nothing is written, least of all elsewhere."""
+    link = tmp_path / "place" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    answer = call("init", "place")
+    assert (answer.code, str(Path("place") / name) in answer.err) == (64, True)
+    assert not (tmp_path / "elsewhere").exists()
+    assert [path for path in (tmp_path / "place").rglob("*") if path.is_file()] == []
+
+
 def test_the_written_configuration_names_every_key(call: Call) -> None:
     """init's file loads as it stands, and config show says that three values came from it."""
     call("init")

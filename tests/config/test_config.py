@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,26 @@ def test_no_suggestion_is_the_word_itself(section: str, tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.message == f"{section} is a section, not a key"
     assert "did you mean" not in str(problem)
+
+
+@pytest.mark.parametrize("kind", ["directory", "pipe", "loop", "dangling link"])
+def test_what_is_there_and_is_no_file_is_an_error(tmp_path: Path, kind: str) -> None:
+    """Defaults in place of a configuration that somebody meant would be a surprise."""
+    file = tmp_path / "catalog_migrate.toml"
+    if kind == "directory":
+        file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(file if kind == "loop" else tmp_path / "nowhere")
+    with pytest.raises(InvalidConfiguration, match="cannot be read") as caught:
+        load(tmp_path, env={})
+    assert str(file) in caught.value.message
+    assert caught.value.exit_code == 78
+
+
+def test_values_nested_too_deep_to_read(tmp_path: Path) -> None:
+    """A file that no parser can follow to its end is one that cannot be read."""
+    (tmp_path / "catalog_migrate.toml").write_text("[release]\npath = " + "[" * 100_000)
+    with pytest.raises(InvalidConfiguration, match="is not TOML"):
+        load(tmp_path, env={})

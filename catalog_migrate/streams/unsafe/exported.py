@@ -60,7 +60,7 @@ def read_exported(data: bytes, where: str) -> Exported:
     """Read a file of positions; :class:`InvalidPosition` names what is wrong in it."""
     try:
         return msgspec.json.decode(data, type=Exported)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidPosition(
             f"{where} is no file of positions: {error}",
             remedy='write {"positions": {"topic": {"0": 123}}}, or take what '

@@ -398,7 +398,7 @@ def decode_plan(data: bytes, where: str) -> UnsafePlan:
     """Read a plan's file; :class:`EditedPlan`, :class:`UnsupportedFormat`."""
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise EditedPlan(
             f"{where} is no plan of an unsafe operation: {error}", remedy="make one with --out"
         ) from error
