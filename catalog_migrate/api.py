@@ -443,6 +443,7 @@ class Catalog:
                 {"name": c.name, "type": c.type, "nullable": c.nullable, "comment": c.comment}
                 for c in definition.columns
             ],
+            "checks": [{"name": c.name, "expression": c.expression} for c in definition.checks],
             "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
             "used_by": used_by,
             "location": shard_location(warehouse, item.shard) if item.shard is not None else None,

@@ -30,7 +30,7 @@ CREATE TABLE customers (
 ) COMMENT 'who buys';
 """,
     "release/orders.sql": """\
--- To rename a column later, write the earlier name: note STRING RENAMED FROM (remark)
+-- To rename a column later, write the earlier name: note STRING RENAMED FROM remark
 -- To convert one, say how:                          qty BIGINT USING CAST(qty AS BIGINT)
 -- To give one up, say so after the list:            DROPPED (legacy_flag)
 --   (the plan says whether that is in place: then no rollback brings its values back)

@@ -49,6 +49,9 @@ def text(found: dict[str, Any]) -> str:
     ]
     if columns:
         lines += ["columns", *("  " + line for line in as_columns(columns).splitlines())]
+    checks = [(check["name"], check["expression"]) for check in found.get("checks", ())]
+    if checks:
+        lines += ["checks", *("  " + line for line in as_columns(checks).splitlines())]
     for title, key in (("depends on", "depends_on"), ("used by", "used_by")):
         if found.get(key):
             lines += [title, *(f"  {name}" for name in found[key])]

@@ -31,7 +31,7 @@ _WRITING = ("insert", "merge", "update", "delete")
               help="A file of statements, `-` for standard input; each is its own commit.")
 @catalog_option
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
-              help="Rows to print at most.")
+              metavar="N", help="Rows to print at most.")
 @format_option("text", "json")
 @click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
 @click.pass_context
@@ -44,7 +44,7 @@ def command(
 
     \b
     Example:
-      catalog-migrate sql -c "EXPLAIN ALTER CONNECTION c SET (BROKER = 'new.example.com:9092')"
+      catalog-migrate sql -c "EXPLAIN ALTER CONNECTION c SET (BROKER 'new.example.com:9092')"
       catalog-migrate sql -f streams.sql
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
     """

@@ -40,8 +40,10 @@ def command(
       catalog-migrate status --catalog catalog --format json
       catalog-migrate status --catalog catalog --serial 3
     """
-    found = open_catalog(settings_of(ctx, catalog=catalog)).status(serial)
-    emit(as_json(document(found)) if format_ == "json" else text(found))
+    opened = open_catalog(settings_of(ctx, catalog=catalog))
+    found = opened.status(serial)
+    past = serial is not None and serial != opened.state().serial
+    emit(as_json(document(found)) if format_ == "json" else text(found, past=past))
     return 2 if detailed_exitcode and found.pending else 0
 
 
@@ -91,8 +93,8 @@ def document(status: Status) -> dict[str, object]:
     }
 
 
-def text(status: Status) -> str:
-    """The status for people."""
+def text(status: Status, *, past: bool = False) -> str:
+    """The status for people; of a ``past`` serial only what was in force, as nothing is to do."""
     lease = status.lease
     held = "free"
     if lease is not None and lease.holder:
@@ -103,6 +105,10 @@ def text(status: Status) -> str:
         f"lineage    {status.lineage}",
         f"objects    {status.objects:,}",
         f"warehouse  {status.warehouse}",
+    ]
+    if past:
+        return "\n".join(lines) + "\n"
+    lines += [
         f"lease      {held}",
         f"pending    {status.pending or 'nothing: reconciled'}",
     ]

@@ -37,7 +37,10 @@ def _secret(cursor: Cursor) -> CreateSecret:
     if_not_exists = clauses.if_not_exists(cursor)
     name = clauses.item_name(cursor, "a secret")
     cursor.need("AS")
-    return CreateSecret(name, cursor.need_string("a reference"), if_not_exists)
+    reference = cursor.need_string("a reference")
+    return CreateSecret(
+        name, reference, if_not_exists, **_in_any_order(cursor, {"COMMENT": _comment})
+    )
 
 
 def _cluster(cursor: Cursor) -> CreateCluster:

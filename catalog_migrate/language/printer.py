@@ -168,7 +168,7 @@ def _with_comma(clause: str | _Block) -> str:
 
 def _create_secret(x: s.CreateSecret) -> _Clauses:
     head = _created("SECRET", x.name, x.if_not_exists)
-    return [f"{head} AS {string_literal(x.reference)}"]
+    return [f"{head} AS {string_literal(x.reference)}", *_comment(x.comment)]
 
 
 def _alter_secret(x: s.AlterSecret) -> _Clauses:

@@ -16,11 +16,12 @@ from catalog_migrate.model.objects import Column
 
 
 class CreateSecret(msgspec.Struct, frozen=True):
-    """``CREATE SECRET name AS 'reference'``: only the reference is ever stored."""
+    """``CREATE SECRET name AS 'reference' [COMMENT …]``: only the reference is ever stored."""
 
     name: str
     reference: str
     if_not_exists: bool = False
+    comment: str | None = None
 
 
 class AlterSecret(msgspec.Struct, frozen=True):

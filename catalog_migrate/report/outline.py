@@ -341,7 +341,11 @@ def _absences(plan: Plan) -> Section:
         f" {counted(len(entries) - absent_total, 'name')} for good."
     )
     if standing:
-        note += f" {counted(len(standing), 'table')} changed in place stay registered all the time."
+        verbs = ("is", "stays") if len(standing) == 1 else ("are", "stay")
+        note += (
+            f" {len(standing):,} of these tables {verbs[0]} changed in place and {verbs[1]}"
+            " registered all the time."
+        )
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
 

@@ -270,6 +270,9 @@ class _Parser:
         return schema, name
 
     def unknown_clause(self, kind: str) -> _Refused:
+        broken = self.peek(1)
+        if broken.kind == "error":  # the clause's text: its quote is not closed
+            return self.refuse(broken.value, token=broken, remedy="close it")
         known = _CLAUSES[kind]
         word = self.token.text.upper()
         near = difflib.get_close_matches(word, [clause.split()[0] for clause in known], 1)

@@ -74,7 +74,10 @@ def create_secret(
         return there
     check_reference(statement.reference)
     draft = Draft(state, owner=owner)
-    definition = named("secret", statement.name, external=External(reference=statement.reference))
+    definition = named(
+        "secret", statement.name, external=External(reference=statement.reference),
+        comment=statement.comment,
+    )
     created = draft.create(definition)
     return Effect(f"secret {definition.item_name} created", draft.changes, created=(created,))
 

@@ -42,7 +42,9 @@ def create_statement(state: State, found: wiring.Found) -> str:
     name = str(definition.item_name)
     statement: st.Statement
     if definition.kind == "secret":
-        statement = st.CreateSecret(name=name, reference=external.reference or "")
+        statement = st.CreateSecret(
+            name=name, reference=external.reference or "", comment=definition.comment
+        )
     elif definition.kind == "connection":
         statement = st.CreateConnection(name=name, external=external, comment=definition.comment)
     elif definition.kind == "source":

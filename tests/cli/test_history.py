@@ -16,7 +16,7 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.store import open_log
 from catalog_migrate.cli.main import main
-from catalog_migrate.release.loader import load_release
+from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
@@ -96,12 +96,33 @@ def test_then(call: Call) -> None:
     assert (then["id"], now["id"], then["item_id"]) == ("s1", "s2", now["item_id"])
     status = json.loads(call("status", "--serial", "1", "--format", "json")[1])
     assert (status["release"], status["serial"], status["objects"]) == ("1", 1, 1)
-    assert call("status", "--serial", "0")[1].startswith("release    none\nserial     0\n")
+    told = call("status", "--serial", "0")[1]
+    assert told.startswith("release    none\nserial     0\n")
+    assert [word for word in ("lease", "pending", "next") if f"\n{word}" in told] == []
+    assert "\npending " in call("status")[1]
+    for serial in ("2",):  # in force: as without it
+        assert call("status", "--serial", serial)[1] == call("status")[1]
     code, _, err = call("status", "--serial", "9")
     assert (code, err.splitlines()[0]) == (
         1, "error CM0205: the catalog never had serial 9: it is at 2"
     )
     assert call("show", "s.t", "--serial", "0")[0] == 1
+
+
+def test_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A table's CHECKs are shown, named or not, as text and as JSON."""
+    text = "CREATE TABLE s.t (a INT, CHECK (a > 0), CONSTRAINT small CHECK (a < 9));"
+    migrate(
+        SimulatedEngine(World(), persistent=True), open_log(str(tmp_path / "k")),
+        load_texts([("t.sql", text)], name="1"), warehouse=str(tmp_path / "kw"),
+        clock=SystemClock(), holder="a test",
+    )
+    assert main(["show", "s.t", "--catalog", str(tmp_path / "k")]) == 0
+    assert "\nchecks\n  check_1  a > 0\n  small    a < 9\n" in capsys.readouterr().out
+    assert main(["show", "s.t", "--catalog", str(tmp_path / "k"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checks"] == [
+        {"name": "check_1", "expression": "a > 0"}, {"name": "small", "expression": "a < 9"}
+    ]
 
 
 def test_reads_only(call: Call, tmp_path: Path) -> None:

@@ -92,6 +92,22 @@ def test_init_writes_what_the_readme_says(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, shown)
 
 
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [((), 64, "usage: upgrade.sh RELEASE CATALOG"), (("v1", "nowhere"), 1, "CM0200")],
+)
+def test_the_script_refuses_what_it_should_not_do(
+    tmp_path: Path, args: tuple[str, ...], code: int, told: str
+) -> None:
+    """Without arguments it says what it takes; where no catalog is it makes none unless told."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = {**os.environ, "PATH": path}
+    done = run("sh", str(EXAMPLES / "upgrade.sh"), *args, env=env, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert told in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.spark
 def test_the_examples_upgrade_a_catalog_and_keep_its_row(tmp_path: Path) -> None:
     """The application starts on 1.0, the script upgrades to 2.0, the old application is refused."""

@@ -42,6 +42,7 @@ from catalog_migrate.model.objects import Column
 STATEMENTS: list[tuple[str, Statement]] = [
     ("create secret S as 'env:X'", CreateSecret("S", "env:X")),
     ("CREATE SECRET IF NOT EXISTS a.s AS 'file:/x'", CreateSecret("a.s", "file:/x", True)),
+    ("CREATE SECRET s AS 'env:X' COMMENT 'why'", CreateSecret("s", "env:X", comment="why")),
     ("ALTER SECRET s", AlterSecret("s")),
     ("ALTER SECRET IF EXISTS s AS 'env:Y'", AlterSecret("s", "env:Y", True)),
     ("DROP SECRET s RESTRICT", Drop("secret", "s")),

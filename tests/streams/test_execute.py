@@ -112,6 +112,22 @@ def test_if_exists(executor: Executor, log: MemoryLog, statement: str) -> None:
     assert log.version() == before
 
 
+def test_a_secret_keeps_its_comment(executor: Executor) -> None:
+    """Whether it came with CREATE or with COMMENT ON, SHOW CREATE prints it, as one statement."""
+    shown = []
+    for name, given in (
+        ("a", "CREATE SECRET a AS 'env:X' COMMENT 'it''s why'"),
+        ("b", "CREATE SECRET b AS 'env:X'; COMMENT ON SECRET b IS 'it''s why'"),
+    ):
+        executor.run(given)
+        shown.append(executor.run(f"SHOW CREATE SECRET {name}")[-1].summary)
+    assert "COMMENT" in shown[0]
+    assert shown[1].replace("SECRET default.b", "SECRET default.a") == shown[0]
+    executor.run("DROP SECRET a")
+    executor.run(shown[0])
+    assert executor.run("SHOW CREATE SECRET a")[-1].summary == shown[0]
+
+
 def test_explaining_writes_nothing(executor: Executor, log: MemoryLog) -> None:
     """EXPLAIN of every documented statement says something or refuses it, and commits nothing."""
     executor.run(LAID_OUT)
