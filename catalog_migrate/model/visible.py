@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:
-    """``text`` with its control characters and marks of direction as ``\\u001b``.
+    """``text`` with its control characters and overrides of direction as ``\\u001b``.
 
     Line feeds and tabs stay. In JSON the result means the same: it is JSON's own escape.
     """

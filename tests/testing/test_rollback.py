@@ -216,7 +216,7 @@ def test_twice_is_refused_without_a_serial() -> None:
 
 
 def test_a_rollback_is_rolled_back() -> None:
-    """Going back behind a rollback brings the newer release again, with all rows of both sides."""
+    """Going back to before a rollback brings the newer release, with the rows of both sides."""
     place = upgraded()
     place.append("fresh", {"id": 9})
     place.append("orders", {"id": 3, "qty": 30, "remark": "c"})
@@ -239,7 +239,7 @@ def test_a_rollback_is_rolled_back() -> None:
 
 def test_a_release_whose_objects_are_those_in_force() -> None:
     """A rollback that changes no object brings another release in force all the same: it says so,
-    and has a serial of its own that one can go back behind."""
+    and has a serial of its own that one can go back to before."""
     place = Place()
     place.start("1.0", "CREATE TABLE t (id INT NOT NULL);")
     place.append("t", {"id": 1})
