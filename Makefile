@@ -10,12 +10,13 @@ SHELL := /bin/sh
 
 help:
 	@echo "make install         create .venv with the command line in it (quick when up to date)"
+	@echo "make jars            fetch Spark's and the broker's jars, checksums compared"
 	@echo "make test            all tests"
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
-	@echo "make simulate N=$(N)  so many random schedules on the simulated engine; JOBS=…"
+	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"
 	@echo "make crash           kill upgrades at every step, on real Spark; CRASH_FIRST=n goes on at a point"
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"

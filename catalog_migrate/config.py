@@ -207,6 +207,7 @@ def load(
         if given is not None:
             flag = _BY_PATH[path].flag if path in _BY_PATH else None
             _set(settings, path, given, f"flag {flag or path}", directory, problems)
+    problems += _no_time_left(settings)
     if problems:
         raise InvalidConfiguration(
             f"the configuration has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
@@ -214,6 +215,21 @@ def load(
             remedy="docs/configuration.md lists every key",
         )
     return Settings(settings, found, policy, policy_origin, Storage(storage), origins)
+
+
+def _no_time_left(settings: Mapping[str, Setting]) -> list[Problem]:
+    """A lease whose margin is as long as itself: its runtime would stop as soon as it started."""
+    ttl, margin = settings["streams.lease_ttl"], settings["streams.lease_margin"]
+    if float(margin.value or 0) < float(ttl.value or 0):
+        return []
+    return [
+        Problem(
+            "CM0600",
+            f"streams.lease_margin is {margin.value} ({margin.origin}), which is not below"
+            f" streams.lease_ttl, {ttl.value} ({ttl.origin})",
+            remedy="make the margin shorter, or the time longer",
+        )
+    ]
 
 
 def markdown_table(keys: Iterable[Key] = DOCUMENTED) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from catalog_migrate.cli.approval import approved
+from catalog_migrate.cli.approval import approved, note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -81,6 +81,7 @@ def command(
         refuse_stale(plan, loaded, settings)
     else:
         plan = make_plan(settings, approve)
+        note_unmet(plan, approve)
     if not approved(
         plan, settings, format_, question="Apply this?", yes=yes, no_input=no_input,
         remedy="write what the report asks for into the release, or approve it",

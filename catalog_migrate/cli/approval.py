@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from catalog_migrate.cli import logs
@@ -13,6 +14,33 @@ from catalog_migrate.errors import DECISION_CODES, MigrationBlocked
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
     from catalog_migrate.planner.plan import Plan
+
+
+def note_unmet(plan: Plan, approve: Collection[str]) -> None:
+    """Say on stderr which approvals no change of ``plan`` needed, with the names most like them.
+
+    They are no error: a job may go on giving the approvals of a release that is in force by now.
+    """
+    if not approve:
+        return
+    from difflib import get_close_matches
+
+    from catalog_migrate.planner.contents import approval_parts
+
+    met = {approval_parts(name) for name in plan.approved}
+    known = {
+        *(change.name for change in plan.changes),
+        *(f"{b.name}.{b.column}" if b.column else b.name for b in plan.blocked),
+    }
+    for entry in approve:
+        parts = approval_parts(entry)
+        if parts in met or parts[:2] in met or (
+            len(parts) == 2 and any(name[:2] == parts for name in met)
+        ):
+            continue
+        near = get_close_matches(entry, sorted(known), n=2, cutoff=0.6)
+        meant = f"; did you mean {' or '.join(near)}?" if near else ""
+        note(f"--approve {entry} met nothing: no change of this plan needs it{meant}")
 
 
 def approved(

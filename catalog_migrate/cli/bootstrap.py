@@ -61,7 +61,7 @@ def command(
     )
     report = run_hook(
         settings, read_release(settings), format_=format_, approve=approve,
-        plan=read_plan(plan_file) if plan_file else None, read_only=read_only,
+        plan=None if plan_file is None else read_plan(plan_file), read_only=read_only,
     )
     if report.outcome != "planned" or report.plan is None:
         return 0

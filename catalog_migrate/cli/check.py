@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.cli.approval import note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     bind_option,
@@ -71,7 +72,7 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
-    settings = settings_of(ctx, catalog=catalog, release=path or release)
+    settings = settings_of(ctx, catalog=catalog, release=release if path is None else path)
     try:
         loaded = read_release(settings)
     except InvalidRelease as error:
@@ -80,6 +81,7 @@ def command(
         emit(_refused(error, format_), out)
         return error.exit_code
     plan, base = _planned(settings, loaded, against, approve, bind=bind)
+    note_unmet(plan, approve)
     emit(_told(plan, loaded, base, format_, settings), out)
     return plan_exit(plan, detailed=detailed_exitcode)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.cli.approval import note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -65,6 +66,7 @@ def command(
     policy = Policy(rules=settings.policy)
     migration = plan_migration(baseline, release, approve=approve, policy=policy)
     plan = between(migration, baseline, former, release)
+    note_unmet(plan, approve)
     emit_plan(plan, format_, settings, out)
     if plan.blocked:
         return MigrationBlocked.exit_code

@@ -11,7 +11,7 @@ from catalog_migrate.cli.options import (
     timeout_option,
     yes_option,
 )
-from catalog_migrate.cli.output import confirm, emit
+from catalog_migrate.cli.output import confirm, emit, require_answer
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.errors import UsageError
 
@@ -46,6 +46,7 @@ def command(
     if sql is not None:
         emit(registrations_sql(opened.state()), None if sql == "-" else sql)
         return
+    require_answer(yes=yes, no_input=no_input)
     with local_spark(settings) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:

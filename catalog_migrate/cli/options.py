@@ -35,8 +35,23 @@ detailed_option = click.option(
 bind_option = click.option(
     "--bind", is_flag=True, help="Prove every view with Spark's analyser (starts Spark)."
 )
+
+
+class NewFile(click.Path):
+    """A file to write; an empty text (of a variable that is not set) is a usage error."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click, which takes an empty text for the current directory."""
+        if isinstance(value, str) and not value.strip():
+            self.fail("The name of the file is empty; is a variable not set?", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 out_option = click.option(
-    "--out", metavar="FILE", type=click.Path(dir_okay=False), help="Write the result to FILE."
+    "--out", metavar="FILE", type=NewFile(), help="Write the result to FILE (- for stdout)."
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 no_input_option = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")

@@ -59,7 +59,11 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
     if out is None:
         sys.stdout.write(render_plan(plan, format_, settings))
         return
-    save(out, render_plan(plan, "json" if format_ == "text" else format_, settings, to_file=True))
+    saved = render_plan(plan, "json" if format_ == "text" else format_, settings, to_file=True)
+    if out == "-":  # a program reads it, so the report is left out
+        sys.stdout.write(saved)
+        return
+    save(out, saved)
     sys.stdout.write(render_plan(plan, "text", settings))
     note(f"saved to {out}")
 
@@ -125,8 +129,8 @@ def _failed(out: str, error: OSError) -> OutputFailed:
 
 
 def emit(text: str, out: str | None = None) -> None:
-    """Print a result, or save it; nothing printed steers the terminal."""
-    if out is None:
+    """Print a result, or save it; nothing printed steers the terminal. ``-`` is stdout too."""
+    if out is None or out == "-":
         sys.stdout.write(visible(text))
     else:
         save(out, text)
@@ -159,13 +163,18 @@ def note(text: str) -> None:
 
 def confirm(question: str, *, yes: bool, no_input: bool) -> bool:
     """Ask on stderr; without a terminal (or with ``--no-input``) UsageError names ``--yes``."""
+    require_answer(yes=yes, no_input=no_input)
     if yes:
         return True
-    if no_input or sys.stdin is None or not sys.stdin.isatty():
+    import click
+
+    return click.confirm(question, err=True)
+
+
+def require_answer(*, yes: bool, no_input: bool) -> None:
+    """UsageError where nobody can be asked: what :func:`confirm` would say, before long work."""
+    if not yes and (no_input or sys.stdin is None or not sys.stdin.isatty()):
         raise UsageError(
             "this would change the catalog, and there is nobody to ask",
             remedy="look at the plan, then add --yes",
         )
-    import click
-
-    return click.confirm(question, err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.cli.approval import note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     bind_option,
@@ -67,6 +68,7 @@ def command(
     """
     settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
     plan = make_plan(settings, approve, bind=bind)
+    note_unmet(plan, approve)
     emit_plan(plan, format_, settings, out)
     return plan_exit(plan, detailed=detailed_exitcode)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli.options import release_option, settings_of
+from catalog_migrate.cli.options import NewFile, release_option, settings_of
 from catalog_migrate.cli.output import note, save
 from catalog_migrate.cli.sources import engine_on, local_spark
 from catalog_migrate.errors import CatalogMigrateError
@@ -40,7 +40,7 @@ def command() -> None:
 @command.command("compile")
 @click.argument("path", required=False)
 @release_option
-@click.option("--out", metavar="FILE", type=click.Path(dir_okay=False),
+@click.option("--out", metavar="FILE", type=NewFile(),
               help="The manifest (default: PATH with .json).")
 @click.option("--check", is_flag=True, help="Write nothing; fail when the manifest is stale.")
 @click.pass_context
@@ -60,7 +60,7 @@ def compile_(
     from catalog_migrate.release.compile import compile_release, is_stale
     from catalog_migrate.release.loader import load_release
 
-    settings = settings_of(ctx, release=path or release)
+    settings = settings_of(ctx, release=release if path is None else path)
     source = Path(need(settings, "release.path", "PATH"))
     target = Path(out) if out else source.with_name(f"{source.stem}.json")
     loaded = load_release(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli.approval import approved
+from catalog_migrate.cli.approval import approved, note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -66,6 +66,7 @@ def command(
     plan = open_catalog(settings).plan_rollback(
         to, approve=approve, policy=Policy(rules=settings.policy)
     )
+    note_unmet(plan, approve)
     if only_plan or out is not None:
         emit_plan(plan, format_, settings, out)
         return plan_exit(plan, detailed=False)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.cli.interrupt import silent_interrupts
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
@@ -131,10 +132,11 @@ def local_spark(settings: Settings) -> Iterator[Any]:
         metastore=settings.text("spark.metastore"),
         on_progress=note,
     )
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with silent_interrupts():
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def engine_on(spark: Any, settings: Settings) -> Engine:

@@ -50,6 +50,10 @@ def command(
             remedy="catalog-migrate unlock --if-holder NAME | --session ID | "
             "--sessions-before SERIAL",
         )
+    if if_holder is not None and not if_holder.strip():
+        raise UsageError(
+            "--if-holder is empty", remedy="name the holder, as catalog-migrate status prints it"
+        )
     opened = open_catalog(settings_of(ctx, catalog=catalog), write=True)
     if sessions or sessions_before is not None:
         from catalog_migrate.catalog.sessions import remove_sessions

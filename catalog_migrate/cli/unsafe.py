@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of, yes_option
+from catalog_migrate.cli.options import (
+    NewFile,
+    catalog_option,
+    format_option,
+    settings_of,
+    yes_option,
+)
 from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
 from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
@@ -31,7 +37,7 @@ _ACTING = (
     catalog_option,
     click.option("--reason", metavar="TEXT", help="Why; required, and kept for good."),
     click.option("--plan", "only_plan", is_flag=True, help="Dry run: print it, do nothing."),
-    click.option("--out", metavar="FILE", type=click.Path(dir_okay=False),
+    click.option("--out", metavar="FILE", type=NewFile(),
                  help="Dry run into FILE, for `unsafe apply FILE`."),
     click.option("--with-times", is_flag=True,
                  help="Dry run: say when the records that come twice were written."),
@@ -310,9 +316,12 @@ def backfill(ctx: click.Context, operation: str, catalog: str | None) -> int:
     """
     from catalog_migrate.cli.sources import local_spark
     from catalog_migrate.streams.spark.engine import SparkQueries
+    from catalog_migrate.streams.unsafe.undo import operation_row
 
     settings = settings_of(ctx, catalog=catalog)
-    client = open_catalog(settings, write=True).unsafe(on_progress=note)
+    opened = open_catalog(settings, write=True)
+    operation_row(opened.state(), operation)  # an unknown one is told before Spark starts
+    client = opened.unsafe(on_progress=note)
     with local_spark(settings) as spark:
         read = client.read_skipped(operation, SparkQueries(spark))
     emit(f"operation {operation}: {'done' if read else 'there is nothing to read'}\n")

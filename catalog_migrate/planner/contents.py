@@ -47,7 +47,7 @@ class Approvals:
     __slots__ = ("_entries", "policy", "used")
 
     def __init__(self, entries: Collection[str] = (), policy: Policy | None = None) -> None:
-        self._entries = frozenset(_approval(entry) for entry in entries)
+        self._entries = frozenset(approval_parts(entry) for entry in entries)
         self.policy = policy or Policy()
         self.used: set[str] = set()
 
@@ -86,7 +86,8 @@ class Approvals:
         return False
 
 
-def _approval(entry: str) -> tuple[str, ...]:
+def approval_parts(entry: str) -> tuple[str, ...]:
+    """The names of an approval in small letters: schema, table, and a column; UsageError else."""
     parts: list[str] = []
     rest = "." + entry
     while rest.startswith(".") and (match := _APPROVAL_PART.match(rest, 1)):
