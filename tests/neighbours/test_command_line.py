@@ -112,6 +112,17 @@ def test_rebuild_of_a_lost_log(place: Place, call: Call) -> None:
     assert "CM" in err
 
 
+@pytest.mark.usefixtures("release")
+def test_rebuild_beside_a_catalog_that_is_whole(place: Place, call: Call) -> None:
+    """A mistyped address: exit 3, the right one is named, and nothing is written."""
+    place.installed()
+    before = place.files()
+    code, out, err = call("rebuild", "--catalog", "catlog", "--release", "release",
+                          "--warehouse", "catalog/warehouse")
+    assert (code, out, place.files()) == (3, "", before)
+    assert f"use it: --catalog {place.home / 'catalog'}" in err
+
+
 def test_rebuild_of_nothing(place: Place, call: Call, release: Path) -> None:
     """A table of the release without a shard is asked for, by name; nothing is written."""
     (release / "more.sql").write_text("CREATE TABLE shop.more (id BIGINT);", encoding="utf-8")
