@@ -23,7 +23,7 @@ def test_a_chain_keeps_every_row(
         "an upgrade to 2.0: migrated",
         f"goes with a rollback to 1.1: {schema_name}.orders.qty",
         "a rollback to 1.1: rolled_back",
-        f"goes with a rollback to 1.0: {schema_name}.orders.qty, {schema_name}.orders.day",
+        f"goes with a rollback to 1.0: {schema_name}.orders.day, {schema_name}.orders.qty",
         "a rollback to 1.0: rolled_back",
     ]
     platform.forget()
