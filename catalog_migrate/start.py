@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-import msgspec
-
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -21,10 +19,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import require_in_use
 from catalog_migrate.errors import (
-    DECISION_CODES,
     CatalogNotFound,
     CommitConflict,
-    MigrationBlocked,
     NotReconciled,
     UsageError,
 )
@@ -48,6 +44,7 @@ from catalog_migrate.reconciler.reconcile import (
     shared_pending,
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
+from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.shipped import Shipped
 from catalog_migrate.reconciler.work import OnProgress, Progress, Work
 from catalog_migrate.release.release import Release
@@ -183,7 +180,7 @@ class Start:
                     signed, names = self._session_names(signed)
                 return self._done("unchanged", first.plan, signed, names=names)
         if not first.plan.applyable:
-            raise _blocked(first)
+            raise blocked(first.plan)
         self.first = (state.serial, first)
         seen_hash = _manifest_in_force(state)
         lease = acquire(
@@ -300,7 +297,7 @@ class Start:
             if migration.plan.is_empty:
                 return self._keep(work, state, owner, release, migration), migration, 0, False
             if not migration.plan.applyable:
-                raise _blocked(migration)
+                raise blocked(migration.plan)
             migration = prove(work, state, migration)
             try:
                 prepared = prepare(work, state, migration, populate=self.populate)
@@ -364,7 +361,7 @@ class Start:
                 Baseline.empty(), self.release, approve=self.approve, policy=self.policy
             )
             if not first.plan.applyable:
-                raise _blocked(first) from None
+                raise blocked(first.plan) from None
             place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
             from catalog_migrate.neighbours.rebuild import refuse_lost
 
@@ -454,7 +451,7 @@ class Start:
         ):
             return  # it was applied already: a second apply has nothing to do
         if any(entry.code in (POLICY_REFUSES, POLICY_ASKS) for entry in migration.plan.blocked):
-            raise _blocked(migration)  # made under another policy than the one that holds here
+            raise blocked(migration.plan)  # made under another policy than the one that holds here
         raise stale(
             approved, Baseline.from_state(state, owner="release", uri=self.log.uri), self.release
         )
@@ -499,20 +496,3 @@ def _check_warehouse(state: State, warehouse: str | None) -> None:
             f"this catalog's shards are below {stored}, not {warehouse}",
             remedy="leave --warehouse out, or name the same directory",
         )
-
-
-def _blocked(migration: Migration) -> MigrationBlocked:
-    plan = migration.plan
-    back = plan.target.serial is not msgspec.UNSET
-    missing = sum(entry.code in DECISION_CODES for entry in plan.blocked)
-    obstacles = len(plan.blocked) - missing
-    told = [f"{missing} decision(s) are missing"] if missing or not obstacles else []
-    if obstacles:
-        told.append(f"{obstacles} obstacle(s) that no approval cures")
-    way = "approve what is listed at the call" if back else _WRITE
-    if obstacles:
-        way = "do what stands below each entry" + (f"; {way}" if missing else "")
-    return MigrationBlocked(f"{', '.join(told)}; nothing was touched", plan=plan, remedy=way)
-
-
-_WRITE = "write what is listed into the release, or approve it at the call"

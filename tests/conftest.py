@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session(warehouse_dir=str(tmp_path_factory.mktemp("spark-warehouse")))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_module_finds_no_names() -> Iterator[None]:
+    """What a module registered in the shared session goes with it.
+
+    Modules run in any order, and the built-in views have one name in every catalog: those of an
+    earlier module would stand in the way of the next one's first start as somebody else's.
+    """
+    yield
+    pyspark = sys.modules.get("pyspark.sql")
+    session = None if pyspark is None else pyspark.SparkSession.getActiveSession()
+    if session is None:
+        return
+    for row in session.sql("SHOW DATABASES").collect():
+        if row["namespace"] != "default":
+            session.sql(f"DROP DATABASE `{row['namespace']}` CASCADE")
 
 
 @pytest.fixture(autouse=True)

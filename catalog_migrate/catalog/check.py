@@ -18,6 +18,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CheckFailed
 from catalog_migrate.model.ids import number_of
+from catalog_migrate.model.wording import counted
 
 _SHOWN = 20
 """How many problems an error lists; the rest is counted."""
@@ -40,7 +41,8 @@ def check(state: State, before: State | None = None) -> None:
     shown = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
     raise CheckFailed(
-        f"the commit was refused, nothing was written: {len(problems)} problem(s){shown}{more}",
+        "the commit was refused, nothing was written: "
+        f"{counted(len(problems), 'problem')}{shown}{more}",
         remedy="this is a fault of the program, not of your release: please report it",
         problems=tuple(problems),
     )

@@ -12,6 +12,7 @@ from catalog_migrate.cli.sources import engine_on, local_spark, read_release
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
+from catalog_migrate.model.wording import counted
 
 if TYPE_CHECKING:
     from catalog_migrate.neighbours.adoption import Adoption
@@ -88,8 +89,8 @@ def looked_up(
             wanted += registered(standing, asked=True)[0]
     if problems:
         raise AdoptionRefused(
-            f"{len(problems)} name(s) could not be found; nothing was adopted", problems=problems,
-            remedy="do what is written below each",
+            f"{counted(len(problems), 'name')} could not be found; nothing was adopted",
+            problems=problems, remedy="do what is written below each",
         )
     return wanted, left
 

@@ -14,6 +14,7 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import confirm, emit, require_answer
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.errors import UsageError
+from catalog_migrate.model.wording import counted
 
 
 @click.command("export")
@@ -58,6 +59,6 @@ def command(
             return
         given = give_back(engine, opened.log, wait=settings.number("bootstrap.timeout"))
     click.echo(
-        f"given back: {given.tables} table(s), {given.views} view(s), "
-        f"{given.functions} function(s); the catalog is closed"
+        f"given back: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
+        f"{counted(given.functions, 'function')}; the catalog is closed"
     )

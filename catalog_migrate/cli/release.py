@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from catalog_migrate.cli.options import NewFile, release_option, settings_of
-from catalog_migrate.cli.output import note, save
+from catalog_migrate.cli.output import emit, note, save
 from catalog_migrate.cli.sources import engine_on, local_spark
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command() -> None:
 @click.argument("path", required=False)
 @release_option
 @click.option("--out", metavar="FILE", type=NewFile(),
-              help="The manifest (default: PATH with .json).")
+              help="The manifest (default: PATH with .json; - for stdout).")
 @click.option("--check", is_flag=True, help="Write nothing; fail when the manifest is stale.")
 @click.pass_context
 def compile_(
@@ -69,6 +69,11 @@ def compile_(
         default_schema=settings.text("release.default_schema"),
         contracts=False,
     )
+    if check and out == "-":
+        raise UsageError(
+            "--check compares with a manifest that is there, and - is none",
+            remedy="name the file: --out FILE",
+        )
     if check:
         again = f"run `catalog-migrate release compile {source} --out {target}`"
         try:
@@ -87,6 +92,9 @@ def compile_(
     data = compile_release(
         loaded, lambda ordered: analyse_with_spark(settings, loaded, ordered)
     )
+    if out == "-":
+        emit(data.decode("utf-8"))
+        return 0
     save(str(target), data.decode("utf-8"))
     note(f"wrote {target}: {len(loaded.objects)} objects of release {loaded.name}")
     return 0

@@ -16,6 +16,7 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import as_json, emit
 from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
+from catalog_migrate.model.wording import counted
 
 
 @click.command("relocate")
@@ -77,7 +78,7 @@ def command(
         lines.append("nothing to do: everything is where the catalog says")
     else:
         lines.append(
-            f"{done.tables} table(s) found below {done.warehouse}"
+            f"{counted(done.tables, 'table')} found below {done.warehouse}"
             + ("; nothing was written" if dry_run else "")
         )
         if done.new_lineage and not dry_run:

@@ -38,7 +38,7 @@ _ACTING = (
     click.option("--reason", metavar="TEXT", help="Why; required, and kept for good."),
     click.option("--plan", "only_plan", is_flag=True, help="Dry run: print it, do nothing."),
     click.option("--out", metavar="FILE", type=NewFile(),
-                 help="Dry run into FILE, for `unsafe apply FILE`."),
+                 help="Dry run into FILE (- for stdout), for `unsafe apply FILE`."),
     click.option("--with-times", is_flag=True,
                  help="Dry run: say when the records that come twice were written."),
     click.option("--tolerance", type=click.IntRange(min=0), metavar="N", default=None,
@@ -476,6 +476,9 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
     from catalog_migrate.streams.unsafe.render import render
 
     out = acting["out"]
+    if out == "-":  # a program reads it, so nothing else is printed
+        emit(encode_plan(plan).decode())
+        return 0
     if out is not None:
         save(out, encode_plan(plan).decode())
     emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language.source import Source, nearest_keyword, one_of
+from catalog_migrate.language.source import Source, is_secret, nearest_keyword, one_of
 from catalog_migrate.language.tokens import Token, has_lone_surrogate
 
 _FOUND_WIDTH = 40
+_UNTOLD = "a word that is not shown"
 Choice = TypeVar("Choice")
 
 
@@ -145,8 +146,8 @@ class Cursor:
         for entry in what:
             self.note(entry)
         token, expected = self.token, tuple(self._expected)
-        nearest = nearest_keyword(token, expected)
         found = self._found(token)
+        nearest = None if found == _UNTOLD else nearest_keyword(token, expected)
         message = f"expected {one_of(expected)}, found {found}"
         if nearest is not None:
             message += f"; did you mean {nearest}?"
@@ -166,11 +167,12 @@ class Cursor:
         if not self.ended:
             raise self.unexpected("the end of the statement")
 
-    @staticmethod
-    def _found(token: Token) -> str:
+    def _found(self, token: Token) -> str:
         if token.kind == "end":
             return "the end of the statement"
         if token.kind == "string":
             return "a text in quotes"
+        if is_secret(self.tokens, self.tokens.index(token)):
+            return _UNTOLD
         text = token.text
         return repr(text if len(text) <= _FOUND_WIDTH else text[:_FOUND_WIDTH] + "…")

@@ -17,12 +17,14 @@ _LIKENESS = 0.6
 class Source:
     """The text that is parsed; ``tokens`` are all of its tokens, needed to mask its strings."""
 
-    __slots__ = ("_lines", "_strings", "text")
+    __slots__ = ("_lines", "_masked", "text")
 
     def __init__(self, text: str, tokens: Sequence[Token] = ()) -> None:
         self.text = text
         self._lines = LineIndex(text)
-        self._strings = [(t.start, t.end) for t in tokens if t.kind == "string"]
+        # without the quotes around them
+        self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.kind == "string"]
+        self._masked += [(t.start, t.end) for t in _behind_as_of_secrets(tokens)]
 
     def problem(
         self,
@@ -54,11 +56,11 @@ class Source:
         end = self.text.find("\n", offset)
         end = len(self.text) if end < 0 else end
         line = list(self.text[start:end].rstrip("\r"))
-        spans = list(self._strings)
+        spans = list(self._masked)
         if masked_from is not None:
-            spans.append((masked_from, len(self.text) + 1))
+            spans.append((masked_from + 1, len(self.text)))
         for span_start, span_end in spans:
-            for at in range(max(span_start + 1, start), min(span_end - 1, start + len(line))):
+            for at in range(max(span_start, start), min(span_end, start + len(line))):
                 line[at - start] = "*"
         place = min(offset - start, len(line))
         first = max(0, min(place - _SHOWN_WIDTH // 2, len(line) - _SHOWN_WIDTH))
@@ -67,6 +69,26 @@ class Source:
         pad = "".join("\t" if char == "\t" else " " * _width(char) for char in before)
         after = "".join(shown[place - first :]) + "…" * (first + _SHOWN_WIDTH < len(line))
         return before + after, pad + "^"
+
+
+def is_secret(tokens: Sequence[Token], at: int) -> bool:
+    """Whether the token at ``at`` may be a secret's value that was written without quotes."""
+    return tokens[at].kind != "string" and tokens[at] in _behind_as_of_secrets(tokens[: at + 1])
+
+
+def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
+    """What stands unquoted behind AS in CREATE SECRET and ALTER SECRET, up to their end."""
+    found: list[Token] = []
+    words: list[str] = []
+    for token in tokens:
+        if token.text == ";" or token.kind == "end":
+            words.clear()
+            continue
+        if "AS" in words and "SECRET" in words[: words.index("AS")]:
+            found += [token] if token.kind != "string" else []
+        else:
+            words.append(token.value if token.kind == "word" else "")
+    return found
 
 
 def _printable(char: str) -> str:

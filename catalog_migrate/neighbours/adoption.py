@@ -36,6 +36,7 @@ from catalog_migrate.errors import (
     Problem,
 )
 from catalog_migrate.model.ids import Allocator
+from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import Marked, clear_mark, mark_at, put_mark
 from catalog_migrate.neighbours.rebuild import refuse_lost
 from catalog_migrate.neighbours.survey import (
@@ -222,7 +223,7 @@ def _refusal(problems: Sequence[Problem]) -> AdoptionRefused:
         if any(problem.code == ADOPTED_ELSEWHERE for problem in problems) else AdoptionRefused
     )
     return kind(
-        f"{len(problems)} reason(s) against adopting; nothing was adopted",
+        f"{counted(len(problems), 'reason')} against adopting; nothing was adopted",
         problems=problems, remedy="do what is written below each, or leave the table out",
     )
 
@@ -272,7 +273,7 @@ def _first(plan: Plan, name: str) -> str:
             how = change.action if change.contents == "none" else (
                 f"{change.action} ({change.contents})"
             )
-            return f"{how}, {len(reasons)} decision(s) missing" if reasons else how
+            return f"{how}, {counted(len(reasons), 'decision')} missing" if reasons else how
     return "unchanged"
 
 

@@ -26,6 +26,7 @@ from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import clear_mark
 from catalog_migrate.reconciler.actions import is_ours, waves
 from catalog_migrate.reconciler.desired import (
@@ -216,7 +217,7 @@ def _require_settled(state: State) -> None:
     ]
     if pending:
         raise NotSettled(
-            f"{len(pending)} thing(s) must be finished before the tables are given back",
+            f"{counted(len(pending), 'thing')} must be finished before the tables are given back",
             pending=pending,
             remedy="run catalog-migrate bootstrap, and stop what catalog-migrate run has started",
         )
@@ -226,7 +227,7 @@ def _require_shards(state: State, version: Callable[[str], int | None]) -> None:
     problems = list(gone_shards(state, version))
     if problems:
         raise Refusal(
-            f"the rows of {len(problems)} table(s) are not there; nothing was given back",
+            f"the rows of {counted(len(problems), 'table')} are not there; nothing was given back",
             problems=problems, remedy="restore the directories, or say where they are: "
             "catalog-migrate relocate",
         )
@@ -268,8 +269,8 @@ def _require_names(work: Work, state: State) -> None:
     ]
     if problems:
         raise Refusal(
-            f"{len(problems)} name(s) are taken; nothing was given back", problems=problems,
-            remedy="rename or drop what is listed",
+            f"somebody else has {counted(len(problems), 'name')} of these; nothing was given back",
+            problems=problems, remedy="rename or drop what is listed",
         )
 
 

@@ -48,6 +48,7 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import put_mark
 from catalog_migrate.neighbours.survey import definition_at
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -140,7 +141,7 @@ def rebuild(
     _require_all(findings, release, live, missing)
     if findings.problems:
         raise RebuildRefused(
-            f"{len(findings.problems)} question(s) that only people can answer; "
+            f"{counted(len(findings.problems), 'question')} that only people can answer; "
             "nothing was written",
             problems=findings.problems, remedy="answer each as is written below it, and run again",
         )
@@ -565,7 +566,8 @@ def _unknown(release: Release, ansi: bool, time_zone: str) -> Iterator[str]:
     others = sum(definition.kind != "table" for definition in release.objects)
     if others:
         yield (
-            f"{others} view(s), functions and types: the release brings them in again, with new ids"
+            f"{counted(others, 'view')}, functions and types: the release brings them in again, "
+            "with new ids"
         )
 
 

@@ -44,6 +44,7 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import mark_at, put_mark
 from catalog_migrate.reconciler.actions import FORMER, former
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -118,8 +119,8 @@ def relocate(
     problems += _shard_problems(state, aim, new_lineage)
     if problems:
         raise RelocationRefused(
-            f"{len(problems)} reason(s) against it; nothing was changed", problems=problems,
-            remedy="do what is written below each",
+            f"{counted(len(problems), 'reason')} against it; nothing was changed",
+            problems=problems, remedy="do what is written below each",
         )
     lineage = uuid4().hex if new_lineage else state.lineage
     found = Relocation(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import is_lossless
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.contents import (
     BECOMES_NOT_NULL,
@@ -300,7 +301,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
         quote_part(column.name) for column in definition.columns
         if not column.nullable and column.name.lower() not in tail.columns
     )
-    count = "rows" if tail.rows < 0 else f"{tail.rows:,} row(s)"
+    count = "rows" if tail.rows < 0 else counted(tail.rows, "row")
     text = f"{count} written since have no value for {missing} (NOT NULL)"
     left_out = tail.rows != 0 and losses.table_approved()
     if left_out:

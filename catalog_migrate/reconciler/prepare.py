@@ -24,18 +24,19 @@ from catalog_migrate.errors import (
     CatalogMigrateError,
     CommitConflict,
     EngineFailure,
-    MigrationBlocked,
     PrepareFailed,
 )
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.bring_back import back_from_segments, back_from_tail
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
 from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.work import Progress, Work
 
@@ -159,11 +160,7 @@ def prove(work: Work, state: State, migration: Migration) -> Migration:
     migration = with_foreign(migration, foreign)
     migration = blocked_by(bind(work, migration), migration)
     if not migration.plan.applyable:
-        raise MigrationBlocked(
-            f"{len(migration.plan.blocked)} decision(s) are missing; nothing was touched",
-            plan=migration.plan,
-            remedy="mend what is listed in the release, then start again",
-        )
+        raise blocked(migration.plan)
     return migration
 
 
@@ -282,7 +279,7 @@ def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prep
         rows = work.engine.count_rows(work.absolute(path), prepared.sealed[path])
         if rows:
             raise CommitConflict(
-                f"{name} was empty when its drop was planned and has {rows} row(s) now",
+                f"{name} was empty when its drop was planned and has {counted(rows, 'row')} now",
                 remedy=f"keep the table, or start again with --approve {name}",
             )
 

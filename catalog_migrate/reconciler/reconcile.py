@@ -24,6 +24,7 @@ from catalog_migrate.errors import (
     PrepareFailed,
 )
 from catalog_migrate.model.paths import is_absolute
+from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import Actions, decide
 from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -50,7 +51,8 @@ class StepFailure:
 
     def __str__(self) -> str:
         condition = f" [{self.condition}]" if self.condition else ""
-        return f"{self.step} {self.name}{condition} after {self.attempts} attempt(s): {self.reason}"
+        tries = counted(self.attempts, "attempt")
+        return f"{self.step} {self.name}{condition} after {tries}: {self.reason}"
 
 
 def shared_pending(state: State, *, now: float | None = None, retention: float = 0.0) -> list[str]:
@@ -125,7 +127,7 @@ def reconcile_names(work: Work, state: State) -> int:
         failures = _tolerated(work.tolerated, state, failures)
     if failures:
         raise NotReconciled(
-            f"committed, but {len(failures)} step(s) could not be taken: {failures[0]}",
+            f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
             failures=failures,
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
@@ -281,7 +283,7 @@ def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
             failures.append(StepFailure("evolve", name, also, failure.condition, failure.attempts))
     if failures:
         raise NotReconciled(
-            f"committed, but {len(failures)} table(s) could not be changed: {failures[0]}",
+            f"committed, but {counted(len(failures), 'table')} could not be changed: {failures[0]}",
             failures=failures,
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )

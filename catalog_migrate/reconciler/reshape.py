@@ -18,6 +18,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, PlacedColumn, Shape
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.paths import shard_path
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.desired import shard_spec
 from catalog_migrate.reconciler.work import Progress, Work
@@ -96,7 +97,7 @@ def sessions_in_the_way(work: Work, state: State) -> str | None:
         return None
     count = sum(row.folded or 1 for row in others.values())
     return (
-        f"{count} other session(s) may live at an older serial ({', '.join(others)});"
+        f"{counted(count, 'other session')} may live at an older serial ({', '.join(others)});"
         " catalog-migrate unlock --session"
     )
 

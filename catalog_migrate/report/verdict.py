@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from catalog_migrate.errors import DECISION_CODES
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 
 Kind = Literal["nothing", "safe", "decisions", "blocked"]
@@ -89,11 +90,6 @@ def _counts(plan: Plan) -> str:
     point = plan.point_of_no_return
     final = point is not None and point.after == "commit"
     return change_counts(plan) + ("; no rollback past its commit" if final else "")
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 object``, ``2 objects``, ``12,345 objects``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _blocked_line(plan: Plan) -> str:

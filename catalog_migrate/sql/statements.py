@@ -90,7 +90,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
             problems.append(
                 Problem(
                     code=refusal.code, message=refusal.message, file=file, line=line,
-                    column=column, text=_source_line(text, refusal.token.start),
+                    column=column, text=_source_line(text, tokens, refusal.token.start),
                     remedy=refusal.remedy,
                 )
             )
@@ -108,10 +108,13 @@ def _split(tokens: Sequence[Token]) -> list[list[Token]]:
     return [group for group in groups if group]
 
 
-def _source_line(text: str, offset: int) -> str:
+def _source_line(text: str, tokens: Sequence[Token], offset: int) -> str:
+    """The line of ``offset``; of a statement about a secret, nothing behind that word."""
     start = text.rfind("\n", 0, offset) + 1
     end = text.find("\n", offset)
-    return text[start : end if end >= 0 else len(text)].strip()
+    end = len(text) if end < 0 else end
+    told = next((token.end for token in tokens[:4] if token.is_word("secret")), end)
+    return text[start : min(end, max(start, told))].strip()
 
 
 @dataclass(slots=True)

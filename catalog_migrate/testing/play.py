@@ -29,6 +29,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.testing.crashes import SimulatedCrash
@@ -408,7 +409,7 @@ class Play:
         ids = [key for key, row in sorted(state.sessions.items()) if row.holder in gone]
         if ids:
             remove_sessions(self.run.place.log, ids)
-            self.tell(f"an operator takes {len(ids)} session(s) off the record")
+            self.tell(f"an operator takes {counted(len(ids), 'session')} off the record")
 
     def guarded(self, act: Callable[[], object]) -> None:
         """A check: what it finds ends the run, whatever the code under test would catch."""

@@ -54,6 +54,8 @@ def test_a_plan_on_stdout(call: Call, tmp_path: Path) -> None:
         3, json.loads((tmp_path / "saved.json").read_text())["plan_hash"]
     )
     assert call("graph", "--out", "-").out == call("graph").out
+    compiled = call("release", "compile", "2.json", "--out", "-")
+    assert (compiled.code, json.loads(compiled.out)["format_version"]) == (0, "1.0")
     assert not (tmp_path / "-").exists()
 
 
@@ -62,6 +64,7 @@ def test_a_plan_on_stdout(call: Call, tmp_path: Path) -> None:
     [
         (["plan", "--release", "2.json", "--out", ""], 64, "name of the file is empty"),
         (["release", "compile", "2.json", "--out", ""], 64, "name of the file is empty"),
+        (["release", "compile", "2.json", "--check", "--out", "-"], 64, "name the file"),
         (["unlock", "--if-holder", ""], 64, "--if-holder is empty"),
         (["check", ""], 78, "release.path"),
         (["export", "--no-input"], 64, "nobody to ask"),

@@ -183,7 +183,8 @@ ERRORS = [
      " statement, found 'RESTRICTED'; did you mean RESTRICT?"),
     ("DROP TABLE t", "line 1, column 6: expected SECRET, CONNECTION, SOURCE, SINK or CLUSTER,"
      " found 'TABLE'"),
-    ("CREATE SECRET s AS env", "line 1, column 20: expected a reference in quotes, found 'env'"),
+    ("CREATE SECRET s AS env", "line 1, column 20: expected a reference in quotes, found a word"
+     " that is not shown"),
     ("CREATE SECRET s AS 'env:X", "line 1, column 20: a string that never ends"),
     ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES or FILES,"
      " found 'KAFA'; did you mean KAFKA?"),
@@ -342,3 +343,20 @@ def test_any_text(noise: str, known: tuple[str, Statement], data: st.DataObject)
     _parse_or_place(noise)
     at = data.draw(st.integers(0, len(known[0])))
     _parse_or_place(known[0][:at] + noise + known[0][at:])
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("CREATE SECRET s AS hunter2", "CREATE SECRET s AS *******"),
+        ("CREATE SECRET s AS 'a' hunter2", "CREATE SECRET s AS '*' *******"),
+        ("DROP SOURCE a; ALTER SECRET IF EXISTS s AS\nhunter2 b", "******* *"),
+    ],
+)
+def test_what_stands_for_a_secret_is_masked_without_quotes_too(text: str, line: str) -> None:
+    """Neither the line nor the message has the word; the remedy is to quote a reference."""
+    with pytest.raises(SyntaxProblem) as caught:
+        parse(text)
+    assert caught.value.source_line == line
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.message.endswith("found a word that is not shown")

@@ -74,7 +74,7 @@ class TestDryRun:
             [wanted("shop.orders", path)], warehouse=place.warehouse(),
         )
         assert [each.first for each in found.prospects] == [
-            "migrate (evolve), 1 decision(s) missing"
+            "migrate (evolve), 1 decision missing"
         ]
 
 

@@ -139,3 +139,12 @@ def test_errors_recover_at_the_next_statement() -> None:
     parsed = parse("CREATE TABLE s.t (a INT; CREATE VEW s.v AS SELECT 1; CREATE TYPE s.m AS INT;")
     assert [problem.line for problem in parsed.problems] == [1, 1]
     assert [str(one.definition.key) for one in parsed.statements] == ["type:s.m"]
+
+
+@pytest.mark.parametrize("begin", ["CREATE OR REPLACE SECRET", "ALTER SECRET", "DROP SECRET"])
+def test_an_error_of_a_secret_shows_nothing_behind_that_word(begin: str) -> None:
+    """What follows may be its value, quoted or not."""
+    for value in ("'hunter2'", "hunter2"):
+        problem, = parse(f"{begin} s AS {value};").problems
+        assert problem.text == begin
+        assert "hunter2" not in f"{problem.message} {problem.remedy}"

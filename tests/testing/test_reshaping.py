@@ -156,7 +156,7 @@ def test_another_session_makes_it_a_copy() -> None:
     assert sorted(place.shards().values()) == ["live", "retired"]
     (said,) = place.said
     assert session in said
-    assert "1 other session(s) may live at an older serial" in said
+    assert "1 other session may live at an older serial" in said
     place.settled()
 
 

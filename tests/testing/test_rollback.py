@@ -358,7 +358,7 @@ def test_rows_that_cannot_be_held() -> None:
     place.append("t", {"id": 2}, {"id": 3})
     plan = place.plan()
     assert [(b.code, b.reason) for b in plan.blocked] == [
-        (ROWS_NOT_HELD, "2 row(s) written since have no value for must (NOT NULL)")
+        (ROWS_NOT_HELD, "2 rows written since have no value for must (NOT NULL)")
     ]
     left = place.shard("t")
     with pytest.raises(MigrationBlocked):
@@ -461,7 +461,7 @@ def test_behind_a_column_dropped_in_place() -> None:
     assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
     with pytest.raises(MigrationBlocked, match="dropped in place and its values with it") as caught:
         place.back(1, approve=("s.t", "s.t.b"))
-    assert caught.value.message.startswith("1 obstacle(s) that no approval cures")
+    assert caught.value.message.startswith("1 obstacle that no approval cures")
     assert caught.value.remedy == "do what stands below each entry"
     assert "remedy: choose a serial after the drop" in str(caught.value)
     assert place.state.intents == {}

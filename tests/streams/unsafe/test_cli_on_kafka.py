@@ -143,6 +143,9 @@ def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.endswith(f"to do it: catalog-migrate unsafe apply {plan}\n")
     assert main(["unsafe", "plan", str(plan)]) == 0
     assert "6 records doubled" in capsys.readouterr().out
+    assert main([*dry[:-1], "-", "--reason", "test"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["changes"] == json.loads(plan.read_text())["changes"]
     edited = tmp_path / "edited.json"
     edited.write_text(plan.read_text().replace('"doubled": 6', '"doubled": 9'))
     assert main(["unsafe", "apply", str(edited), "--yes"]) == 1
