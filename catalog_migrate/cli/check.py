@@ -113,8 +113,8 @@ def _planned(
 
 
 def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settings) -> str:
+    from catalog_migrate.model.wording import counted
     from catalog_migrate.report.verdict import (
-        counted,
         cure,
         decisions,
         failed_proofs,

@@ -87,7 +87,8 @@ def summary(report: BootstrapReport) -> dict[str, object]:
 
 def sentence(report: BootstrapReport) -> str:
     """What a start did, for people."""
-    from catalog_migrate.report.verdict import change_counts, counted
+    from catalog_migrate.model.wording import counted
+    from catalog_migrate.report.verdict import change_counts
 
     lines = [f"{report.outcome}: release {report.release}, serial {report.serial}"]
     if report.plan is not None and not report.plan.is_empty:

@@ -80,6 +80,11 @@ def schemes() -> tuple[str, ...]:
     return tuple(sorted({*_SCHEMES, *_plugins()}))
 
 
+def is_scheme(name: str) -> bool:
+    """Whether a reference may begin so; looks for other packages only when it is none of ours."""
+    return name in _SCHEMES or name in _plugins()
+
+
 def parse_reference(reference: str) -> tuple[str, str]:
     """(scheme, rest) of ``env:NAME`` and the like.
 
@@ -87,11 +92,10 @@ def parse_reference(reference: str) -> tuple[str, str]:
     writes no reference may have written the value itself.
     """
     match = _REFERENCE.match(reference)
-    known = schemes()
-    if match is None or match[1] not in known:
+    if match is None or not is_scheme(match[1]):
         raise UnresolvedSecret(
             "this is no reference to a secret (its text is not shown)",
-            remedy="write " + " or ".join(f"'{scheme}:…'" for scheme in known),
+            remedy="write " + " or ".join(f"'{scheme}:…'" for scheme in schemes()),
         )
     return match[1], match[2]
 

@@ -147,16 +147,13 @@ class _Planning:
             for compared in difference.objects.values()
             if compared.heir is not None
         }
+        removed = set(difference.removed) - heirs
         return Migration(
             plan=plan,
             targets=targets,
             drops=order.drops,
             creates=order.creates,
-            removed=tuple(
-                identity
-                for identity in order.drops
-                if identity in set(difference.removed) and identity not in heirs
-            ),
+            removed=tuple(identity for identity in order.drops if identity in removed),
             next_item=items.next_value,
             next_global=ids.next_value,
             manifest_hash=self._release.manifest_hash,

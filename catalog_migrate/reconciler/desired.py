@@ -120,8 +120,9 @@ def desired_name(lineage: str, mapping: MappingRecord, item: ItemRecord) -> Desi
 def desired_world(state: State) -> dict[Identity, DesiredName]:
     """All names that the committed state calls for, by identity."""
     world: dict[Identity, DesiredName] = {}
+    lineage = state.lineage
     for mapping in state.mappings.values():
-        name = desired_name(state.lineage, mapping, state.items[mapping.item_id])
+        name = desired_name(lineage, mapping, state.items[mapping.item_id])
         if name is not None:
             world[name.identity] = name
     return world

@@ -23,6 +23,7 @@ from catalog_migrate.errors import (
     NotReconciled,
     PrepareFailed,
 )
+from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import Actions, decide
@@ -105,7 +106,9 @@ def names_complete(work: Work, state: State) -> bool:
 
 def compare(work: Work, state: State) -> Actions:
     """The difference between the committed state and the world, read afresh."""
-    return decide(state, desired_world(state), observe(work, state), work.warehouse)
+    observed = observe(work, state)
+    with collector_paused():
+        return decide(state, desired_world(state), observed, work.warehouse)
 
 
 def reconcile_names(work: Work, state: State) -> int:

@@ -124,10 +124,10 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
 
 def _no_reference(reference: str, place: Place, text: str) -> list[Problem]:
     """A secret whose text names no place where its value is kept; the text itself is not told."""
-    from catalog_migrate.connections.secrets import schemes
+    from catalog_migrate.connections.secrets import is_scheme, schemes
 
     scheme, _, rest = reference.partition(":")
-    if rest and scheme in schemes():
+    if rest and is_scheme(scheme):
         return []
     found = _problem(
         NO_REFERENCE, "this is no reference to a secret (its text is not shown, it may be one)",

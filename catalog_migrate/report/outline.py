@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from catalog_migrate.model.visible import one_line
+from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.report.verdict import (
     Verdict,
-    counted,
     decisions,
     failed_proofs,
     incurable,

@@ -84,10 +84,10 @@ def create_secret(
 
 def check_reference(reference: str) -> None:
     """RefusedStatement unless the text has a known scheme; the value is not read."""
-    from catalog_migrate.connections.secrets import schemes
+    from catalog_migrate.connections.secrets import is_scheme, schemes
 
     scheme, colon, rest = reference.partition(":")
-    if not colon or not rest or scheme not in schemes():
+    if not colon or not rest or not is_scheme(scheme):
         raise RefusedStatement(
             "this is no reference to a secret (its text is not shown, it may be one)",
             remedy="write where the value is kept: "

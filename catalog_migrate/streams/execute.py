@@ -51,7 +51,7 @@ TRIAL_LIMIT = 60.0
 LEASE_TTL = 30.0
 """Seconds without a heartbeat after which a runtime counts as dead for whoever waits for it."""
 
-_POLL = 0.02
+_POLL = 0.01
 _LISTEN = 1.0
 """Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
 

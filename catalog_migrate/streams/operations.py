@@ -28,6 +28,7 @@ from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, probe_queries, refusal, validate
+from catalog_migrate.streams.probing import Probing
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.supervisor import Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream
@@ -43,6 +44,9 @@ KEPT = 50
 
 PROBE_AGAIN = 1.0
 """Seconds between two probes of what did not work."""
+
+_LOOK = 0.01
+"""Seconds between two looks at queries that are starting."""
 
 STARTED = "started"
 """``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
@@ -142,18 +146,22 @@ class Operations:
 
     def _trial(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
-        if row.detail.get("phase") != STARTED:
-            row = self._stand_still(key, row, state)
-        problems = self._watch(row)
+        with Probing(self._probe) as probing:
+            if row.detail.get("phase") != STARTED:
+                row = self._stand_still(key, row, state, probing)
+            problems = self._watch(row, probing)
         if not problems:
             self._finish(key, "confirmed", "")
             return
         self._put_back(key, row, problems)
         self._set_back(key, self.follow().operations[key])
 
-    def _stand_still(self, key: str, row: OperationRecord, state: State) -> OperationRecord:
+    def _stand_still(
+        self, key: str, row: OperationRecord, state: State, probing: Probing
+    ) -> OperationRecord:
         """Stop all; as soon as one stands still, settle what was under way on the old options and
-        snapshot its checkpoint. One commit then writes that down and lifts the holds."""
+        snapshot its checkpoint. One commit then writes that down and lifts the holds, while the
+        probe with the new options is under way."""
         snapshots: dict[str, int] = {}
         before = altered(state, row, back=True)
 
@@ -166,6 +174,7 @@ class Operations:
             snapshots[item_id] = Snapshots(checkpoint).take(f"operation {key}", active=()).number
 
         self.supervisor.stop(row.dependents, state, then=take)
+        probing.ask(state, _awaited(state, row))
         row = msgspec.structs.replace(
             row, snapshots=dict(sorted(snapshots.items())), detail={**row.detail, "phase": STARTED}
         )
@@ -199,7 +208,7 @@ class Operations:
         except CatalogMigrateError:
             return  # the entry is valid as it stands: the next start runs exactly that batch
 
-    def _watch(self, row: OperationRecord) -> list[str]:
+    def _watch(self, row: OperationRecord, probing: Probing) -> list[str]:
         """Start all and wait until each is healthy; what is wrong with those that are not.
 
         Healthy is a first progress and a probe with the new options, asked since the stop; both
@@ -208,47 +217,39 @@ class Operations:
         supervisor, clock = self.supervisor, self.supervisor.clock
         deadline = clock.monotonic() + row.limit
         state = self.follow()
-        waiting = {
-            item_id for item_id in row.dependents
-            if item_id in state.items and not _held_by_others(state, item_id)
-        }
-        # a sink waits for its source's topic ids; one whose source does not run is not waited for
+        waiting = _awaited(state, row)
         late = {item_id for item_id in waiting if not input_known(state, item_id)}
-        lone = {item_id for item_id in late
-                if state.items[item_id].links.get("reads") not in waiting}
-        waiting, late = waiting - lone, late - lone
-        probed: dict[str, Verdict] = {}
-        with ThreadPoolExecutor(1, thread_name_prefix="probe") as pool:
-            asked = pool.submit(self._probe, state, sorted(waiting))
-            first, again = asked, 0.0
-            for wave in wiring.topological(state, tuple(waiting - late)):
-                supervisor.start(state, wave, known=lambda: first.result()[1])
-            while waiting:
-                self.alive()
-                supervisor.collect()
-                if asked.done():
-                    probed.update(asked.result()[0])
-                now = clock.monotonic()
-                if late:
-                    state = self.follow()
-                    late = {item_id for item_id in late if not input_known(state, item_id)}
-                for item_id in sorted(waiting - late):
-                    each = supervisor.managed.setdefault(item_id, Managed(item_id))
-                    query = each.query
-                    if query is None and each.starting is None and each.next_try <= now:
-                        supervisor.start(state, [item_id])
-                    elif query is not None and query.active and query.progress() is not None:
-                        verdict = probed.get(item_id)
-                        if verdict is not None and verdict.ok:
-                            waiting.discard(item_id)
-                if waiting and now >= deadline:
-                    break
-                bad = [each for each in waiting if each in probed and not probed[each].ok]
-                if bad and asked.done() and now >= again:
-                    asked, again = pool.submit(self._probe, state, bad), now + PROBE_AGAIN
-                if waiting:
-                    clock.sleep(0.02)
-        return [self._complaint(state, item_id, probed) for item_id in sorted(waiting)]
+        probing.ask(state, waiting)
+        again = 0.0
+        for wave in wiring.topological(state, tuple(waiting - late)):
+            supervisor.start(state, wave, known=probing.upstreams)
+        while waiting:
+            self.alive()
+            supervisor.collect()
+            probed = probing.verdicts()
+            now = clock.monotonic()
+            if late:
+                state = self.follow()
+                late = {item_id for item_id in late if not input_known(state, item_id)}
+            for item_id in sorted(waiting - late):
+                each = supervisor.managed.setdefault(item_id, Managed(item_id))
+                query = each.query
+                if query is None and each.starting is None and each.next_try <= now:
+                    supervisor.start(state, [item_id])
+                elif query is not None and query.active and query.progress() is not None:
+                    verdict = probed.get(item_id)
+                    if verdict is not None and verdict.ok:
+                        waiting.discard(item_id)
+            if waiting and now >= deadline:
+                break
+            bad = {each for each in waiting if each in probed and not probed[each].ok}
+            if bad and now >= again and probing.ask_again(state, bad):
+                again = now + PROBE_AGAIN
+            if waiting:
+                clock.sleep(_LOOK)
+        return [
+            self._complaint(state, item_id, probing.verdicts()) for item_id in sorted(waiting)
+        ]
 
     def _probe(
         self, state: State, item_ids: Sequence[str]
@@ -295,7 +296,8 @@ class Operations:
             if item_id in state.items:
                 self._restore(state, item_id, number)
         self._commit(lambda changes, _: _lift(changes, key, row), "lift holds")
-        problems = self._watch(row)
+        with Probing(self._probe) as probing:
+            problems = self._watch(row, probing)
         reason = row.detail.get("reason", "")
         if problems:
             self._finish(
@@ -366,6 +368,21 @@ def _lift(changes: Changes, key: str, row: OperationRecord) -> None:
 def _same(one: ObjectDefinition, other: ObjectDefinition) -> bool:
     """Whether two definitions say the same beside name and comment, which restart nothing."""
     return one.external == other.external and one.columns == other.columns
+
+
+def _awaited(state: State, row: OperationRecord) -> set[str]:
+    """The queries that an operation starts again and waits for.
+
+    A sink waits for its source's topic ids; one whose source does not run is not waited for.
+    """
+    started = {
+        item_id for item_id in row.dependents
+        if item_id in state.items and not _held_by_others(state, item_id)
+    }
+    return {
+        item_id for item_id in started
+        if input_known(state, item_id) or state.items[item_id].links.get("reads") in started
+    }
 
 
 def _held_by_others(state: State, item_id: str) -> bool:

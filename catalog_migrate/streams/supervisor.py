@@ -24,6 +24,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import (
     CatalogMigrateError,
+    CheckpointCorrupt,
     EngineFailure,
     LostTrail,
     UpstreamChanged,
@@ -285,15 +286,16 @@ class Supervisor:
         redactor = Redactor.of(spec.connection)
         try:
             planned, query = self._plan(spec)
+            checkpoint = Checkpoint(spec.checkpoint)
+            query_id, batches = self._looked_up(spec, checkpoint)
             found = (known() if known is not None else {}).get(item_id) or identify(spec)
             stream = self._identified(state, spec, stream, found)
             spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
-            checkpoint = Checkpoint(spec.checkpoint)
             sources = [self.described(state, item_id)]
             clear_torn_start(checkpoint)
             claim(checkpoint, item=item_id, sources=sources)
-            query_id = checkpoint.query_id
-            batches = self.engine.last_batch(spec, query_id) if query_id is not None else {}
+            if checkpoint.query_id != query_id:
+                query_id, batches = self._last_batches(spec, checkpoint)
             apply_committed(checkpoint, item_id, stream)
             if checkpoint.restoring is not None:
                 Snapshots(checkpoint).restore(
@@ -316,6 +318,25 @@ class Supervisor:
                 redactor.scrub(f"{type(error).__name__}: {error}"),
                 condition=type(error).__name__,
             ) from None
+
+    def _looked_up(
+        self, spec: QuerySpec, checkpoint: Checkpoint
+    ) -> tuple[str | None, Mapping[str, int | None]]:
+        """:meth:`_last_batches` ahead of time where that asks no server, else nothing."""
+        if spec.kind != "source":
+            return None, {}
+        try:
+            return self._last_batches(spec, checkpoint)
+        except CheckpointCorrupt:  # perhaps of a start that was cut off, which is cleared later
+            return None, {}
+
+    def _last_batches(
+        self, spec: QuerySpec, checkpoint: Checkpoint
+    ) -> tuple[str | None, Mapping[str, int | None]]:
+        """The query that a checkpoint is of, and the last batch of it that each sink has."""
+        query_id = checkpoint.query_id
+        found = self.engine.last_batch(spec, query_id) if query_id is not None else {}
+        return query_id, found
 
     def described(self, state: State, item_id: str) -> str:
         """A text that changes when another stream stands in the place of a query's input."""

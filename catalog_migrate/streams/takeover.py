@@ -197,8 +197,7 @@ def _fill(checkpoint: Checkpoint, old: Path, log: str, after: int, last: int) ->
     for number in range(after + 1, last + 1):
         source = old / log / str(number)
         if source.is_file():
-            checkpoint.files.make_directory(checkpoint.path / log)
-            checkpoint.files.copy_tree(source, checkpoint.path / log / str(number))
+            checkpoint.files.replace(checkpoint.path / log / str(number), source.read_bytes())
 
 
 def _newest(batch: int | None) -> int:

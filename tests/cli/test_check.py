@@ -71,6 +71,16 @@ def test_exit_code_and_verdict_against_a_commit(
     assert run("check", *against, "--detailed-exitcode")[0] == pending
 
 
+def test_what_no_rollback_brings_back_has_a_line(run: Check, tmp_path: Path) -> None:
+    """Who reviews the change reads which columns go for good; nothing is said where none does."""
+    against = ("check", "release", "--against", "git:main:release")
+    for text, line in ((DECIDED, True), (GOOD, False)):
+        release(tmp_path, text)
+        out = run(*against)[1]
+        assert ("\nPoint of no return: s.orders.flag\n" in out) is line
+        assert ("; no rollback past its commit" in out) is line
+
+
 def test_a_policy_is_part_of_the_gate(run: Check, tmp_path: Path) -> None:
     """What the release has decided is refused by a rule all the same, and the rule is named."""
     release(tmp_path, DECIDED)

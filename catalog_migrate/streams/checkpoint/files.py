@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 Step = Callable[[str], None]
@@ -77,39 +77,25 @@ class Files:
         path.mkdir(exist_ok=True)
         sync_directory(path.parent)
 
-    def copy_tree(self, source: Path, target: Path) -> None:
-        """Copy a directory, or one file, to a place where nothing is yet; all of it durable.
+    def install_tree(self, contents: Mapping[str, bytes | None], target: Path) -> None:
+        """Put a directory in the place of ``target``, which may be there.
 
-        Hidden temporary files are left out. The caller makes the result visible by a rename.
+        ``contents`` has relative names, None for a directory, each after the one that it is in.
         """
-        self._on_step(f"copy {source.name}")
-        if source.is_file():
-            shutil.copyfile(source, target)
-            _sync(target)
-            return
-        # written first and synced then: the file system writes all of it in one go
-        for path in self._copied(source, target):
-            _sync(path)
-
-    def _copied(self, source: Path, target: Path) -> list[Path]:
-        """Copy a directory without a sync; what was written, a directory after its contents."""
-        target.mkdir(parents=True)
-        written: list[Path] = []
-        for entry in sorted(source.iterdir()):
-            if is_litter(entry):
-                continue
-            copy = target / entry.name
-            if entry.is_dir():
-                written += self._copied(entry, copy)
-            else:
-                shutil.copyfile(entry, copy)
-                written.append(copy)
-        return [*written, target]
-
-    def install_tree(self, source: Path, target: Path) -> None:
-        """Put a copy of ``source`` (a directory) in the place of ``target``, which may be there."""
         temporary = _hidden(target)
-        self.copy_tree(source, temporary)
+        self._on_step(f"write {target.name}")
+        temporary.mkdir(parents=True)
+        written = [temporary]
+        for name, data in contents.items():
+            path = temporary / name
+            written.append(path)
+            if data is None:
+                path.mkdir()
+            else:
+                path.write_bytes(data)
+        # written first and synced then: the file system writes all of it in one go
+        for path in reversed(written):
+            _sync(path)
         self.remove_tree(target)
         self.rename(temporary, target)
 

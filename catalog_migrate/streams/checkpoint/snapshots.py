@@ -1,8 +1,8 @@
 """Numbered copies of a checkpoint, beside it, with retention.
 
-A snapshot is ``<checkpoint>.snapshots/<n>``: metadata, offsets, commits, sources and our mark,
-never state, and ``snapshot.json`` about itself. It appears whole, by rename. Numbers rise and are
-not used again while a newer one is kept.
+A snapshot is the tar file ``<checkpoint>.snapshots/<n>.tar``: ``snapshot.json`` about itself, then
+metadata, offsets, commits, sources and our mark, never state. It appears whole, by rename. Numbers
+rise and are not used again while a newer one is kept.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
     UsageError,
 )
+from catalog_migrate.streams.checkpoint.archive import Tree, below, pack, read_tree, unpack
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.checkpoint.mark import MARK_NAME
 
-_FORMAT = 1
+_FORMAT = 2
+_SUFFIX = ".tar"
 _ABOUT = "snapshot.json"
 _FILES = ("metadata", MARK_NAME)
 _DIRECTORIES = ("offsets", "commits", "sources")
@@ -59,7 +61,10 @@ class Snapshots:
         Raises :class:`SnapshotNotFound`, :class:`CheckpointCorrupt`,
         :class:`UnsupportedCheckpoint` for one of a newer tool.
         """
-        file = self._place(number) / _ABOUT
+        return self._read(number)[0]
+
+    def _read(self, number: int) -> tuple[Snapshot, Tree]:
+        file = self._place(number)
         try:
             data = file.read_bytes()
         except FileNotFoundError as error:
@@ -69,16 +74,16 @@ class Snapshots:
                 number=number,
             ) from error
         try:
-            found = msgspec.json.decode(data, type=Snapshot)
-        except msgspec.MsgspecError as error:
+            tree = unpack(data)
+            about = tree.pop(_ABOUT, None) or b""
+            found = msgspec.json.decode(about, type=Snapshot)
+        except (ValueError, msgspec.MsgspecError) as error:
             raise CheckpointCorrupt(
-                f"{file} does not describe a snapshot ({error})",
-                file=str(file),
-                found=repr(data[:80]),
+                f"{file} is no snapshot ({error})", file=str(file), found=repr(data[:80]),
             ) from error
         if found.format > _FORMAT:
             raise UnsupportedCheckpoint(f"{file} is of format {found.format}, known is {_FORMAT}")
-        return found
+        return found, tree
 
     def take(self, reason: str, *, active: Collection[str], keep: int = 5) -> Snapshot:
         """Copy the checkpoint as it stands, an uncommitted entry included, and drop old copies.
@@ -105,17 +110,12 @@ class Snapshots:
             latest_commits=checkpoint.latest_commits,
             query_id=checkpoint.query_id,
         )
-        place = self._place(snapshot.number)
-        building = place.with_name(f".{place.name}.tmp")
-        files.make_directory(building)
-        for name in (*_FILES, *_DIRECTORIES):
-            source = checkpoint.path / name
-            if source.exists():
-                files.copy_tree(source, building / name)
-        files.replace(building / _ABOUT, msgspec.json.encode(snapshot))
-        files.rename(building, place)
+        tree = read_tree(checkpoint.path, (*_FILES, *_DIRECTORIES))
+        files.replace(
+            self._place(snapshot.number), pack({_ABOUT: msgspec.json.encode(snapshot), **tree})
+        )
         for number in (*numbers, snapshot.number)[:-keep]:
-            files.remove_tree(self._place(number))
+            files.remove(self._place(number))
         return snapshot
 
     def restore(
@@ -131,7 +131,7 @@ class Snapshots:
         that come again, without an error); :class:`QueryRunning`; :class:`SnapshotNotFound`.
         """
         checkpoint, files = self.checkpoint, self.checkpoint.files
-        snapshot = self.get(number)
+        snapshot, tree = self._read(number)
         require_stopped(checkpoint, active)
         interrupted = checkpoint.restoring
         if interrupted is not None and interrupted != number:
@@ -145,15 +145,15 @@ class Snapshots:
         self._require_none_newer(snapshot, committed)
 
         files.replace(checkpoint.path / RESTORING_NAME, str(number).encode())
-        place = self._place(number)
         for name in _FILES:
-            if (place / name).exists():
-                files.replace(checkpoint.path / name, (place / name).read_bytes())
+            data = tree.get(name)
+            if data is not None:
+                files.replace(checkpoint.path / name, data)
             else:
                 files.remove(checkpoint.path / name)
         for name in _DIRECTORIES:
-            if (place / name).exists():
-                files.install_tree(place / name, checkpoint.path / name)
+            if name in tree:
+                files.install_tree(below(tree, name), checkpoint.path / name)
             else:
                 files.remove_tree(checkpoint.path / name)
         checkpoint.forget_state_after(snapshot.latest_commits)
@@ -177,8 +177,11 @@ class Snapshots:
     def _numbers(self) -> tuple[int, ...]:
         if not self.directory.is_dir():
             return ()
-        names = (entry.name for entry in self.directory.iterdir())
+        names = (
+            entry.name.removesuffix(_SUFFIX) for entry in self.directory.iterdir()
+            if entry.name.endswith(_SUFFIX)
+        )
         return tuple(sorted(int(name) for name in names if name.isascii() and name.isdecimal()))
 
     def _place(self, number: int) -> Path:
-        return self.directory / str(number)
+        return self.directory / f"{number}{_SUFFIX}"

@@ -16,6 +16,7 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
     UsageError,
 )
+from catalog_migrate.streams.checkpoint.archive import below, pack, unpack
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
@@ -46,6 +47,16 @@ def run_on(checkpoint: Checkpoint, batch: int, line: str, *, commit: bool) -> No
         checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
+def place_of(checkpoint: Checkpoint, number: int) -> Path:
+    """The file of a snapshot."""
+    return checkpoint.path.with_name("ckpt.snapshots") / f"{number}.tar"
+
+
+def held(checkpoint: Checkpoint, number: int) -> dict[str, bytes | None]:
+    """What a snapshot holds."""
+    return unpack(place_of(checkpoint, number).read_bytes())
+
+
 class TestTake:
     def test_what_is_in_it(self, build: Build) -> None:
         """Metadata, offsets, commits, sources and mark, with checksums; never state or litter."""
@@ -62,26 +73,25 @@ class TestTake:
 
         assert snapshot == Snapshot(1, "before ALTER", 1, 0, QUERY)
         assert snapshots.list() == (snapshot,)
-        place = checkpoint.path.with_name("ckpt.snapshots") / "1"
-        copied = visible(place)
-        del copied["snapshot.json"]
+        packed = held(checkpoint, 1)
+        copied = {
+            name: data for name, data in packed.items()
+            if data is not None and not name.endswith((".crc", "snapshot.json"))
+        }
         original = visible(checkpoint.path)
         assert original.pop("state/0/1.delta") == b"state"
         assert copied == original
-        assert {path.name for path in (place / "offsets").iterdir()} == {
-            "0", "1", ".0.crc", ".1.crc",
-        }  # fmt: skip
+        assert set(below(packed, "offsets")) == {"0", "1", ".0.crc", ".1.crc"}
 
     def test_golden_description(self, build: Build) -> None:
         """The format of the file is frozen."""
         checkpoint = build([], None)
         Snapshots(checkpoint).take("r", active=())
 
-        file = checkpoint.path.with_name("ckpt.snapshots") / "1" / "snapshot.json"
-        assert file.read_text() == (
+        assert next(iter(held(checkpoint, 1).items())) == ("snapshot.json", (
             '{"number":1,"reason":"r","latest_offsets":null,"latest_commits":null,'
-            f'"query_id":"{QUERY}","format":1}}'
-        )
+            f'"query_id":"{QUERY}","format":2}}'
+        ).encode())
 
     def test_retention(self, build: Build) -> None:
         """The newest ``keep`` stay; numbers go on rising."""
@@ -119,12 +129,10 @@ class TestTake:
             except SimulatedCrash:
                 for snapshot in Snapshots(checkpoint).list():
                     assert snapshot.latest_offsets == 0
-                    assert "offsets/0" in visible(
-                        checkpoint.path.with_name("ckpt.snapshots") / str(snapshot.number)
-                    )
+                    assert "offsets/0" in held(checkpoint, snapshot.number)
             else:
                 break
-        assert at > 8
+        assert at > 4
         place = checkpoint.path.with_name("ckpt.snapshots")
         assert len(Snapshots(checkpoint).list()) == 2
         assert not [path for path in place.iterdir() if path.name.startswith(".")]
@@ -252,10 +260,36 @@ class TestGet:
         checkpoint = build([[A]], 0)
         snapshots = Snapshots(checkpoint)
         snapshots.take("r", active=())
-        file = checkpoint.path.with_name("ckpt.snapshots") / "1" / "snapshot.json"
-        file.write_text(file.read_text().replace('"format":1', '"format":2'))
+        file, whole = place_of(checkpoint, 1), held(checkpoint, 1)
+        about = whole["snapshot.json"] or b""
+        newer = about.replace(b'"format":2', b'"format":3')
+        file.write_bytes(pack({**whole, "snapshot.json": newer}))
         with pytest.raises(UnsupportedCheckpoint):
             snapshots.get(1)
-        file.write_text("{")
-        with pytest.raises(CheckpointCorrupt, match="does not describe a snapshot"):
-            snapshots.list()
+        for broken in (b"{", b"", pack({**whole, "snapshot.json": b"{"}), pack({"metadata": b"x"})):
+            file.write_bytes(broken)
+            with pytest.raises(CheckpointCorrupt, match="is no snapshot"):
+                snapshots.list()
+
+    def test_cut_off_at_any_byte(self, build: Build) -> None:
+        """A file that lost its end is told, wherever it ends, and nothing of it is put back."""
+        checkpoint = build([[A], [B]], 0)
+        Snapshots(checkpoint).take("r", active=())
+        file = place_of(checkpoint, 1)
+        data = file.read_bytes()
+        end = len(data.rstrip(b"\0"))
+        before = visible(checkpoint.path)
+        for length in range(0, end + 1, 37):
+            file.write_bytes(data[:length])
+            with pytest.raises(CheckpointCorrupt):
+                Snapshots(checkpoint).restore(1, sinks_latest={}, active=())
+        assert visible(checkpoint.path) == before
+
+    @pytest.mark.parametrize("name", ["../out", "/out", "offsets/../../out"])
+    def test_a_name_that_leads_out(self, build: Build, name: str) -> None:
+        """Nothing is written outside of the checkpoint, whatever a file says."""
+        checkpoint = build([[A]], 0)
+        Snapshots(checkpoint).take("r", active=())
+        place_of(checkpoint, 1).write_bytes(pack({**held(checkpoint, 1), name: b"x"}))
+        with pytest.raises(CheckpointCorrupt, match="it holds"):
+            Snapshots(checkpoint).restore(1, sinks_latest={}, active=())
