@@ -41,6 +41,7 @@ def create_statement(state: State, found: wiring.Found) -> str:
     external = present(state, found.item)
     name = str(definition.item_name)
     statement: st.Statement
+    more: list[st.Statement] = []
     if definition.kind == "secret":
         statement = st.CreateSecret(
             name=name, reference=external.reference or "", comment=definition.comment
@@ -56,8 +57,12 @@ def create_statement(state: State, found: wiring.Found) -> str:
         statement = st.CreateSink(name=name, external=external, comment=definition.comment)
     else:
         statement = st.CreateCluster(name=name)
+        if definition.comment:  # which its CREATE has no clause for
+            more.append(st.Comment("cluster", name, definition.comment))
     overrides = _overrides(state, found)
-    return "\n".join([render(statement), *([render(overrides)] if overrides else [])])
+    if overrides is not None:
+        more.append(overrides)
+    return "\n".join(map(render, (statement, *more)))
 
 
 def _overrides(state: State, found: wiring.Found) -> st.Unsafe | None:

@@ -107,6 +107,7 @@ def test_undecided_changes_block_all_at_once(filled: Any) -> None:
     with pytest.raises(MigrationBlocked) as caught:
         filled.start(filled.release("2", orders=NARROWER, tags=None))
     assert caught.value.exit_code == 3
+    assert caught.value.message == "2 decisions are missing; nothing was touched"
     blocked = {(b.name.rsplit(".", 1)[1], b.column) for b in caught.value.plan.blocked}
     assert blocked == {("orders", "qty"), ("tags", None)}
     assert all(b.remedy for b in caught.value.plan.blocked)
@@ -119,8 +120,10 @@ def test_a_blocked_first_release_creates_no_shard(shop: Any) -> None:
     release = shop.release(
         "1", big="CREATE VIEW {s}.big (id BIGINT) AS SELECT nope FROM {s}.orders;", doubled=None
     )
-    with pytest.raises(MigrationBlocked):
+    with pytest.raises(MigrationBlocked) as caught:
         shop.start(release)
+    assert caught.value.message == "1 obstacle that no approval cures; nothing was touched"
+    assert caught.value.remedy == "do what stands below each entry"
     assert not (shop.catalog / "warehouse").exists()
     assert shop.open().status().release is None
 

@@ -128,6 +128,16 @@ def test_a_secret_keeps_its_comment(executor: Executor) -> None:
     assert executor.run("SHOW CREATE SECRET a")[-1].summary == shown[0]
 
 
+def test_a_cluster_keeps_its_comment(executor: Executor) -> None:
+    """Its CREATE has no clause for it, so SHOW CREATE prints a second statement."""
+    executor.run("CREATE CLUSTER a; COMMENT ON CLUSTER a IS 'it''s why'")
+    shown = executor.run("SHOW CREATE CLUSTER a")[-1].summary
+    assert shown == "CREATE CLUSTER default.a;\nCOMMENT ON CLUSTER default.a IS 'it\\'s why';"
+    executor.run("DROP CLUSTER a")
+    executor.run(shown)
+    assert executor.run("SHOW CREATE CLUSTER a")[-1].summary == shown
+
+
 def test_explaining_writes_nothing(executor: Executor, log: MemoryLog) -> None:
     """EXPLAIN of every documented statement says something or refuses it, and commits nothing."""
     executor.run(LAID_OUT)
