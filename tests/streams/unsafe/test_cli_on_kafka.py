@@ -145,7 +145,7 @@ def test_saved_plan(stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "6 records doubled" in capsys.readouterr().out
     assert main([*dry[:-1], "-", "--reason", "test"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["changes"] == json.loads(plan.read_text())["changes"]
+    assert printed["plan"]["items"] == json.loads(plan.read_text())["plan"]["items"]
     edited = tmp_path / "edited.json"
     edited.write_text(plan.read_text().replace('"doubled": 6', '"doubled": 9'))
     assert main(["unsafe", "apply", str(edited), "--yes"]) == 1
