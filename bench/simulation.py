@@ -8,7 +8,7 @@ import time
 from bench.measure import Cost, Measure
 from catalog_migrate.testing.simulate import spread
 
-SCHEDULES = 1_000
+SCHEDULES = 4_000
 
 
 def measures() -> list[Measure]:

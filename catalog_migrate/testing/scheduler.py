@@ -18,6 +18,10 @@ LONGEST = 20_000
 """Announced calls of one run; more is a run that does not end."""
 
 
+SHORTEST = 0.02
+"""Seconds that a sleep lasts at least: looks that come more often show nothing else."""
+
+
 class Endless(AssertionError):
     """The tasks go on for ever."""
 
@@ -187,7 +191,7 @@ class ProcessClock:
 
     def sleep(self, seconds: float) -> None:
         """Let others go on meanwhile."""
-        seconds *= self._stretch if seconds <= 1.0 else 1.0
+        seconds = max(seconds, SHORTEST) * (self._stretch if seconds <= 1.0 else 1.0)
         if self.task is None:
             self._scheduler.now += seconds
         else:
