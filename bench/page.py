@@ -13,12 +13,12 @@ from bench.measure import Cost, Measure
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "msgspec", "networkx", "xxhash")
 
 _HOW = """\
-Each figure is the median of runs that take turns with the baseline (A B A B), after one pair that
-is not counted; *best* is the quickest of these runs, and *ratio* ours by the baseline of the same
-pairs, on the clock and in CPU time. *CPU* is user and system time of all threads, of this process
-and Spark's JVM together where there is one: it is what to look at when the machine is not idle. A
-dash stands where it cannot be told. *Peak* is the largest resident set as the kernel reports it for
-the process.
+Each figure is the median of runs that take turns with the baseline, after one pair that is not
+counted, or several where the JVM still compiles what both sides run; *best* is the quickest of
+these runs, and *ratio* ours by the baseline of the same pairs, on the clock and in CPU time. *CPU*
+is user and system time of all threads, of this process and Spark's JVM together where there is one:
+it is what to look at when the machine is not idle. A dash stands where it cannot be told. *Peak* is
+the largest resident set as the kernel reports it for the process.
 
 Whole processes are compared with an interpreter that does nothing (`python -c pass`), both with
 compiled modules in place, as after an installation. The releases are generated: half tables, half
