@@ -50,7 +50,8 @@ def approved(
     """Whether the person at the terminal (or ``--yes``) wants ``plan`` carried out.
 
     Raises MigrationBlocked, with ``remedy`` and after the report, for a plan that may not be
-    applied, and UsageError where there is nobody to ask. A plan without changes is not asked for.
+    applied, and UsageError where there is nobody to ask. A plan that changes nothing, the release
+    in force included, is not asked for.
     """
     if not plan.applyable:
         if plan.blocked and all(entry.code not in DECISION_CODES for entry in plan.blocked):
@@ -59,7 +60,7 @@ def approved(
         raise MigrationBlocked(
             "the plan may not be applied; nothing was touched", plan=plan, remedy=remedy
         )
-    if plan.is_noop or yes:
+    if yes or (plan.is_noop and not plan.only_release):
         return True
     for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
         # a report shows nothing of others raw, and may have colours of our own

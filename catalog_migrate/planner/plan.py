@@ -160,3 +160,9 @@ class Plan(msgspec.Struct, frozen=True):
     def is_noop(self) -> bool:
         """Whether neither an object nor a shipped connection, source or sink changes."""
         return not self.changes and not self.shipments
+
+    @property
+    def only_release(self) -> bool:
+        """Whether a way back changes no object and still puts another release in force."""
+        goes_back = self.target.serial is not msgspec.UNSET
+        return self.is_noop and goes_back and self.base.release != self.target.release

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from catalog_migrate.errors import DECISION_CODES
+from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 
@@ -46,6 +47,12 @@ def verdict(plan: Plan) -> Verdict:
     if missing:
         word = f"NEEDS {len(missing)} DECISION{'S' if len(missing) != 1 else ''}"
         return Verdict("decisions", word, f"{word}: {_counts(plan)}", len(missing))
+    if plan.only_release:  # told as a change: it is asked for and committed
+        return Verdict(
+            "safe", "SAFE", "SAFE: release "
+            + one_line(f"{plan.base.release} goes out of force for {plan.target.release}")
+            + ", no object changes",
+        )
     if plan.is_noop:
         unchanged = plan.summary.get("unchanged", 0)
         return Verdict(

@@ -20,12 +20,18 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
+def world() -> World:
+    """The names and shards of the engine that the releases were brought in by."""
+    return World()
+
+
+@pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Call:
     """Runs a command line beside the catalog ``c``, which had releases 1 and 2."""
     monkeypatch.chdir(tmp_path)
-    world = World()
     for name, columns in (("1", "a INT"), ("2", "a INT, b STRING")):
         migrate(
             SimulatedEngine(world, persistent=True), open_log(str(tmp_path / "c")),
@@ -102,3 +108,16 @@ def test_past_a_drop_in_place(call: Call, tmp_path: Path) -> None:
     assert "approve what" not in head
     assert "remedy: choose a serial after the drop" in entry
     assert "backup" not in entry
+
+
+def test_only_the_release(call: Call, world: World, tmp_path: Path) -> None:
+    """Where no object changes, another release comes into force all the same: it is asked for."""
+    migrate(
+        SimulatedEngine(world, persistent=True), open_log(str(tmp_path / "c")),
+        load_texts([("t.sql", "CREATE TABLE s.t (a INT) DROPPED (b);")], name="3"),
+        warehouse=str(tmp_path / "w"), clock=SystemClock(), holder="a test",
+    )
+    code, out, _ = call("rollback", "--to", "1", "--plan")
+    assert (code, out.startswith("SAFE: release 3 goes out of force for 1, no object")) == (0, True)
+    code, _, err = call("rollback", "--to", "1", "--no-input")
+    assert (code, "add --yes" in err) == (64, True)
