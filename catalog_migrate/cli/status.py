@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.cli.options import (
     catalog_option,
     detailed_option,
@@ -59,7 +60,7 @@ def document(status: Status) -> dict[str, object]:
         "failure": status.failure,
         "lease": None if lease is None or not lease.holder else {
             "holder": lease.holder, "host": lease.host, "pid": lease.pid, "since": lease.since,
-            "epoch": lease.epoch,
+            "epoch": lease.epoch, "gone": proven_dead(lease),
         },
         "objects": status.objects,
         "unfilled": list(status.unfilled),
@@ -99,6 +100,8 @@ def text(status: Status, *, past: bool = False) -> str:
     held = "free"
     if lease is not None and lease.holder:
         held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
+        if proven_dead(lease):
+            held += "; that process is gone: whoever needs the lease next takes it"
     lines = [
         f"release    {status.release or 'none'}",
         f"serial     {status.serial}",

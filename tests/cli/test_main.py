@@ -178,6 +178,21 @@ def test_an_absent_catalog_is_an_error(call: Call) -> None:
     assert answer.err.startswith("error CM0200: ")
 
 
+def test_a_lease_of_a_process_that_is_gone_is_told_as_such(call: Call, tmp_path: Path) -> None:
+    """Who looks at night need not wait for it, nor unlock anything."""
+    bring_in_force(tmp_path, manifest(tmp_path / "1.json", "1", [("a", "INT")]))
+    take = (
+        "import sys; from catalog_migrate.catalog.clock import SystemClock;"
+        "from catalog_migrate.catalog.lease import acquire;"
+        "from catalog_migrate.catalog.store import open_log;"
+        "acquire(open_log(sys.argv[1]), holder='a start', clock=SystemClock())"
+    )
+    subprocess.run([sys.executable, "-c", take, str(tmp_path / "c")], check=True)
+    status = ("status", "--catalog", "c")
+    assert "; that process is gone: whoever needs the lease next takes it\n" in call(*status).out
+    assert json.loads(call(*status, "--format", "json").out)["lease"]["gone"] is True
+
+
 def test_interruption_exits_130_and_says_that_work_resumes(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
