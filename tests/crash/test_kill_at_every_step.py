@@ -7,8 +7,8 @@ before and after its effect, and the long ones also in the middle.
 from __future__ import annotations
 
 import os
-import sys
 import random
+import sys
 import time
 from typing import Any
 
@@ -31,8 +31,10 @@ UPGRADES = (("15", "16"), ("16", "18"), ("15", "18"))
 """The series in one go and in two."""
 
 FIRST = int(os.environ.get("CRASH_FIRST", "1"))
-LAST = int(os.environ.get("CRASH_LAST", str(sys.maxsize)))
 """The point that each whole series begins with: later than 1 to go on with one broken off."""
+
+LAST = int(os.environ.get("CRASH_LAST", str(sys.maxsize)))
+"""The point that each whole series ends with."""
 
 CHANGING = (
     "append",
