@@ -227,7 +227,7 @@ def test_all_at_once(log: MemoryLog, build: Any) -> None:
             build.table(changes, number, f"t{number}")
         return changes
 
-    with pytest.raises(CheckFailed, match=r"60 problem\(s\)(?s:.*)and 40 more") as caught:
+    with pytest.raises(CheckFailed, match=r"60 problems(?s:.*)and 40 more") as caught:
         commit(log, decide, kind="test")
     assert len(caught.value.data["problems"]) == 60
 
