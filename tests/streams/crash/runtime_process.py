@@ -87,8 +87,7 @@ class CommandProcess:
 
     def kafka_client_ids(self) -> set[str]:
         """``kafka.client.id`` of the sources that run in the JVM: SIGQUIT prints its threads."""
-        (java,) = (pid for pid in _members(self.group)
-                   if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
+        (java,) = (pid for pid in _members(self.group) if _command(pid) == "java")
         printed = Path(f"/proc/{java}/fd/1")  # a file that is deleted already
         before = len(printed.read_bytes())
         os.kill(java, signal.SIGQUIT)
@@ -97,6 +96,14 @@ class CommandProcess:
             assert time.monotonic() < deadline, "the JVM prints no threads"
             time.sleep(0.1)
         return set(_ADMIN.findall(printed.read_bytes()[before:].decode(errors="replace")))
+
+
+def _command(pid: int) -> str:
+    """What a process runs; nothing for one that has just ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def _members(group: int) -> list[int]:
