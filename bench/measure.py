@@ -49,16 +49,23 @@ class Measure:
 
 
 def paired(
-    ours: Callable[[], Cost], baseline: Callable[[], Cost], *, rounds: int
+    ours: Callable[[], Cost], baseline: Callable[[], Cost], *, rounds: int, warm: int = 1
 ) -> tuple[Cost, Cost]:
-    """Medians of ``rounds`` pairs run in turn (A B A B), after one pair that is not counted.
+    """Medians of ``rounds`` pairs whose order alternates, after ``warm`` that are not counted.
 
-    Taking turns spreads whatever else the machine does over both sides.
+    Taking turns spreads whatever else the machine does over both sides. The second run of a pair
+    finds a JVM a little warmer, so neither side may always be it.
     """
-    ours()
-    baseline()
-    pairs = [(ours(), baseline()) for _ in range(rounds)]
-    return middle([pair[0] for pair in pairs]), middle([pair[1] for pair in pairs])
+    for _ in range(warm):
+        baseline()
+        ours()
+    mine: list[Cost] = []
+    base: list[Cost] = []
+    for number in range(rounds):
+        sides = [(mine, ours), (base, baseline)]
+        for costs, run in sides if number % 2 == 0 else reversed(sides):
+            costs.append(run())
+    return middle(mine), middle(base)
 
 
 def middle(costs: list[Cost]) -> Cost:

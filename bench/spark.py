@@ -11,7 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench import generated
-from bench.measure import Cost, Measure, middle
+from bench.measure import Cost, Measure, paired
 from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import open_log, read_state
@@ -70,7 +70,7 @@ class _Bench:
             place = self.place()
             return self.timed(lambda: self.create(definitions, place))
 
-        mine, base = self.in_turns(ours, bare)
+        mine, base = paired(ours, bare, rounds=ROUNDS)
         return Measure(
             "first apply of 100 tables and 100 views", mine, "the same CREATE statements", base,
             "≤ 1.00× bare", mine.wall <= base.wall,
@@ -96,7 +96,7 @@ class _Bench:
             self.insert(root)
             return self.timed(lambda: self.recreate(root, new, self.place()))
 
-        mine, base = self.in_turns(ours, bare)
+        mine, base = paired(ours, bare, rounds=ROUNDS)
         return Measure(
             f"migration of {DEPENDENTS} dependent views of a root table with {ROWS:,} rows", mine,
             "DROP, CREATE and INSERT … SELECT", base, "≤ 1.15× bare",
@@ -128,7 +128,7 @@ class _Bench:
             return self.timed(lambda: self.issue(self.schema(), statements))
 
         # Delta's code for it is compiled late: the fifth pair is still quicker than the fourth
-        mine, base = self.in_turns(ours, bare, rounds=8, warm=4)
+        mine, base = paired(ours, bare, rounds=8, warm=4)
         return Measure(
             "re-registration of 200 tables in a session without names", mine,
             "CREATE TABLE … LOCATION", base, "≤ 1.15× bare", mine.wall <= 1.15 * base.wall,
@@ -152,7 +152,7 @@ class _Bench:
             listing = f"SHOW TABLE EXTENDED IN {generated.SCHEMA} LIKE '*'"
             return self.timed(lambda: self.spark.sql(listing).collect())
 
-        mine, base = self.in_turns(ours, bare, rounds=9)
+        mine, base = paired(ours, bare, rounds=9)
         return Measure(
             "start with nothing changed, 1,000 objects, names there, warm session", mine,
             "`SHOW TABLE EXTENDED`", base, "≤ 0.30 s, no Spark job",
@@ -233,25 +233,6 @@ class _Bench:
         fields = place.read_text(encoding="utf-8").rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         return own.user + own.system + ticks / os.sysconf("SC_CLK_TCK")
-
-    def in_turns(
-        self, ours: Callable[[], Cost], bare: Callable[[], Cost], *, rounds: int = ROUNDS,
-        warm: int = 1,
-    ) -> tuple[Cost, Cost]:
-        """Medians of pairs whose order alternates, after ``warm`` pairs that are not counted.
-
-        The second run of a pair finds the JVM a little warmer, so neither side may always be it.
-        """
-        for _ in range(warm):
-            bare()
-            ours()
-        mine: list[Cost] = []
-        base: list[Cost] = []
-        for number in range(rounds):
-            sides = [(mine, ours), (base, bare)]
-            for costs, run in sides if number % 2 == 0 else reversed(sides):
-                costs.append(run())
-        return middle(mine), middle(base)
 
 
 def _release(name: str, definitions: Sequence[ObjectDefinition]) -> Release:

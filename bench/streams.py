@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.measure import Cost, Measure, middle, paired
+from bench.measure import Cost, Measure, paired
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.log import LogRow, LogSnapshot
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -192,16 +192,7 @@ class Streams:
     def restart(self) -> Measure:
         """From the commit of an ALTER to ten healthy queries, against ten bare restarts."""
         with self._bare_queries() as restart_bare, self._runtime():
-            for _ in range(WARM):
-                self._alter()
-                restart_bare()
-            mine: list[Cost] = []
-            bare: list[Cost] = []
-            for number in range(ROUNDS):
-                sides = [(mine, self._alter), (bare, restart_bare)]
-                for costs, run in sides if number % 2 == 0 else reversed(sides):
-                    costs.append(run())
-        found, baseline = middle(mine), middle(bare)
+            found, baseline = paired(self._alter, restart_bare, rounds=ROUNDS, warm=WARM)
         ratio = found.wall / baseline.wall
         return Measure(
             f"ALTER CONNECTION with {QUERIES} dependents, from commit to all caught up", found,

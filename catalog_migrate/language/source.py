@@ -12,6 +12,7 @@ from catalog_migrate.sql.tokens import LineIndex
 
 _SHOWN_WIDTH = 100
 _LIKENESS = 0.6
+_BEFORE_THE_KIND = frozenset({"EXPLAIN", "CREATE", "OR", "REPLACE", "ALTER"})
 
 
 class Source:
@@ -83,12 +84,16 @@ def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
     for token in tokens:
         if token.text == ";" or token.kind == "end":
             words.clear()
-            continue
-        if "AS" in words and "SECRET" in words[: words.index("AS")]:
-            found += [token] if token.kind != "string" else []
-        else:
+        elif "AS" not in words or _first_kind(words) != "SECRET":
             words.append(token.value if token.kind == "word" else "")
+        elif token.kind != "string":
+            found.append(token)
     return found
+
+
+def _first_kind(words: Sequence[str]) -> str:
+    """What a statement is about: an option of a source may be a SECRET, too."""
+    return next((word for word in words if word not in _BEFORE_THE_KIND), "")
 
 
 def _printable(char: str) -> str:

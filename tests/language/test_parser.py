@@ -350,6 +350,7 @@ def test_any_text(noise: str, known: tuple[str, Statement], data: st.DataObject)
     [
         ("CREATE SECRET s AS hunter2", "CREATE SECRET s AS *******"),
         ("CREATE SECRET s AS 'a' hunter2", "CREATE SECRET s AS '*' *******"),
+        ("EXPLAIN CREATE SECRET s AS hunter2", "EXPLAIN CREATE SECRET s AS *******"),
         ("DROP SOURCE a; ALTER SECRET IF EXISTS s AS\nhunter2 b", "******* *"),
     ],
 )
@@ -360,3 +361,16 @@ def test_what_stands_for_a_secret_is_masked_without_quotes_too(text: str, line: 
     assert caught.value.source_line == line
     assert "hunter2" not in str(caught.value)
     assert caught.value.message.endswith("found a word that is not shown")
+
+
+@pytest.mark.parametrize("name", ["s", "secret"])
+def test_an_option_that_is_a_secret_hides_nothing_else(name: str) -> None:
+    """Behind AS of an INCLUDE a mistake is told with the word that was meant."""
+    with pytest.raises(SyntaxProblem) as caught:
+        parse(
+            f"CREATE SOURCE {name} (id INT) FROM KAFKA CONNECTION c\n"
+            "(SASL PASSWORD SECRET pw) INCLUDE OFFSET AS off, TIMESTAM AS k"
+        )
+    assert caught.value.nearest == "TIMESTAMP"
+    assert caught.value.found == "'TIMESTAM'"
+    assert caught.value.source_line.endswith("SECRET pw) INCLUDE OFFSET AS off, TIMESTAM AS k")
