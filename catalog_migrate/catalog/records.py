@@ -319,10 +319,12 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``checkpoint`` is its directory, relative to the warehouse. ``upstream`` identifies what the
     positions (or the ledger) belong to: the Kafka cluster's id or the Postgres system identifier,
     ``topics`` a topic's id by its name; both are written before the first batch and compared at
-    every start. ``generation`` rises with every committed edit of positions. ``reads`` is the
-    shard that a sink's positions are of: after a migration it stays the old one until that is
-    read to its end. ``edit`` is the newest committed edit of positions as JSON, its exact lines:
-    whoever starts the query repeats it on a checkpoint that lacks it.
+    every start. ``former`` are the topics that a source read before it was moved to others: its
+    table holds their rows, whose keys in a sink are formed with their ids. ``generation`` rises
+    with every committed edit of positions. ``reads`` is the shard that a sink's positions are
+    of: after a migration it stays the old one until that is read to its end. ``edit`` is the
+    newest committed edit of positions as JSON, its exact lines: whoever starts the query
+    repeats it on a checkpoint that lacks it.
     """
 
     checkpoint: str
@@ -330,6 +332,7 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     edit: str = ""
     upstream: str = ""
     topics: dict[str, str] = {}
+    former: dict[str, str] = {}
     generation: int = 0
 
 

@@ -463,11 +463,14 @@ def _image(each: Looked, edit: Edit | None) -> Image:
 def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> StreamRecord:
     """The record of positions with the edit; ids are those of the upstream that they are of."""
     standing = current.streams.get(item_id) or first_stream(item_id)
+    topics = dict(prepared.topics[item_id]) or standing.topics
+    known = {**standing.former, **standing.topics}
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
         edit=msgspec.json.encode(edit).decode(),
         upstream=prepared.upstreams[item_id] or standing.upstream,
-        topics=dict(prepared.topics[item_id]) or standing.topics,
+        topics=topics,
+        former={topic: known[topic] for topic in known if topic not in topics},
     )
 
 

@@ -164,7 +164,12 @@ def look(
                 remedy="when that is meant: --accept-new-topic, or WITH (ACCEPT NEW TOPIC = true)",
             )
         require_no_problem(name, each.forecast)
-        unsent = _unsent(state, part, [t for t in each.forecast.foreign if t in stream.topics])
+        known = {**stream.former, **stream.topics}
+        again = [
+            topic for topic in each.forecast.foreign
+            if topic in known and known[topic] != each.topics.get(topic)
+        ]
+        unsent = _unsent(state, part, again)
         if unsent and request.policy != "allow":
             raise UnsafeBlocked(
                 f"{name} goes over to another topic of the same name too early", problems=unsent,

@@ -24,7 +24,7 @@ from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosi
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
-from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
 
 if TYPE_CHECKING:
@@ -214,6 +214,40 @@ class TestSink:
             checkpoint.replace_line(batch, 0, DeltaCodec().write(DeltaPosition(table_id, 2)))
         stage.unsafe(accept)
         assert stage.positions() == {0: 0}
+
+    def test_back_to_a_topic_that_is_another_now(self, stage: Stage, at: At) -> None:
+        """Moved away, a source keeps the id of what it read: rows of it are still to be sent.
+
+        When it comes back to a topic of that name which was created again, they stand in the way;
+        before, the sinks go on with both ids.
+        """
+        topic = at([10], {0: 6})
+        new, out = stage.topic("new", [3]), stage.topic("out", [0])
+        stage.run(
+            f"CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC '{out}') KEY (id)"
+            " FORMAT JSON"
+        )
+        shard = stage.warehouse / str(stage.state.items[stage.id].shard)
+        table_id = table(shard, [1])
+        old = stage.state.streams[stage.id].topics[topic]
+        move = "SET (TOPIC = '{}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+        stage.unsafe(move.format(new))
+        sink = wiring.find(stage.state, "sink", "k").item_id
+        ids = spec_of(stage.state, sink, str(stage.warehouse)).topic_ids
+        assert ids.keys() == {topic, new}
+        assert ids[topic] == old
+        assert stage.state.streams[stage.id].topics.keys() == {new}
+
+        stage.kafka.delete_topic(topic)
+        stage.kafka.create_topic(topic, 1)
+        with pytest.raises(UnsafeBlocked, match=r"sink default\.k has rows of the old topic"):
+            stage.unsafe(move.format(topic))
+        self.started(stage, table_id, 1)
+        stage.unsafe(move.format(topic))
+        stream = stage.state.streams[stage.id]
+        assert stream.topics.keys() == {topic}
+        assert stream.topics[topic] != old
+        assert stream.former.keys() == {new}
 
     def started(self, stage: Stage, table_id: str, version: int) -> Checkpoint:
         item = wiring.find(stage.state, "sink", "k").item_id
