@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import proven_dead
@@ -53,8 +54,7 @@ class UnknownObject(CatalogMigrateError, KeyError):
         return CatalogMigrateError.__str__(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(msgspec.Struct, frozen=True):
     """What is in force and what is still to be done.
 
     ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
@@ -557,10 +557,10 @@ def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     item = state.items.get(item_id)
     if item is None or item.shard is None:
         return None
-    from catalog_migrate.engine.spark import shards
+    from catalog_migrate.engine.spark import shard_log
 
     path = shard_location(state.setting("warehouse"), item.shard)
-    if shards.shard_version(path) is None:
+    if not shard_log.has_log(path):
         return None
-    rows, size = shards.shard_size(path)
+    rows, size = shard_log.shard_size(path)
     return None if rows < 0 else (rows, size)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from catalog_migrate.errors import InvalidConfiguration, Problem
 from catalog_migrate.files import read_file
@@ -25,8 +26,7 @@ _PYPROJECT_TABLE = "catalog-migrate"
 ValueType = Literal["text", "path", "uri", "integer", "seconds", "choice"]
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One documented key; ``default`` None means "not set"."""
 
     section: str
@@ -125,24 +125,22 @@ DOCUMENTED = (*KEYS, *LISTED, *NAMED)
 _BY_PATH = {key.path: key for key in KEYS}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """A value and where it came from: ``default``, ``flag --x``, a variable, or a file."""
 
     value: str | int | float | None
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The effective configuration: every key of :data:`KEYS` has a :class:`Setting`."""
 
     settings: Mapping[str, Setting]
     file: Path | None = None
     policy: tuple[Rule, ...] = ()
     policy_origin: str = "default"
-    storage: Storage = field(default_factory=Storage)
-    storage_origins: Mapping[str, str] = field(default_factory=dict)
+    storage: Storage = msgspec.field(default_factory=Storage)
+    storage_origins: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def text(self, path: str) -> str | None:
         """The value of a text, path, uri or choice key; None when not set."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,8 +36,7 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(msgspec.Struct, frozen=True):
     """What an earlier serial had: its state and, of it, the release."""
 
     serial: int
@@ -161,15 +159,15 @@ def plan_rollback(
 
 def grown_on_disk(state: State) -> Grown:
     """How shards grew, from their own logs; needs no Spark."""
-    from catalog_migrate.engine.spark import shards
+    from catalog_migrate.engine.spark.shard_log import grown, shard_version
 
     warehouse = state.setting("warehouse")
 
-    def grown(path: str, after: int, upto: int | None) -> int | None:
+    def since(path: str, after: int, upto: int | None) -> int | None:
         place = absolute(warehouse, path)
-        return -1 if shards.shard_version(place) is None else shards.grown(place, after, upto)
+        return -1 if shard_version(place) is None else grown(place, after, upto)
 
-    return grown
+    return since
 
 
 def rollback(

@@ -7,8 +7,9 @@ the simulation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
@@ -58,8 +59,7 @@ Outcome = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class BootstrapReport:
+class BootstrapReport(msgspec.Struct, frozen=True):
     """What a start did.
 
     ``outcome``: ``initialized`` (first release of a new catalog), ``unchanged``, ``migrated``,

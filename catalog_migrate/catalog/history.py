@@ -7,9 +7,10 @@ right after its commit is in it. The audit table (``catalog/audit.py``) is a cop
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
 
@@ -43,8 +44,7 @@ class Commit(NamedTuple):
     metadata: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One line of the history.
 
     ``verb`` is what was done, ``who`` the user of the operating system on ``host``, ``at`` ISO 8601

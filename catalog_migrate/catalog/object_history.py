@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.records import MappingRecord
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 Happening = Literal["created", "migrated", "renamed", "changed", "dropped"]
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectEntry:
+class ObjectEntry(msgspec.Struct, frozen=True):
     """One commit that changed the object: what happened, its name and global id after it.
 
     For a dropped object name and id are those it had.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+import msgspec
 
 from catalog_migrate.catalog.records import LeaseRecord, SessionRecord
 
 _PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(msgspec.Struct, frozen=True):
     """One process of one boot of one machine.
 
     ``boot_id`` also names the namespace that ``pid`` counts in: two containers of one machine see

@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import click
+import msgspec
 
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
 from catalog_migrate.cli.output import as_json, emit, note
@@ -18,8 +18,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.storage import Storage, is_remote, refuse_login
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing tried: whether it works, and what was found or went wrong."""
 
     name: str

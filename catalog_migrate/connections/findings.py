@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TypeVar
+
+import msgspec
 
 from catalog_migrate.errors import ConnectionFailed
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One thing that was tried: on what, by which option, whether it went well, and if not, why.
 
     No text of a finding holds the value of a secret.

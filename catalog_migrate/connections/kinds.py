@@ -8,10 +8,11 @@ package knows an option that is not in them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Literal
+
+import msgspec
 
 ValueKind = Literal[
     "text", "integer", "boolean", "duration", "choice", "path", "pem",
@@ -23,8 +24,7 @@ SecretUse = Literal["never", "must", "may"]
 SectionName = Literal["connection", "source", "sink"]
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(msgspec.Struct, frozen=True):
     """A condition on another option: its value (default included) is one of ``values``.
 
     Without values: the option is set at all.
@@ -39,8 +39,7 @@ class When:
         return f"{self.option} is {' or '.join(self.values)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One option or setting.
 
     ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
@@ -65,8 +64,7 @@ class Option:
     maximum: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """Names under an open prefix that are not free (shell patterns), and what to write instead."""
 
     patterns: tuple[str, ...]
@@ -77,8 +75,7 @@ class Reserved:
         return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """The options of one kind of item (``options`` in parentheses, ``settings`` after WITH).
 
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
@@ -121,8 +118,7 @@ class Section:
         return next((entry for entry in self.reserved if entry.covers(bare)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectorType:
+class ConnectorType(msgspec.Struct, frozen=True):
     """One type of connection, with what sources and sinks over it take (None: there are none)."""
 
     name: str

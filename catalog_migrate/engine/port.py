@@ -8,16 +8,16 @@ and dropping what is absent succeed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+import msgspec
 
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     """A name in Spark's catalog as it stands now.
 
     ``location`` is a table's directory (absolute, no scheme for local files), ``properties`` a
@@ -28,13 +28,12 @@ class Registration:
     name: ItemName
     kind: Literal["table", "view", "function"]
     location: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     text: str | None = None
     managed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSpec:
+class ShardSpec(msgspec.Struct, frozen=True):
     """What a shard is created with. ``columns`` have canonical types.
 
     ``stamps`` are properties that say whose the shard is, for a rebuild of a lost log; they are
@@ -47,12 +46,11 @@ class ShardSpec:
     partitioned_by: Sequence[str] = ()
     clustered_by: Sequence[str] = ()
     checks: Sequence[Check] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    stamps: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
+    stamps: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ViewSpec:
+class ViewSpec(msgspec.Struct, frozen=True):
     """A view with its contract: ``columns`` are names, canonical types, nullability, comments.
 
     ``properties`` go into the registration; ``casts`` says for which columns the body's type
@@ -63,11 +61,10 @@ class ViewSpec:
     columns: Sequence[Column]
     sql: str
     comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionSpec:
+class FunctionSpec(msgspec.Struct, frozen=True):
     """A SQL function; ``returns`` is a canonical type, or columns for a table function."""
 
     name: ItemName
@@ -75,11 +72,10 @@ class FunctionSpec:
     returns: str | Sequence[Column]
     body: str
     comment: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BindRequest:
+class BindRequest(msgspec.Struct, frozen=True):
     """Prove one view (or SQL function) against stand-ins of its parents.
 
     ``parents`` maps each relation that the body may read to its columns in the NEW state;
@@ -91,8 +87,7 @@ class BindRequest:
     functions: Sequence[FunctionSpec] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BindResult:
+class BindResult(msgspec.Struct, frozen=True):
     """``reason`` is None when the view binds and its types fit the contract.
 
     ``columns`` are the analysed columns of the uncast body (None when it does not analyse).
@@ -103,8 +98,7 @@ class BindResult:
     columns: Sequence[Column] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CopyResult:
+class CopyResult(msgspec.Struct, frozen=True):
     """Rows written and the version of the target that holds them."""
 
     rows: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.language import clauses
 from catalog_migrate.language.alteration import alter
@@ -34,8 +35,7 @@ from catalog_migrate.language.vocabulary import KINDS, LISTINGS, QUERY_KINDS
 __all__ = ["Parsed", "is_ours", "parse", "parse_one"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """One statement, the offset at which it starts, and its text without the closing ``;``."""
 
     statement: Statement

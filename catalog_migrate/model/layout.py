@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -35,8 +34,7 @@ class PlacedColumn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """The columns of a shard as it stands; ``mapped`` is whether column mapping is on.
 
     Without it the physical names are the names, and neither can change.
@@ -56,8 +54,7 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
 AlterOp = Literal["map", "drop", "rename", "add", "move"]
 
 
-@dataclass(frozen=True, slots=True)
-class Alter:
+class Alter(msgspec.Struct, frozen=True):
     """One ALTER TABLE: which columns, by their names at that moment.
 
     ``map`` turns column mapping on. ``drop`` has all ``names`` that go, the others one. ``to`` is a

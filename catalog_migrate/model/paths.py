@@ -13,6 +13,15 @@ _KEPT = 100
 _SAFE = re.compile(r"[A-Za-z0-9_-]")
 
 
+def local_path(location: str) -> str:
+    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
+    if location.startswith("file:"):
+        location = location[len("file:") :]
+        if location.startswith("//"):
+            location = "/" + location.lstrip("/")
+    return location.rstrip("/") or "/"
+
+
 def shard_path(schema: str, name: str, token: str) -> str:
     """A fresh shard path ``<schema>/<name>/<token>``; odd characters are encoded.
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, NoReturn, TypeAlias
+
+import msgspec
 
 from catalog_migrate.errors import UnknownType
 from catalog_migrate.model.names import quote_part
@@ -50,8 +51,7 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Atomic:
+class Atomic(msgspec.Struct, frozen=True):
     """A type without parameters; ``name`` is canonical."""
 
     name: str
@@ -60,8 +60,7 @@ class Atomic:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Decimal:
+class Decimal(msgspec.Struct, frozen=True):
     """``DECIMAL(precision,scale)``: ``precision`` digits, ``scale`` of them behind the point."""
 
     precision: int
@@ -76,8 +75,7 @@ class Decimal:
         return self.precision - self.scale
 
 
-@dataclass(frozen=True, slots=True)
-class Sized:
+class Sized(msgspec.Struct, frozen=True):
     """``CHAR(length)`` or ``VARCHAR(length)``, length in characters."""
 
     name: str
@@ -87,8 +85,7 @@ class Sized:
         return f"{self.name}({self.length})"
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(msgspec.Struct, frozen=True):
     """``INTERVAL first TO last`` within one family; ``fields`` is empty for a calendar interval."""
 
     fields: tuple[str, ...]
@@ -107,8 +104,7 @@ class Interval:
         return _YEAR_MONTH if self.fields[0] in _YEAR_MONTH else _DAY_TIME
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(msgspec.Struct, frozen=True):
     """``ARRAY<element>``; DDL cannot say that elements are not null."""
 
     element: Type
@@ -117,8 +113,7 @@ class Array:
         return f"ARRAY<{self.element}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(msgspec.Struct, frozen=True):
     """``MAP<key, value>``; keys are never null, values may be."""
 
     key: Type
@@ -128,8 +123,7 @@ class Map:
         return f"MAP<{self.key}, {self.value}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a struct; ``name`` as written."""
 
     name: str
@@ -140,8 +134,7 @@ class Field:
         return f"{quote_part(self.name)}: {self.type}{'' if self.nullable else ' NOT NULL'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(msgspec.Struct, frozen=True):
     """``STRUCT<a: INT NOT NULL, ...>``, fields in order."""
 
     fields: tuple[Field, ...]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, acquire
@@ -62,8 +63,7 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
+class Prospect(msgspec.Struct, frozen=True):
     """One table to adopt: ``first`` is what the first migration would do with it."""
 
     name: str
@@ -74,8 +74,7 @@ class Prospect:
     first: str
 
 
-@dataclass(frozen=True, slots=True)
-class Adoption:
+class Adoption(msgspec.Struct, frozen=True):
     """What would be, or was, adopted; ``plan`` is the first migration after it."""
 
     prospects: tuple[Prospect, ...]

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import MIGRATION, Lease, acquire
@@ -21,7 +23,7 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.engine.spark import datatypes, statements
-from catalog_migrate.engine.spark.shards import shard_version
+from catalog_migrate.engine.spark.shard_log import shard_version
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
@@ -42,8 +44,7 @@ SHARD_GONE = "CM0841"
 NAME_TAKEN = "CM0842"
 
 
-@dataclass(frozen=True, slots=True)
-class GivenBack:
+class GivenBack(msgspec.Struct, frozen=True):
     """What a session's catalog has now: how many tables, views and functions, plain."""
 
     tables: int

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+import msgspec
+
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_files import is_withheld
@@ -35,7 +37,8 @@ from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.catalog.store import HOME, read_state
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shards import Shards, shard_size
+from catalog_migrate.engine.spark.shard_log import shard_size
+from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogLost,
@@ -70,8 +73,7 @@ GAP = 1_000_000
 """Ids handed out after a rebuild start this far above the highest that is still known."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundShard:
+class FoundShard(msgspec.Struct, frozen=True):
     """A Delta table below the warehouse, or named by hand."""
 
     shard: str
@@ -92,8 +94,7 @@ class FoundShard:
         return ItemKey(_decoded(parts[0]), "table", _decoded(parts[1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
+class Rebuilt(msgspec.Struct, frozen=True):
     """What was made again: tables in force by name, and what could not be known."""
 
     lineage: str
@@ -260,7 +261,7 @@ def _whole(log: DeltaLog) -> State | None:
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
     from deltalake import DeltaTable
 
-    from catalog_migrate.engine.spark.shards import shard_columns
+    from catalog_migrate.engine.spark.shard_log import shard_columns
 
     places = {
         path: relative(warehouse, path) or path for path in Shards(None).list_shards(warehouse)

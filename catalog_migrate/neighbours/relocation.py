@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from uuid import uuid4
 
 import msgspec
@@ -30,7 +29,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
 from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
-from catalog_migrate.engine.spark.shards import shard_columns, shard_version
+from catalog_migrate.engine.spark.shard_log import shard_columns, shard_version
 from catalog_migrate.errors import (
     CatalogGivenBack,
     CatalogMigrateError,
@@ -62,8 +61,7 @@ COPIED = "copied installation: it would send the same rows a second time"
 _UNDER_WAY = frozenset({"validating", "trial", "requested", "stopping"})
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
+class Relocation(msgspec.Struct, frozen=True):
     """What was, or would be, done.
 
     ``held`` names the sources and sinks of a copy that wait for an operator, ``tables`` counts the
@@ -80,8 +78,7 @@ class Relocation:
     changed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Aim:
+class _Aim(msgspec.Struct, frozen=True):
     """Where everything is to be; ``away`` is whether the catalog itself is not at home."""
 
     away: bool

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.spark import datatypes
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shards import shard_size
-from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.paths import local_path, shard_location
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration
@@ -41,8 +41,7 @@ _FEATURES = frozenset({
 """Table features under which delta-rs can seal and mark a table (tried)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A table that was asked for: its name, where it lies, how it stands in the session's catalog.
 
     ``registration`` is ``managed``, ``external`` or ``path`` (no name); ``asked`` is whether it
@@ -55,8 +54,7 @@ class Wanted:
     asked: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A table that can be adopted, as it lies there at ``version``.
 
     ``definition`` has its columns, layout, CHECKs and comments under the release's name; ``rows``
@@ -70,16 +68,14 @@ class Candidate:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeftAlone:
+class LeftAlone(msgspec.Struct, frozen=True):
     """A relation of the schema that stays as it is, and why."""
 
     name: ItemName
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What was found: tables to adopt, relations left alone, and every problem."""
 
     candidates: tuple[Candidate, ...]

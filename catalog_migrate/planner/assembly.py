@@ -6,10 +6,9 @@ A start without a change needs just this module of the planner: it imports none 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.model.hashes import SCHEME
 from catalog_migrate.model.names import quote_part
@@ -75,7 +74,7 @@ def assemble(
         applyable=not blocked and all(validation.ok for validation in validations),
         point_of_no_return=point_of_no_return(changes),
     )
-    return msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+    return replace(plan, plan_hash=plan_hash(plan))
 
 
 _AT_THE_COMMIT = (
@@ -110,8 +109,8 @@ def point_of_no_return(changes: Sequence[Change]) -> PointOfNoReturn | None:
 
 def rebased(migration: Migration, base: Base) -> Migration:
     """A migration from nothing as one from an empty catalog that was created meanwhile."""
-    plan = msgspec.structs.replace(migration.plan, base=base)
-    return replace(migration, plan=msgspec.structs.replace(plan, plan_hash=plan_hash(plan)))
+    plan = replace(migration.plan, base=base)
+    return replace(migration, plan=replace(plan, plan_hash=plan_hash(plan)))
 
 
 def nothing_to_do(

@@ -7,8 +7,10 @@ planner reads only this, so that it knows neither the durable log nor the files 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineObject:
+class BaselineObject(msgspec.Struct, frozen=True):
     """One object in force; ``uses`` are the identities that it reads or uses."""
 
     definition: ObjectDefinition
@@ -37,19 +38,18 @@ class BaselineObject:
     uses: tuple[Identity, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(msgspec.Struct, frozen=True):
     """The old side of a plan.
 
     ``taken`` maps the names of other owners (users, our own built-ins) to their owner;
     ``next_item`` and ``next_global`` are the numbers that the allocators hand out next.
     """
 
-    objects: Mapping[Identity, BaselineObject] = field(default_factory=dict)
-    taken: Mapping[Identity, str] = field(default_factory=dict)
+    objects: Mapping[Identity, BaselineObject] = msgspec.field(default_factory=dict)
+    taken: Mapping[Identity, str] = msgspec.field(default_factory=dict)
     next_item: int = 1
     next_global: int = 1
-    base: Base = field(default_factory=Base)
+    base: Base = msgspec.field(default_factory=Base)
 
     @classmethod
     def empty(cls) -> Baseline:

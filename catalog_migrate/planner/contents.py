@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
@@ -102,8 +103,7 @@ def approval_parts(entry: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(msgspec.Struct, frozen=True):
     """How the rows of one table get to its new shape, and what stands in the way.
 
     ``reshape`` is there for an ``evolve`` that renames, drops or moves columns: see ``Target``.
@@ -123,8 +123,7 @@ class Movement:
         return "; ".join(risk.text for risk in self.risks) or None
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
+class _Decided(msgspec.Struct, frozen=True):
     """One column: its expression over the old columns, or why there is none."""
 
     expression: str

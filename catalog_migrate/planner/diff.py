@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.model.layout import longest_increasing
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
@@ -14,8 +15,7 @@ from catalog_migrate.release.facts import Facts
 from catalog_migrate.release.release import Release, facts_in
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnDelta:
+class ColumnDelta(msgspec.Struct, frozen=True):
     """Columns of two shapes of one object, matched.
 
     ``pairs`` holds every new column in order with the old one that it continues (None: added);
@@ -27,8 +27,7 @@ class ColumnDelta:
     changes: tuple[ColumnChange, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """One object of the release against its predecessor.
 
     ``old`` is None when it has none in force; ``old_identity`` is the name of ``old`` there.
@@ -64,8 +63,7 @@ class Compared:
         return self.old_identity is not None and self.old_identity != self.identity
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """All objects of the release, compared, and the identities of OLD that have no successor."""
 
     objects: Mapping[Identity, Compared]
@@ -303,6 +301,8 @@ def compare_columns(
 
     With a ``lineage`` by that alone: folded new name -> folded old one.
     """
+    if lineage is None and old == new and all(column.renamed_from is None for column in new):
+        return ColumnDelta(tuple(zip(new, old, strict=True)), (), ())  # only a parent changed
     old_by_name = {column.name.lower(): column for column in old}
     moved = {} if lineage is not None else _renames(
         old_by_name, new, decisions, frozenset(applied)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Action, Plan
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(msgspec.Struct, frozen=True):
     """One shard (relative path) that a copy takes rows from.
 
     ``after`` None: every row of version ``upto``; else those appended after that version.
@@ -26,8 +26,7 @@ class Segment:
     left_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """One object of the new state, changed or not.
 
     ``action`` is None for an unchanged object. ``old`` is the identity it has in the catalog now
@@ -62,8 +61,7 @@ class Target:
     reshape: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     """A plan with everything needed to carry it out.
 
     ``targets`` are all objects of the new state in creation order; ``drops`` the identities that

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from catalog_migrate.model.names import Identity
 
@@ -31,8 +32,7 @@ _Node = tuple[str, str, Identity]
 """(side ``old`` or ``new``, what happens, identity on that side)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True):
     """``steps`` holds (op, identity) of drops, creates and redefines; the tuples are its parts.
 
     ``recreated`` are redefined objects, and users of such, that are dropped and created.

@@ -7,10 +7,10 @@ of a table are followed through the renames that were decided on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, ShardRecord
 from catalog_migrate.catalog.state import State
@@ -30,8 +30,7 @@ Names = Mapping[str, str]
 """Folded names of columns at one serial -> those that the same columns have at another."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """The state of one serial; ``rollback_to`` when the commit that led to it was a rollback."""
 
     state: State
@@ -287,7 +286,7 @@ class _Walk:
         used = {now for now in names.values() if now in held}
         standing = self._standing(path, definition)
         columns: dict[str, Column] = {
-            one: msgspec.structs.replace(held[now], name=standing.get(now, held[now].name))
+            one: replace(held[now], name=standing.get(now, held[now].name))
             for one, now in names.items() if now in held
         }
         others = tuple(column for name, column in held.items() if name not in used)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -86,8 +85,7 @@ def plan_migration(
     return _Planning(baseline, release, approvals, sizes, back).migration()
 
 
-@dataclass(frozen=True, slots=True)
-class _Decided:
+class _Decided(msgspec.Struct, frozen=True):
     """What happens to one object of the release, all things considered."""
 
     compared: Compared

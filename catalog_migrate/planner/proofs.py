@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
@@ -61,7 +60,7 @@ def _extended(
     bound: bool,
 ) -> Migration:
     before = migration.plan
-    plan: Plan = msgspec.structs.replace(
+    plan: Plan = replace(
         before,
         validations=(*before.validations, *validations),
         blocked=(*before.blocked, *blocked),
@@ -69,5 +68,5 @@ def _extended(
         applyable=before.applyable and not blocked,
     )
     if blocked:  # proofs alone are not part of the hash
-        plan = msgspec.structs.replace(plan, plan_hash=plan_hash(plan))
+        plan = replace(plan, plan_hash=plan_hash(plan))
     return replace(migration, plan=plan)

@@ -8,7 +8,8 @@ was changed in place, or whose rows were changed since, is copied back from wher
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -50,8 +51,7 @@ _ROWS_CHANGED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One shard that rows of a table may come back from.
 
     ``after`` None stands for every row of version ``upto``, else what was appended after that
@@ -78,8 +78,7 @@ class Source:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """The shards of one table between then and now.
 
     ``base`` is the shard of then where it is another than now's, ``tails`` what was written to its
@@ -94,8 +93,7 @@ class Origin:
     rewritten: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GoingBack:
+class GoingBack(msgspec.Struct, frozen=True):
     """How the objects of now continue those of an earlier ``serial``.
 
     ``predecessors`` maps an identity of then to the one that the object has now, ``columns`` (for
@@ -105,10 +103,10 @@ class GoingBack:
     """
 
     serial: int
-    predecessors: Mapping[Identity, Identity] = field(default_factory=dict)
-    columns: Mapping[Identity, Mapping[str, str]] = field(default_factory=dict)
-    origins: Mapping[Identity, Origin] = field(default_factory=dict)
-    applied: Mapping[Identity, tuple[str, ...]] = field(default_factory=dict)
+    predecessors: Mapping[Identity, Identity] = msgspec.field(default_factory=dict)
+    columns: Mapping[Identity, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    origins: Mapping[Identity, Origin] = msgspec.field(default_factory=dict)
+    applied: Mapping[Identity, tuple[str, ...]] = msgspec.field(default_factory=dict)
     adopted: frozenset[Identity] = frozenset()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -25,8 +24,7 @@ _TWIN = re.compile(r"-[0-9a-f]{32}\.twin\Z")
 DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(msgspec.Struct, frozen=True):
     """One name where the world is not what is committed, and what mends it."""
 
     kind: DriftKind
@@ -35,8 +33,7 @@ class Drift:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
+class Actions(msgspec.Struct, frozen=True):
     """Drops and creates in waves, names of others that are in the way, and it all in words.
 
     ``replaced`` are the item ids whose view or function stands there in an earlier form.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from catalog_migrate.errors import CommitConflict, PrepareFailed
 from catalog_migrate.planner.migration import Segment

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
@@ -17,8 +18,7 @@ SHARD_KINDS = frozenset({"table", "source", "log"})
 REGISTERED_KINDS = SHARD_KINDS | {"view", "function"}
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredName:
+class DesiredName(msgspec.Struct, frozen=True):
     """One name that should stand in Spark's catalog.
 
     ``location`` (tables) is a relative shard path; ``view`` / ``function`` hold the statement to

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from catalog_migrate.planner.migration import Target
 
 
-@dataclass(frozen=True, slots=True)
-class NewShard:
+class NewShard(msgspec.Struct, frozen=True):
     """A shard that a prepare built: whose it is, where, and where its rows came from.
 
     ``expected`` counts the rows that several sources were to bring.

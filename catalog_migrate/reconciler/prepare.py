@@ -8,7 +8,10 @@ leaves what the intent names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
@@ -48,8 +51,7 @@ Populate = Callable[[str, str], None]
 """``populate(table_name, target_path)``: fill a derived table's new shard."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """What an intent says of why it is there."""
 
     plan_hash: str
@@ -412,7 +414,7 @@ def fill(work: Work, shard: NewShard, populate: Populate | None) -> NewShard:
 
 
 def _with(shard: NewShard, **changes: object) -> NewShard:
-    return replace(shard, **changes)  # type: ignore[arg-type]
+    return replace(shard, **changes)
 
 
 def _bulk(work: Work, shard: NewShard) -> NewShard:

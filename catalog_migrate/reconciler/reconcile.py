@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -40,8 +39,7 @@ from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.work import Progress, Work, wave_count
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailure:
+class StepFailure(msgspec.Struct, frozen=True):
     """One step that failed: what, on which name, Spark's error class, how often it was tried."""
 
     step: str

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
+import msgspec
+
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
@@ -25,8 +27,7 @@ ATTEMPTS = 4
 """How often a transient engine failure is tried in all; back-off doubles from 0.2 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """One step of long work: ``phase`` (a word), how far of how many, and the object at hand."""
 
     phase: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
@@ -25,8 +26,7 @@ _MOVES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One thing to tell: a sign (``+ - ~ * ! ?`` or none), a line, and lines under it."""
 
     head: str
@@ -34,8 +34,7 @@ class Entry:
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A titled list of entries, most important first; ``note`` stands under the title.
 
     ``more`` counts entries that are left out already.
@@ -47,8 +46,7 @@ class Section:
     more: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(msgspec.Struct, frozen=True):
     """A whole report before it is laid out."""
 
     verdict: Verdict

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.errors import DECISION_CODES
 from catalog_migrate.model.visible import one_line
@@ -23,8 +24,7 @@ _DONE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Whether a plan may be applied.
 
     ``word`` is the fixed text a script may look for (``SAFE``, ``NEEDS 2 DECISIONS``, ``BLOCKED``,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from catalog_migrate.errors import Problem
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
@@ -30,8 +32,7 @@ _CLAUSES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True):
     """One parsed statement: what it declares, where it stands and where its columns stand.
 
     Places are (line, column), both from 1; ``columns`` is keyed by the folded column name and
@@ -48,8 +49,7 @@ class Statement:
 _OF_STREAMS = ("secret", "connection", "source", "sink", "cluster")
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """What one text holds: its statements and everything that is wrong with it.
 
     ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as

@@ -7,7 +7,6 @@ committed only while it is still what the newest state gives.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -30,8 +29,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import wiring
 
 
-@dataclass(frozen=True, slots=True)
-class Restart:
+class Restart(msgspec.Struct, frozen=True):
     """A query that a statement restarts, or one below it that it does not and why."""
 
     item_id: str
@@ -41,8 +39,7 @@ class Restart:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alteration:
+class Alteration(msgspec.Struct, frozen=True):
     """The old and the new definition of an altered item, with the links of each."""
 
     item_id: str
@@ -52,8 +49,7 @@ class Alteration:
     links_after: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(msgspec.Struct, frozen=True):
     """What one statement does.
 
     ``summary`` is the sentence to print when it is done. ``changes`` is None when there is
@@ -69,7 +65,7 @@ class Effect:
     restarts: tuple[Restart, ...] = ()
     removed: tuple[str, ...] = ()
     validate: bool | None = None
-    created: tuple[str, ...] = field(default=())
+    created: tuple[str, ...] = msgspec.field(default=())
 
     @property
     def affected(self) -> tuple[str, ...]:

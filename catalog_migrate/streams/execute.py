@@ -56,8 +56,7 @@ _LISTEN = 1.0
 """Seconds between two looks for a runtime's heartbeat, which cost more than one for a commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """What one statement did: a sentence, notices, and rows where it shows something.
 
     ``operation`` is the key of the operation that carried it out, ``restarted`` the names of the

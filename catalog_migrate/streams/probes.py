@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
@@ -21,8 +22,7 @@ from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_conn
 from catalog_migrate.streams.upstream import Upstream, identify, require_same, topics_of_query
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What validation says of one item; ``remedy`` is there when it is not ``ok``.
 
     ``unresolved``: a secret has no value in this process; in the runtime's it may have one.

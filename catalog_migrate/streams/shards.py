@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@dataclass(frozen=True, slots=True)
-class ShardMaker:
+class ShardMaker(msgspec.Struct, frozen=True):
     """Creates the shards of items through ``create`` unless ``version`` finds them.
 
     ``protect`` makes a shard append-only, which the tables that sinks read must be. An item whose
@@ -33,7 +33,8 @@ class ShardMaker:
     @classmethod
     def local(cls, spark: SparkSession | None = None) -> ShardMaker:
         """Through delta-rs, and Spark for what only it can do."""
-        from catalog_migrate.engine.spark.shards import Shards, make_append_only, shard_version
+        from catalog_migrate.engine.spark.shard_log import shard_version
+        from catalog_migrate.engine.spark.shards import Shards, make_append_only
 
         return cls(Shards(spark).create_shard, shard_version, make_append_only)
 

@@ -7,10 +7,10 @@ release no longer ships is handed over to the user, rows, positions and all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
@@ -48,8 +48,7 @@ _CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Shipment:
+class Shipment(msgspec.Struct, frozen=True):
     """What becomes of one shipped object; ``reason`` is for the report.
 
     ``wait``: an object of the user's is in the way; it is tried again at every start (I8).
@@ -64,8 +63,7 @@ class Shipment:
         return f"{self.action} {self.kind} {self.name}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Shipping:
+class Shipping(msgspec.Struct, frozen=True):
     """All of a release's shipments, and the one set of changes that makes them."""
 
     shipments: tuple[Shipment, ...]
@@ -173,7 +171,7 @@ def _again(
     if item.definition.external != before.external:
         # the user's word stands; that this release says something else is remembered as said
         changes = Changes()
-        changes.put("item", found.item_id, msgspec.structs.replace(item, shipped=wanted))
+        changes.put("item", found.item_id, replace(item, shipped=wanted))
         return changes, Shipment(
             kind, name, "keep", "a user has altered it: the user's definition stays"
         )
@@ -191,7 +189,7 @@ def _wanted(
     item, kind = found.item, found.mapping.kind
     if kind == "secret":
         declare.check_reference(statement.reference)
-        external = msgspec.structs.replace(
+        external = replace(
             found.external, reference=statement.reference,
             revision=(item.shipped or item.definition).external.revision,  # type: ignore[union-attr]
         )
@@ -219,9 +217,9 @@ def _hand_over(state: State, seen: set[str], shipments: list[Shipment]) -> Chang
         changes = changes or Changes()
         changes.raise_serial()
         item = state.items[mapping.item_id]
-        changes.put("mapping", key, msgspec.structs.replace(mapping, owner="user"))
+        changes.put("mapping", key, replace(mapping, owner="user"))
         changes.put(
-            "item", mapping.item_id, msgspec.structs.replace(item, owner="user", shipped=None)
+            "item", mapping.item_id, replace(item, owner="user", shipped=None)
         )
         shipments.append(
             Shipment(mapping.kind, str(mapping.key.item_name), "hand over",
@@ -243,7 +241,7 @@ def with_shipments(migration: Migration, state: State, statements: Sequence[str]
         lines += tuple(str(each) for each in shipping.shipments)
     if not lines:
         return migration
-    return replace(migration, plan=msgspec.structs.replace(migration.plan, shipments=lines))
+    return replace(migration, plan=replace(migration.plan, shipments=lines))
 
 
 def _migrated(state: State, migration: Migration) -> State:
@@ -296,7 +294,7 @@ def shipped_statements(state: State) -> tuple[str, ...]:
         item = state.items[mapping.item_id]
         if mapping.owner != "shipped" or mapping.kind == "log":
             continue
-        asked = msgspec.structs.replace(item, definition=item.shipped or item.definition)
+        asked = replace(item, definition=item.shipped or item.definition)
         found.append(create_statement(state, wiring.Found(mapping, asked)))
     return tuple(sorted(found))
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
+
+import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogWriteRefused
@@ -20,8 +21,7 @@ KEPT_VERSIONS = 50
 """A log is checkpointed (Delta) so often, so that reading it stays quick."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueryStatus:
+class QueryStatus(msgspec.Struct, frozen=True):
     """One row of the log; ``state`` is ``running``, ``starting``, ``held``, ``backing_off``,
     ``failed`` or ``stopped``. ``error`` is the cause chain, outermost first, secrets scrubbed."""
 

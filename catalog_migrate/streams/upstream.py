@@ -7,7 +7,8 @@ same one, gives no error by itself (STACK section 6), so ids are written down an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.values import topics_of
@@ -16,12 +17,11 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
 
 
-@dataclass(frozen=True, slots=True)
-class Upstream:
+class Upstream(msgspec.Struct, frozen=True):
     """``upstream`` is the cluster's id or the server's system identifier, "" for files."""
 
     upstream: str = ""
-    topics: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def identify(spec: QuerySpec) -> Upstream:

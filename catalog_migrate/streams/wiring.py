@@ -6,7 +6,6 @@ Names in a definition are as they were written; everything here follows ``ItemRe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """An object by its name: mapping and item."""
 
     mapping: MappingRecord
@@ -149,8 +147,7 @@ def display(state: State, item_id: str) -> str:
 # -- connections -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(msgspec.Struct, frozen=True):
     """A connection with everything it inherits.
 
     ``options`` by canonical name; ``secrets`` the secret's item id by option; ``chain`` the item

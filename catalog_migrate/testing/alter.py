@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter

@@ -7,9 +7,12 @@ definitions with every decision that a migration to it needs, from any earlier r
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
@@ -18,8 +21,7 @@ SCHEMAS = ("s", "z")
 """Where objects lie; most are in the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnShape:
+class ColumnShape(msgspec.Struct, frozen=True):
     """A table's column: its lasting number, and what it is called and holds in one release."""
 
     number: int
@@ -29,8 +31,7 @@ class ColumnShape:
     default: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class TableShape:
+class TableShape(msgspec.Struct, frozen=True):
     """A table of one release: its lasting number, name, columns in order and CHECKs by name.
 
     ``derived``: its rows are the application's, not the writers'.
@@ -43,8 +44,7 @@ class TableShape:
     checks: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DraftedRelease:
+class DraftedRelease(msgspec.Struct, frozen=True):
     """Definitions with the oracle for rows; ``approve`` are the approvals that it needs."""
 
     name: str

@@ -8,8 +8,9 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from catalog_migrate.engine.port import (
     BindRequest,

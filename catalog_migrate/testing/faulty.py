@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate import start
 from catalog_migrate.catalog import intent, lease, transaction
@@ -199,7 +198,7 @@ def plans_by_order() -> AbstractContextManager[None]:
 
     def plan(baseline: Any, release: Any, **options: Any) -> Any:
         found = original(baseline, release, **options)
-        plan = msgspec.structs.replace(found.plan, plan_hash=release.objects[0].name)
+        plan = replace(found.plan, plan_hash=release.objects[0].name)
         return replace(found, plan=plan)
 
     from catalog_migrate.testing import run

@@ -8,9 +8,10 @@ by going back to an earlier serial. What a row looks like after that follows fro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import msgspec
 
 from catalog_migrate.model.objects import Column
 from catalog_migrate.testing.bodies import Row, compile_expression
@@ -20,8 +21,7 @@ Rows = dict[int, dict[int, dict[int, Any]]]
 """Rows by table number, key and column number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(msgspec.Struct, frozen=True):
     """What was in force at the end of a serial: the release, and the rows."""
 
     draft: DraftedRelease

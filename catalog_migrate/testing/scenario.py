@@ -7,11 +7,11 @@ same, because faults and turns are told by a process's own calls and the rest by
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.testing.draft import DraftedRelease
 from catalog_migrate.testing.mutations import MUTATIONS
@@ -39,8 +39,7 @@ ends, and an operator who takes the records of those that are gone away (``leave
 makes a sink on a table, and its runtime that sends what has come (``send``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """A process that begins with a release (counted from 0) at a time (seconds).
 
     With ``session`` it is on record as living with the names that it made, and lives on after its
@@ -56,8 +55,7 @@ class Start:
     back: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True):
     """What happens to process number ``process`` at its ``call``-th call, counted from 1.
 
     With ``of``, the name of a call, it waits for the first such call from there on. ``amount``:
@@ -71,8 +69,7 @@ class Fault:
     of: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """After its ``call``-th call process number ``process`` lets the ``to``-th other one go on."""
 
     process: int
@@ -80,8 +77,7 @@ class Turn:
     to: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(msgspec.Struct, frozen=True):
     """What others do at a step of the whole run; ``pick`` chooses among what there is."""
 
     step: int
@@ -89,8 +85,7 @@ class Outside:
     pick: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides a run.
 
     ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that

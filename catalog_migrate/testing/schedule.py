@@ -10,7 +10,6 @@ invariants are checked (:mod:`catalog_migrate.testing.run`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 
 import msgspec
@@ -41,8 +40,7 @@ LENGTHS = (2, 2, 2, 3)
 POPULATING: tuple[Populating, ...] = ("fills", "fills", "fills", "fails", "absent")
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleReport:
+class ScheduleReport(msgspec.Struct, frozen=True):
     """What a schedule did; ``trace`` has one line a start, for reading a failure."""
 
     seed: int

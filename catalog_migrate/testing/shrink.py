@@ -6,8 +6,9 @@ A smaller scenario counts when it fails in the same way. What is left is told as
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from catalog_migrate.testing.invariants import InvariantBroken
 from catalog_migrate.testing.play import Play

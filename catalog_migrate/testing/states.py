@@ -8,8 +8,9 @@ kills starts of a small installation at every call of engine and log, tells the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.state import State
@@ -23,16 +24,14 @@ SCAN = "tests/catalog/test_states.py::"
 """Where the states of built-ins are tried, each at every call that leads to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """What one start finds and does: its outcome, None where that start cannot be, and words."""
 
     outcome: Outcome | None
     does: str
 
 
-@dataclass(frozen=True, slots=True)
-class DurableState:
+class DurableState(msgspec.Struct, frozen=True):
     """One row of the table.
 
     ``stands`` tells it from a committed state (None: the rows of an operation tell it, see

@@ -5,8 +5,9 @@ For tests that choose each of these themselves and want the smallest story that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.testing.draft import DraftedRelease
@@ -14,8 +15,7 @@ from catalog_migrate.testing.invariants import InvariantBroken
 from catalog_migrate.testing.run import Populating, Run
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """A process that starts with a release of the chain (counted from 0).
 
     It is killed at its ``crash_at``-th point (None: never); a foreign writer appends a row before
@@ -38,8 +38,7 @@ class Start:
         return "; ".join(words)
 
 
-@dataclass(frozen=True, slots=True)
-class Story:
+class Story(msgspec.Struct, frozen=True):
     """A chain of releases and the processes that start on one installation, in order.
 
     ``persistent`` says whether names outlive a process.

@@ -15,12 +15,12 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
@@ -82,16 +82,14 @@ OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfillin
 """States of an operation that a runtime has still to end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(msgspec.Struct, frozen=True):
     """One that says a statement (by number) at a time (seconds)."""
 
     statement: int
     at: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamScenario:
+class StreamScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that decides a run: faults and turns are of runtimes first, then of clients.
 
     ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.

@@ -10,8 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
@@ -30,8 +33,7 @@ SEAL = {
 SEAL_MARK = "delta.constraints.catalog_migrate_sealed"
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(msgspec.Struct, frozen=True):
     """One version of a shard: everything as of then. ``act`` says what its commit did.
 
     ``physical`` are the columns' names in the files (empty: the same), ``mapped`` is whether
@@ -41,10 +43,10 @@ class Version:
     act: Literal["create", "append", "rewrite", "metadata", "fence"]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = msgspec.field(default_factory=dict)
     comment: str | None = None
-    checks: Mapping[str, str] = field(default_factory=dict)
-    transactions: Mapping[str, int] = field(default_factory=dict)
+    checks: Mapping[str, str] = msgspec.field(default_factory=dict)
+    transactions: Mapping[str, int] = msgspec.field(default_factory=dict)
     physical: tuple[str, ...] = ()
     mapped: bool = False
 
@@ -66,8 +68,7 @@ class Version:
         return SEAL_MARK in self.properties
 
 
-@dataclass(slots=True)
-class Shard:
+class Shard(msgspec.Struct):
     """A Delta table directory: its log, and whether its data files were deleted."""
 
     versions: list[Version]
@@ -76,8 +77,7 @@ class Shard:
     data_deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(msgspec.Struct, frozen=True):
     """A table's registration: its name as written and its directory."""
 
     name: ItemName

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.engine.spark.seals import seal
-from catalog_migrate.engine.spark.shards import shard_size
+from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.errors import AdoptedElsewhere, AdoptionRefused
 from catalog_migrate.neighbours.adoption import adopt, propose
 from catalog_migrate.neighbours.survey import LeftAlone

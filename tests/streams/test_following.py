@@ -15,7 +15,8 @@ from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.spark.shards import Shards, make_append_only, shard_version
+from catalog_migrate.engine.spark.shard_log import shard_version
+from catalog_migrate.engine.spark.shards import Shards, make_append_only
 from catalog_migrate.errors import EngineFailure, LostTrail
 from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition

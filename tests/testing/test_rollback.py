@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.lease import acquire
@@ -407,7 +408,7 @@ def test_rows_changed_since() -> None:
     place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (b);")
     shard = place.shard("t")
     newest = place.world.newest(shard)
-    from dataclasses import replace
+
 
     place.world.commit(shard, replace(newest, act="rewrite", rows=({"id": 11},)))
     assert [b.code for b in place.plan().blocked] == [ROWS_CHANGED]

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.model.paths import local_path
 
 _EMPTY: dict[str, Any] = {
     "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],

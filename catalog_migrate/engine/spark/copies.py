@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.shards import data_files, shard_columns
-from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.model.paths import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

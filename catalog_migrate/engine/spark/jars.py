@@ -19,10 +19,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
+
+import msgspec
 
 from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
@@ -40,8 +41,7 @@ _CONSEQUENCE = re.compile(r"not found")
 _NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LockedJar:
+class LockedJar(msgspec.Struct, frozen=True):
     """One jar of the lock: where it comes from and what it must look like."""
 
     organisation: str

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.statements import local_path
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.paths import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

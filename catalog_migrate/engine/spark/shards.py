@@ -21,11 +21,19 @@ from catalog_migrate.engine.spark.reshape import (
     shard_layout,
 )
 from catalog_migrate.engine.spark.seals import CONSTRAINTS
-from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.engine.spark.shard_log import (
+    file_sizes,
+    grown,
+    shard_columns,
+    shard_size,
+    shard_version,
+    table_size,
+)
 from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.paths import local_path
 from catalog_migrate.model.types import parse_type
 
 if TYPE_CHECKING:
@@ -158,7 +166,7 @@ class Shards:
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
-        rows, _ = _size(open_table(path, version=version))
+        rows, _ = table_size(open_table(path, version=version))
         if rows >= 0:
             return rows
         with failing(f"count the rows of {path} at version {version}"):
@@ -195,7 +203,7 @@ class Shards:
             raise EngineFailure(
                 f"cannot empty {path}: it is sealed", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
             )
-        if not _file_sizes(open_table(path)):
+        if not file_sizes(open_table(path)):
             return
         with failing(f"empty {path}"):
             open_table(path).delete()
@@ -312,48 +320,6 @@ class Shards:
         return sorted(_walk(local_path(warehouse)))
 
 
-def shard_version(path: str) -> int | None:
-    """Newest version of the Delta table at ``path``, None when there is none; needs no Spark."""
-    from deltalake import DeltaTable
-
-    path = local_path(path)
-    with failing(f"read the shard {path}"):
-        if not DeltaTable.is_deltatable(path):
-            return None
-        return DeltaTable(path).version()
-
-
-def has_log(path: str) -> bool:
-    """Whether a Delta log stands at ``path``: the look that costs nothing, nothing is read."""
-    try:
-        names = os.listdir(os.path.join(local_path(path), "_delta_log"))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return any(name.endswith((".json", ".parquet")) for name in names)
-
-
-def shard_columns(path: str) -> Sequence[Column]:
-    """Columns as the log has them now, with canonical types; needs no Spark."""
-    return datatypes.columns_of(_schema(open_table(path)))
-
-
-def shard_size(path: str) -> tuple[int, int]:
-    """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
-    return _size(open_table(path))
-
-
-def grown(path: str, after: int, upto: int | None = None) -> int | None:
-    """Rows that came after a version, -1 when unknown, None when files of before went; no Spark."""
-    newest = open_table(path).version() if upto is None else upto
-    before, until = data_files(path, after), data_files(path, newest)
-    if before - until:
-        return None
-    if not until - before:
-        return 0
-    rows = [_size(open_table(path, version=version))[0] for version in (after, newest)]
-    return -1 if -1 in rows else rows[1] - rows[0]
-
-
 def make_append_only(path: str) -> bool:
     """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
 
@@ -440,40 +406,6 @@ def _walk(root: str) -> Iterator[str]:
         if "_delta_log" in below:
             below.clear()
             yield directory
-
-
-def _schema(table: DeltaTable) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
-    return schema
-
-
-def _file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:
-    """Data file -> (rows or -1, bytes)."""
-    with failing(f"list the files of {table.table_uri}"):
-        actions = table.get_add_actions(flatten=True)
-        names = actions.schema.names
-        columns: dict[str, list[Any]] = {
-            name: list(actions.column(name).to_pylist())
-            for name in ("path", "size_bytes", "num_records")
-            if name in names
-        }
-    paths = columns.get("path", [])
-    counts = columns.get("num_records") or [None] * len(paths)
-    return {
-        path: (-1 if count is None else count, size)
-        for path, count, size in zip(paths, counts, columns.get("size_bytes", []), strict=True)
-    }
-
-
-def _size(table: DeltaTable) -> tuple[int, int]:
-    files = _file_sizes(table).values()
-    rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
-    return rows, sum(size for _, size in files)
-
-
-def data_files(path: str, version: int) -> frozenset[str]:
-    """Paths of a version's data files, as the log has them."""
-    return frozenset(_file_sizes(open_table(path, version=version)))
 
 
 def _refuse_unevolvable(

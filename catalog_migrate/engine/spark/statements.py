@@ -14,15 +14,6 @@ _MARK = "/*catalog_migrate "
 _MARK_END = "*/"
 
 
-def local_path(location: str) -> str:
-    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
-    if location.startswith("file:"):
-        location = location[len("file:") :]
-        if location.startswith("//"):
-            location = "/" + location.lstrip("/")
-    return location.rstrip("/") or "/"
-
-
 def by_path(path: str) -> str:
     """A Delta table named by its directory."""
     return f"delta.{quote_sql(path)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.statements import local_path
+from catalog_migrate.model.paths import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

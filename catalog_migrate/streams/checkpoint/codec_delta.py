@@ -8,8 +8,9 @@ version already read. While the rows that stood in the table at the first start 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import (
@@ -25,8 +26,7 @@ UNREAD = -1
 """The index of a version of which nothing is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaPosition:
+class DeltaPosition(msgspec.Struct, frozen=True):
     """``version`` of the table with ``table_id`` is read next, after ``index`` of its files."""
 
     table_id: str
@@ -43,8 +43,7 @@ class DeltaPosition:
         return self.version - 1
 
 
-@dataclass(frozen=True, slots=True)
-class DeltaBounds:
+class DeltaBounds(msgspec.Struct, frozen=True):
     """The table that stands there, the oldest version that can be read, and the newest."""
 
     table_id: str

@@ -9,9 +9,10 @@ number holds the whole list and is called ``<n>.compact``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+import msgspec
 
 from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.lines import (
@@ -26,8 +27,7 @@ _LISTED = re.compile(r"(\d+)(\.compact)?\Z")
 _HEADER = "v1"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(msgspec.Struct, frozen=True):
     """A file that the source has listed: its URI, its time in ms, and the number it came with."""
 
     path: str

@@ -11,10 +11,11 @@ import json
 import os
 import re
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from catalog_migrate.errors import (
     CheckpointCorrupt,
@@ -37,8 +38,7 @@ StateKind = Literal["none", "first", "settled", "uncommitted", "broken"]
 _STATE_VERSION = re.compile(r"\.?(\d+)(?:_[^.]*)?\.")
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """How a checkpoint stands.
 
     ``none``: no batch yet. ``first``: batch 0 is there and committed, no other. ``settled``: the
@@ -56,8 +56,7 @@ class State:
         return self.kind in ("none", "first", "settled")
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetEntry:
+class OffsetEntry(msgspec.Struct, frozen=True):
     """One batch's entry: its ``metadata`` (line 2) and one line for each source, in order."""
 
     version: str

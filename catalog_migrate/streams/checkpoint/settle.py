@@ -12,7 +12,8 @@ again for another range. The cases (DESIGN, section 9):
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from catalog_migrate.errors import UnsettledCheckpoint
 from catalog_migrate.streams.checkpoint.directory import VERSION, Checkpoint
@@ -20,42 +21,36 @@ from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.checkpoint.lines import write_object
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """Nothing is uncommitted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """All sinks have ``batch``: run the query with ``trigger(once=True)``, they skip it."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class WriteCommit:
+class WriteCommit(msgspec.Struct, frozen=True):
     """All sinks have ``batch`` and it cannot run again: commit it by hand."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(msgspec.Struct, frozen=True):
     """No sink has ``batch``: take its entry away."""
 
     batch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(msgspec.Struct, frozen=True):
     """``missing`` lack ``batch``, or cannot say: run it with ``trigger(once=True)``."""
 
     batch: int
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """No way to settle ``batch`` without losing or doubling rows; ``reason`` is for people."""
 
     batch: int | None

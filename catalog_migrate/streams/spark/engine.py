@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.statements import local_path
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.paths import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter
@@ -184,8 +185,7 @@ class SparkQueries:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SparkPreparedQuery:
+class SparkPreparedQuery(msgspec.Struct, frozen=True):
     """A query's plan, as Spark has analysed it, and who writes its batches."""
 
     engine: SparkQueries

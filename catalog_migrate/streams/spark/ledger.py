@@ -6,8 +6,9 @@ passed over. The table stands in the schema of the sink's table and serves all s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from catalog_migrate.connections import clients
 from catalog_migrate.errors import LedgerMismatch, QueryFenced
@@ -37,8 +38,7 @@ CREATE TABLE IF NOT EXISTS {} (
 )"""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerState:
+class LedgerState(msgspec.Struct, frozen=True):
     """What the ledger says of a query: its newest batch (None: none yet), whether it is fenced."""
 
     last_batch: int | None

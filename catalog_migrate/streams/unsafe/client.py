@@ -95,8 +95,7 @@ class OfflineQueries:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of an operation; ``key`` is None when there was nothing to do."""
 
     plan: UnsafePlan | None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -70,8 +69,7 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
 
     ``exact`` is false when offsets are not known to be records one by one (compaction, or only
@@ -88,13 +86,12 @@ class Held:
     gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """Where a source stands: ``positions`` None without a line; ids as they were written down."""
 
     positions: Mapping[Partition, int] | None
     cluster: str = ""
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def foreign(self, held: Held) -> dict[str, str]:
         """Topics that are not those that the positions are of, and why, in words."""
@@ -113,8 +110,7 @@ class Standing:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """The choice: ``reset`` None leaves discovered partitions alone, () resets all of them.
 
     ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``.
@@ -125,10 +121,10 @@ class Wish:
     start: Target
     reset: tuple[Partition, ...] | None = None
     everywhere: Target | None = None
-    targets: Mapping[Partition, Target | None] = field(default_factory=dict)
+    targets: Mapping[Partition, Target | None] = msgspec.field(default_factory=dict)
     policy: Policy = "error"
     only: bool = False
-    origin: Mapping[Partition, int] = field(default_factory=dict)
+    origin: Mapping[Partition, int] = msgspec.field(default_factory=dict)
 
     @property
     def chooses(self) -> bool:
@@ -136,8 +132,7 @@ class Wish:
         return self.reset is not None or self.everywhere is not None or bool(self.targets)
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """``positions`` is the complete new line; problems are sentences, empty when all is well."""
 
     positions: Mapping[Partition, int]
@@ -145,7 +140,7 @@ class Forecast:
     totals: Totals
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    foreign: Mapping[str, str] = field(default_factory=dict)
+    foreign: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def moves(self) -> bool:

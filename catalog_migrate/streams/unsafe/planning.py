@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -103,8 +102,7 @@ class _Sealed(msgspec.Struct, frozen=True):
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
+class Looked(msgspec.Struct, frozen=True):
     """A part with what was found for it; ``version`` is the newest of a source's table."""
 
     part: Part

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
@@ -29,8 +31,7 @@ from catalog_migrate.streams.unsafe.requests import Part
 from catalog_migrate.streams.unsafe.translate import last_times, translate
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """What a part comes to now: the forecast, the line to write ("" for none), the ids found.
 
     ``initial``: what a checkpoint without any batch is given instead of a line; ``standing`` the
@@ -41,7 +42,7 @@ class Survey:
     line: str = ""
     initial: bytes = b""
     cluster: str = ""
-    topics: Mapping[str, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = msgspec.field(default_factory=dict)
     standing: str = START
 
     def edit(self, checkpoint: Checkpoint) -> Edit | None:
@@ -74,8 +75,7 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
     committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
     whether records may be read to see if counts are exact."""

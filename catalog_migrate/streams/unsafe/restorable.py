@@ -8,9 +8,8 @@ again. Sinks below go on right after the RESTORE: a stream that met it would sto
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
-import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
@@ -185,7 +184,7 @@ def taken_back(
         return found, None
     gone, back = exchanged(path, to, newest)
     rows = tuple(
-        msgspec.structs.replace(row, doubled=0, skipped=0) for row in found.forecast.rows
+        replace(row, doubled=0, skipped=0) for row in found.forecast.rows
     )
     notes = (
         *found.forecast.notes,

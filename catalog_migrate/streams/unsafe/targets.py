@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.connections.values import BadValue, start_of
 from catalog_migrate.errors import InvalidPosition
@@ -27,8 +28,7 @@ _SHIFT = re.compile(r"[+-]?\d{1,18}\Z")
 _SECONDS = (86_400, 3_600, 60, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """``value`` is an offset, milliseconds since 1970, milliseconds back, or a count of records."""
 
     kind: Kind
@@ -36,8 +36,7 @@ class Target:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """What is known of one partition: ``current`` is None for one that has no position yet.
 
     ``later`` gives for a moment the first record at or after it, None when there is none.
@@ -49,8 +48,7 @@ class Place:
     later: Mapping[int, int | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(msgspec.Struct, frozen=True):
     """The number that a target comes to; ``beyond`` says why it is only the end of the partition.
 
     ``offset`` None: it comes to nothing, and ``beyond`` says why.

@@ -7,8 +7,9 @@ the records were copied with their timestamps (mirroring keeps them).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
@@ -24,8 +25,7 @@ TIES: tuple[Ties, ...] = ("double", "skip")
 """What becomes of records with the very time of the last stored one: read again, or passed over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """Offsets of one partition from ``first`` to before ``last``."""
 
     partition: Partition
@@ -42,8 +42,7 @@ class Stretch:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True):
     """A target for each partition that could be translated, and what could not be."""
 
     targets: Mapping[Partition, Target]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.testing.checks.check import Check
@@ -75,8 +76,7 @@ def sample_rows(definition: ObjectDefinition, count: int, first: int = 0) -> lis
     return [row for row in rows if all(row[name] is not None for name in needed)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(msgspec.Struct, frozen=True):
     """What a table held when it was last looked at."""
 
     name: str

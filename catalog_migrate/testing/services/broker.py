@@ -9,10 +9,11 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from catalog_migrate.engine.spark.jars import Progress, locate_pyspark
 from catalog_migrate.engine.spark.java import check_java

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.testing.services.kafka_properties import BrokerKeys, Keystore
@@ -15,8 +16,7 @@ from catalog_migrate.testing.services.process import ServiceFailed
 _TIMEOUT = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Certificates:
+class Certificates(msgspec.Struct, frozen=True):
     """The broker's keys, the PEM file that its clients trust, and the keys of a client ``app``."""
 
     server: BrokerKeys

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 REAUTHENTICATION = 5.0
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """Where a broker listens on 127.0.0.1."""
 
     controller: int
@@ -22,16 +22,14 @@ class Ports:
     sasl_ssl: int
 
 
-@dataclass(frozen=True, slots=True)
-class Keystore:
+class Keystore(msgspec.Struct, frozen=True):
     """A PKCS12 file with its password."""
 
     path: Path
     password: str
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerKeys:
+class BrokerKeys(msgspec.Struct, frozen=True):
     """What the listeners with TLS need: the broker's own pair, and whose certificates it trusts."""
 
     own: Keystore

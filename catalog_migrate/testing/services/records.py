@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from catalog_migrate.testing.services.process import Deadline, ServiceFailed
 
@@ -14,8 +15,7 @@ Headers = list[tuple[str, str | bytes | None]]
 Row = bytes | str | tuple[Text, Text] | tuple[Text, Text, Headers]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One record of a topic; ``timestamp`` in milliseconds since 1970."""
 
     topic: str

@@ -62,13 +62,6 @@ def test_a_clustered_shard_is_created_by_a_statement():
     )
 
 
-def test_local_locations_lose_their_scheme():
-    """file: addresses become paths, others stay."""
-    assert statements.local_path("file:/a/b/") == "/a/b"
-    assert statements.local_path("file:///a/b") == "/a/b"
-    assert statements.local_path("s3://bucket/a") == "s3://bucket/a"
-
-
 def test_bodies_stand_side_by_side_in_one_query():
     """Each body is a subquery whose columns come as one struct, also behind a comment."""
     assert statements.side_by_side(["SELECT 1 AS a; ", "SELECT 2 -- end"]) == (

@@ -1,0 +1,94 @@
+"""What a shard's Delta log says of it: version, columns, files, rows and bytes. Needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.paths import local_path
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def shard_version(path: str) -> int | None:
+    """Newest version of the Delta table at ``path``, None when there is none; needs no Spark."""
+    from deltalake import DeltaTable
+
+    path = local_path(path)
+    with failing(f"read the shard {path}"):
+        if not DeltaTable.is_deltatable(path):
+            return None
+        return DeltaTable(path).version()
+
+
+def has_log(path: str) -> bool:
+    """Whether a Delta log stands at ``path``: the look that costs nothing, nothing is read."""
+    try:
+        names = os.listdir(os.path.join(local_path(path), "_delta_log"))
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(name.endswith((".json", ".parquet")) for name in names)
+
+
+def shard_columns(path: str) -> Sequence[Column]:
+    """Columns as the log has them now, with canonical types; needs no Spark."""
+    return datatypes.columns_of(_schema(open_table(path)))
+
+
+def shard_size(path: str) -> tuple[int, int]:
+    """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
+    return table_size(open_table(path))
+
+
+def grown(path: str, after: int, upto: int | None = None) -> int | None:
+    """Rows that came after a version, -1 when unknown, None when files of before went; no Spark."""
+    newest = open_table(path).version() if upto is None else upto
+    before, until = data_files(path, after), data_files(path, newest)
+    if before - until:
+        return None
+    if not until - before:
+        return 0
+    rows = [table_size(open_table(path, version=version))[0] for version in (after, newest)]
+    return -1 if -1 in rows else rows[1] - rows[0]
+
+
+def data_files(path: str, version: int) -> frozenset[str]:
+    """Paths of a version's data files, as the log has them."""
+    return frozenset(file_sizes(open_table(path, version=version)))
+
+
+def _schema(table: DeltaTable) -> Mapping[str, Any]:
+    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
+    return schema
+
+
+def file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:
+    """Data file -> (rows or -1, bytes)."""
+    with failing(f"list the files of {table.table_uri}"):
+        actions = table.get_add_actions(flatten=True)
+        names = actions.schema.names
+        columns: dict[str, list[Any]] = {
+            name: list(actions.column(name).to_pylist())
+            for name in ("path", "size_bytes", "num_records")
+            if name in names
+        }
+    paths = columns.get("path", [])
+    counts = columns.get("num_records") or [None] * len(paths)
+    return {
+        path: (-1 if count is None else count, size)
+        for path, count, size in zip(paths, counts, columns.get("size_bytes", []), strict=True)
+    }
+
+
+def table_size(table: DeltaTable) -> tuple[int, int]:
+    """(rows or -1, bytes) of an open table by the statistics in its log."""
+    files = file_sizes(table).values()
+    rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
+    return rows, sum(size for _, size in files)

@@ -1,0 +1,12 @@
+"""Tests of the paths of shards."""
+
+from __future__ import annotations
+
+from catalog_migrate.model.paths import local_path
+
+
+def test_local_locations_lose_their_scheme():
+    """file: addresses become paths, others stay."""
+    assert local_path("file:/a/b/") == "/a/b"
+    assert local_path("file:///a/b") == "/a/b"
+    assert local_path("s3://bucket/a") == "s3://bucket/a"
