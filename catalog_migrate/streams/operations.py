@@ -11,7 +11,7 @@ that finds one in ``trial`` goes on from what the row says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.probing import Probing
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.supervisor import Managed, Supervisor, input_known
+from catalog_migrate.streams.supervisor import Known, Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream
 
 ALTER = "alter"
@@ -161,7 +161,8 @@ class Operations:
     ) -> OperationRecord:
         """Stop all; as soon as one stands still, settle what was under way on the old options and
         snapshot its checkpoint. One commit then writes that down and lifts the holds, while the
-        probe with the new options is under way."""
+        probe with the new options is under way and the starts are made ready; none goes off before
+        the commit."""
         snapshots: dict[str, int] = {}
         before = altered(state, row, back=True)
 
@@ -183,8 +184,23 @@ class Operations:
             changes.put("operation", key, row)
             _lift(changes, key, row)
 
-        self._commit(put, "snapshot")
+        with ThreadPoolExecutor(1, thread_name_prefix="written") as pool:
+            written = pool.submit(self._commit, put, "snapshot")
+
+            def known() -> Mapping[str, Upstream]:
+                written.result()
+                return probing.upstreams()
+
+            self._start(state, _awaited(state, row), known)
+        written.result()
         return row
+
+    def _start(self, state: State, item_ids: Collection[str], known: Known) -> set[str]:
+        """Begin to start queries, sources first; those that wait for their source's topics."""
+        late = {item_id for item_id in item_ids if not input_known(state, item_id)}
+        for wave in wiring.topological(state, tuple(set(item_ids) - late)):
+            self.supervisor.start(state, wave, known=known)
+        return late
 
     def _settle(self, state: State, item_id: str, checkpoint: Checkpoint) -> None:
         """Settle an uncommitted batch where the sinks can tell; else it stays and is run again.
@@ -218,11 +234,9 @@ class Operations:
         deadline = clock.monotonic() + row.limit
         state = self.follow()
         waiting = _awaited(state, row)
-        late = {item_id for item_id in waiting if not input_known(state, item_id)}
         probing.ask(state, waiting)
+        late = self._start(state, waiting, probing.upstreams)
         again = 0.0
-        for wave in wiring.topological(state, tuple(waiting - late)):
-            supervisor.start(state, wave, known=probing.upstreams)
         while waiting:
             self.alive()
             supervisor.collect()

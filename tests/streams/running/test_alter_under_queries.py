@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from catalog_migrate.errors import AlterSetBack, CatalogMigrateError, ValidationFailed
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.supervisor import Supervisor
 
 from .conftest import once
 
@@ -149,6 +153,40 @@ def test_set_back(pipeline: Pipeline, kafka: Any) -> None:
     pipeline.until(lambda: pipeline.ids("s") == sent, "the source")
     pipeline.run(f"RESUME SINK {pipeline.q('k')}")
     pipeline.until(lambda: pipeline.kafka_ids(out) == sent, "the sink")
+
+
+def test_nothing_starts_before_it_is_written_down(pipeline: Pipeline) -> None:
+    """The starts are made ready while it is written down that all stand still, and wait for it."""
+    pipeline.kafka_connection("c")
+    pipeline.source("s", "c", pipeline.topic("t"))
+    pipeline.start()
+    pipeline.await_running(1)
+    reached, go = threading.Event(), threading.Event()
+    commit = Supervisor.commit
+
+    def held(supervisor: Supervisor, put: Any, kind: str) -> Any:
+        if kind == "snapshot":
+            reached.set()
+            assert go.wait(60)
+        return commit(supervisor, put, kind)
+
+    pipeline.monkeypatch.setattr(Supervisor, "commit", held)
+    with ThreadPoolExecutor(1) as pool:
+        altering = pool.submit(
+            pipeline.run, f"ALTER CONNECTION {pipeline.q('c')} SET (kafka.client.id 'x')"
+        )
+        try:
+            assert reached.wait(60)
+            managed = pipeline.runtime.supervisor.managed[pipeline.id("s")]  # type: ignore[union-attr]
+            pipeline.until(lambda: managed.starting is not None, "a start that is made ready")
+            time.sleep(2)
+            assert managed.starting is not None
+            assert not managed.starting.done()
+            assert pipeline.run_ids() == {pipeline.q("s"): None}
+        finally:
+            go.set()
+        altering.result(120)
+    assert pipeline.run_ids()[pipeline.q("s")] is not None
 
 
 def test_postgres_exactly_once(pipeline: Pipeline, postgres: Any) -> None:
