@@ -109,12 +109,17 @@ class SimulatedQuery:
         self._rows = 0
         self._failure: QueryFailure | None = None
         self._between = True
+        self._id = ""
+        self._read: tuple[int, dict[Partition, int]] | None = None
+        """The last batch whose position was read, and that; Spark keeps it in memory, too."""
         self._life = self._live()
 
     @property
     def query_id(self) -> str:
-        """The id in the checkpoint's metadata."""
-        return Checkpoint(self.spec.checkpoint).query_id or ""
+        """The id in the checkpoint's metadata, read once as Spark does."""
+        if not self._id:
+            self._id = Checkpoint(self.spec.checkpoint).query_id or ""
+        return self._id
 
     def progress(self) -> QueryProgress | None:
         """The newest progress; None until the first."""
@@ -181,14 +186,9 @@ class SimulatedQuery:
             yield
 
     def _position(self, checkpoint: Checkpoint, batch: int, topic: str) -> dict[Partition, int]:
-        start = dict.fromkeys(self.engine.world.ends(topic), 0)
-        initial = checkpoint.source_directory(0) / "0"
-        if initial.is_file():  # what the query was first told, or what an operator put there
-            start.update(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
-        if batch < 0:
-            return start
-        line = checkpoint.entry(batch).sources[0]
-        return start if line == START else {**start, **(KafkaCodec().read(line) or {})}
+        if self._read is None or self._read[0] != batch:
+            self._read = batch, _written(checkpoint, batch)
+        return {**dict.fromkeys(self.engine.world.ends(topic), 0), **self._read[1]}
 
     def _deliver(self, checkpoint: Checkpoint, batch: int, topic: str) -> None:
         """The rows of a batch, once for each query id and batch, as Delta's sink does."""
@@ -206,6 +206,18 @@ class SimulatedQuery:
         table.rows += rows
         table.batches[self.query_id] = batch
         self._rows += len(rows)
+
+
+def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
+    """What a checkpoint says of the position after a batch (-1: before the first)."""
+    found: dict[Partition, int] = {}
+    initial = checkpoint.source_directory(0) / "0"
+    if initial.is_file():  # what the query was first told, or what an operator put there
+        found.update(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
+    if batch < 0:
+        return found
+    line = checkpoint.entry(batch).sources[0]
+    return found if line == START else {**found, **(KafkaCodec().read(line) or {})}
 
 
 def _write(checkpoint: Checkpoint, name: str, text: str) -> None:

@@ -295,7 +295,7 @@ class Checkpoint:
     def _numbers(self, log: str) -> frozenset[int]:
         """The batches in a log; names that are no numbers are litter."""
         try:
-            names = os.listdir(self.path / log)
+            names = os.listdir(os.path.join(self.path, log))
         except FileNotFoundError:
             return frozenset()
         return frozenset(int(name) for name in names if name.isascii() and name.isdecimal())
