@@ -66,6 +66,9 @@ DESTROYING = frozenset({
 })  # fmt: skip
 """Acts after which rows are looked at."""
 
+WRITING = frozenset(["append", "append.done", "create", "create.done"])
+"""Points of the log at which it can say what is being written."""
+
 LOG_CALLS = frozenset(["read", "append", "create", "compact", "renew", "wait"])
 
 
@@ -171,19 +174,22 @@ class Player:
     # its calls -------------------------------------------------------------------------------
     def on_engine(self, call: str) -> None:
         """One point of the engine."""
-        method = call.partition(".")[0]
-        if self.start.read_only and method not in READING and not self.dead:
-            self.play.broken("I10", f"{self} is read-only and does {call}")
+        if self.start.read_only:
+            self.require_reading(call)
         self.point(call, self.engine.about)
-        if method in NAMING and not call.endswith(".done"):
+        if call in NAMING:  # not when it is done
             self.play.named(self)  # as it is when the statement goes off, after any pause
 
     def on_log(self, call: str) -> None:
         """One point of the log."""
-        method = call.partition(".")[0]
-        if self.start.read_only and method not in READING and not self.dead:
+        if self.start.read_only:
+            self.require_reading(call)
+        self.point(call, self.log.about if call in WRITING else "")
+
+    def require_reading(self, call: str) -> None:
+        """I10: a read-only process only reads."""
+        if call.partition(".")[0] not in READING and not self.dead:
             self.play.broken("I10", f"{self} is read-only and does {call}")
-        self.point(call, self.log.about if method in ("append", "create") else "")
 
     def point(self, call: str, about: object) -> None:
         """A place where anything may happen, told by the number of the call."""
