@@ -79,7 +79,8 @@ def _median(act: Callable[[], object]) -> Cost:
         act()
         wall, after = time.perf_counter() - began, os.times()
         costs.append((wall, after.user + after.system - before.user - before.system))
+    # counted in ticks of 10 ms: what is below one is nothing, not a rest of their subtraction
     return Cost(
-        median(wall for wall, _ in costs), sum(cpu for _, cpu in costs) / ROUNDS,
+        median(wall for wall, _ in costs), round(sum(cpu for _, cpu in costs) / ROUNDS, 6),
         best=min(wall for wall, _ in costs),
     )
