@@ -335,6 +335,11 @@ class StreamRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     former: dict[str, str] = {}
     generation: int = 0
 
+    @property
+    def known_topics(self) -> dict[str, str]:
+        """The id of every topic that rows may be of, those of before included."""
+        return {**self.former, **self.topics}
+
 
 Record = (
     ConfigRecord | ReleaseRecord | AllocatorRecord | MappingRecord | ItemRecord | ShardRecord

@@ -121,4 +121,4 @@ def _retired_columns(path: str) -> tuple[Column, ...]:
 
 def _topic_ids(state: State, source_id: str | None) -> Mapping[str, str]:
     stream = state.streams.get(source_id or "")
-    return {**stream.former, **stream.topics} if stream is not None else {}
+    return stream.known_topics if stream is not None else {}

@@ -272,7 +272,11 @@ def fingerprint(state: State, item_id: str) -> str:
             (name, _revised(state, item, name, value)) for name, value in external.overrides.items()
         ))
     # the shard that a sink reads is followed by its positions, not by a new definition
-    parts += [item.links.get("reads"), item.links.get("dead_letters")]
+    reads = item.links.get("reads")
+    parts += [reads, item.links.get("dead_letters")]
+    stream = state.streams.get(reads or "")
+    if stream is not None and external.connector == "KAFKA":
+        parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
     connection = item.links.get("connection")
     if connection is not None:
         whole = effective(state, connection)

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.effects import Effect
@@ -70,6 +72,25 @@ class TestFanOut:
             assert wiring.fingerprint(after, found.item_id) == wiring.fingerprint(
                 state(), found.item_id
             )
+
+    def test_topics_of_what_a_sink_reads(self, state: Now, setting: Any) -> None:
+        """A source moved to other topics: a KAFKA sink forms the keys of its rows with their ids,
+        in whatever cluster it runs. Other news of the source's positions restart nobody."""
+        source, sink = (wiring.find(state(), *each).item_id for each in (
+            ("source", "s"), ("sink", "k"),
+        ))
+
+        def after(**known: Any) -> State:
+            changes = Changes()
+            changes.put("stream", source, StreamRecord("c", **known))
+            return state().changed(9, changes.effective(state()))
+
+        old = after(topics={"t": "1"})
+        again = after(topics={"t": "1"}, generation=1)
+        moved = after(topics={"u": "2"}, former={"t": "1"})
+        assert wiring.fingerprint(old, sink) == wiring.fingerprint(again, sink)
+        assert wiring.fingerprint(old, sink) != wiring.fingerprint(moved, sink)
+        assert wiring.fingerprint(old, source) == wiring.fingerprint(moved, source)
 
     def test_a_secret_behind_the_same_reference(self, plan: Plan, setting: Any) -> None:
         """ALTER SECRET raises the revision: who uses it restarts, though nothing else changed."""

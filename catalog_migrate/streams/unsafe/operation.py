@@ -464,7 +464,7 @@ def _moved(current: State, item_id: str, edit: Edit, prepared: Prepared) -> Stre
     """The record of positions with the edit; ids are those of the upstream that they are of."""
     standing = current.streams.get(item_id) or first_stream(item_id)
     topics = dict(prepared.topics[item_id]) or standing.topics
-    known = {**standing.former, **standing.topics}
+    known = standing.known_topics
     return msgspec.structs.replace(
         standing, generation=standing.generation + 1,
         edit=msgspec.json.encode(edit).decode(),

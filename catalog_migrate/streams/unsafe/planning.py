@@ -162,7 +162,7 @@ def look(
                 remedy="when that is meant: --accept-new-topic, or WITH (ACCEPT NEW TOPIC = true)",
             )
         require_no_problem(name, each.forecast)
-        known = {**stream.former, **stream.topics}
+        known = stream.known_topics
         again = [
             topic for topic in each.forecast.foreign
             if topic in known and known[topic] != each.topics.get(topic)
