@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from catalog_migrate.errors import Problem
 
 RISKS: Mapping[str, str] = {
@@ -64,8 +66,7 @@ class Rule:
         return f"{self.origin}: {self.action} {self.risk} of {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """What may be done without asking.
 
     ``allow_downgrade`` lets an older release be applied (a flag of the call); ``rules`` are looked

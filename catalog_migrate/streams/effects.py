@@ -65,7 +65,7 @@ class Effect(msgspec.Struct, frozen=True):
     restarts: tuple[Restart, ...] = ()
     removed: tuple[str, ...] = ()
     validate: bool | None = None
-    created: tuple[str, ...] = msgspec.field(default=())
+    created: tuple[str, ...] = ()
 
     @property
     def affected(self) -> tuple[str, ...]:

@@ -196,7 +196,8 @@ class Operations:
         return row
 
     def _start(self, state: State, item_ids: Collection[str], known: Known) -> set[str]:
-        """Begin to start queries, sources first; those that wait for their source's topics."""
+        """Begin to start queries, sources first; returns those that have to wait for the ids of
+        their source's topics."""
         late = {item_id for item_id in item_ids if not input_known(state, item_id)}
         for wave in wiring.topological(state, tuple(set(item_ids) - late)):
             self.supervisor.start(state, wave, known=known)

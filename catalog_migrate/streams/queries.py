@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+import msgspec
+
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
@@ -40,8 +42,7 @@ class QuerySpec:
     reads_stream: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueryProgress:
+class QueryProgress(msgspec.Struct, frozen=True):
     """The newest progress of a query: its batch, rows per batch, rows since the start, lag.
 
     ``lag`` counts records that are there and not read yet, None when the source cannot say.
@@ -56,8 +57,7 @@ class QueryProgress:
     idle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueryFailure:
+class QueryFailure(msgspec.Struct, frozen=True):
     """Why a query died: ``condition`` is Spark's error class or the innermost cause's class.
 
     ``causes`` goes from the outermost message to the innermost, secrets scrubbed.

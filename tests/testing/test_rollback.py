@@ -408,8 +408,6 @@ def test_rows_changed_since() -> None:
     place.start("2", "CREATE TABLE t (id INT NOT NULL) DROPPED (b);")
     shard = place.shard("t")
     newest = place.world.newest(shard)
-
-
     place.world.commit(shard, replace(newest, act="rewrite", rows=({"id": 11},)))
     assert [b.code for b in place.plan().blocked] == [ROWS_CHANGED]
     place.back(approve=("s.t.b",))
