@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
 
 ROUTINE = frozenset({
-    "take lease", "release lease", "intent", "clean up", "reconcile", "compact", "ship", "stream",
-    "snapshot", "lift holds", "count", "session", "abandon",
+    "take lease", "release lease", "intent", "clean up", "reconcile", "remove", "compact", "ship",
+    "stream", "snapshot", "lift holds", "count", "session", "abandon",
 })
 """Verbs of commits that only prepare, tidy or book: a history leaves them out unless asked."""
 

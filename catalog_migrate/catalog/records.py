@@ -118,6 +118,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
     ``renamed`` has the names that columns have in ``source`` by those that they have here.
+    ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
     """
 
     item_id: str
@@ -133,6 +134,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     renamed: dict[str, str] = {}
     unfilled: bool = False
     shape: Shape | None = None
+    removing: bool = False
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -24,6 +24,7 @@ from catalog_migrate.catalog.records import (
     HoldRecord,
     LeaseRecord,
     OperationRecord,
+    ShardRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import State
@@ -287,10 +288,15 @@ def _changes(
     changes.put("config", "lineage", ConfigRecord(value=lineage))
     if aim.here is not None:
         changes.put("config", HOME, ConfigRecord(value=aim.here))
+    now = int(clock.wall())
+    if new_lineage:
+        for shard, record in state.shards.items():
+            if is_absolute(shard) and shard not in aim.moved:  # the original's, also what retired
+                changes.put("shard", shard, _left(record, now))
     for shard, path in aim.moved.items():
         record = state.shards[shard]
         item = state.items[record.item_id]
-        changes.put("shard", shard, msgspec.structs.replace(record, state="gone"))
+        changes.put("shard", shard, _left(record, now))
         changes.put("shard", path, record)
         changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
         changes.raise_serial()
@@ -300,6 +306,14 @@ def _changes(
         kind="reconcile", state="pending", detail={"step": "register what was relocated"},
     ))
     return changes
+
+
+def _left(record: ShardRecord, now: int) -> ShardRecord:
+    """The record of a directory that is not this catalog's any more: nothing is done to it."""
+    return msgspec.structs.replace(
+        record, state="gone", retired_at=record.retired_at or now, evolve=False, shape=None,
+        removing=False,
+    )
 
 
 def _end_what_lived_elsewhere(

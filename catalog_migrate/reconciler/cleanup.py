@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from catalog_migrate.catalog.records import IntentRecord, ShardRecord
+from catalog_migrate.catalog.records import IntentRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import LeaseLost
+from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.work import Progress, Work
 
 
@@ -18,10 +19,11 @@ def clean_up(work: Work, state: State) -> State:
     Shards that it sealed are first fenced with an empty commit, so that a seal still under way
     from the dead holder loses its version, then unsealed with their earlier properties; its new
     shards are deleted. Safe to repeat: the intent goes last. A holder that woke up after that may
-    have made one of its directories again: those of ended attempts are looked at once more.
+    have made one of its directories again: those of ended attempts are looked at once more. An
+    adopted table's directory is never an attempt's.
     """
     for path, record in sorted(state.shards.items()):
-        if record.state == "gone" and record.retired_at is None:
+        if record.state == "gone" and record.retired_at is None and not is_absolute(path):
             location = work.absolute(path)
             if work.engine.shard_version(location) is not None:
                 work.retrying(lambda location=location: work.engine.delete_shard(location))  # type: ignore[misc]
@@ -103,23 +105,3 @@ def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
     state = commit(work.log, decide, epoch=work.epoch, kind="clean up")
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state
-
-
-def expired(state: State, now: float, retention: float) -> list[tuple[str, ShardRecord]]:
-    """Retired shards whose retention (seconds) is over at wall-clock time ``now``.
-
-    One that a sink has still to read stays, however old it is.
-    """
-    kept: frozenset[str] = frozenset()
-    if state.streams:
-        from catalog_migrate.streams.following import still_read
-
-        kept = still_read(state)
-    return sorted(
-        (path, record)
-        for path, record in state.shards.items()
-        if record.state == "retired"
-        and record.retired_at is not None
-        and record.retired_at + retention <= now
-        and path not in kept
-    )

@@ -26,7 +26,6 @@ from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import Actions, decide
-from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import (
     DesiredName,
@@ -36,6 +35,7 @@ from catalog_migrate.reconciler.desired import (
 )
 from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
+from catalog_migrate.reconciler.retention import expired, remove_data, removing
 from catalog_migrate.reconciler.work import Progress, Work, wave_count
 
 
@@ -59,10 +59,11 @@ def shared_pending(state: State, *, now: float | None = None, retention: float =
     pending = [f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values()]
     pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
+    pending += [f"removal of {path}" for path in removing(state)]
     pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
                 if o.kind == RECONCILE and o.state in {"pending", "failed"}]
     if now is not None:
-        pending += [f"removal of {path}" for path, _ in expired(state, now, retention)]
+        pending += [f"removal of {path}" for path in expired(state, now, retention)]
     return pending
 
 
@@ -209,8 +210,9 @@ def _failure(step: str, name: str, error: Exception) -> StepFailure:
 def finish_shared(work: Work, state: State) -> State:
     """Finish pending shared work from the catalog alone, under the lease; idempotent.
 
-    Evolves shards, brings a metastore's names in line, then clears tombstones and flags in one
-    commit. Raises NotReconciled (recorded for ``status``) when a step keeps failing.
+    Evolves shards, brings a metastore's names in line, then clears tombstones and flags and gives
+    up expired shards in one commit; only after that their data goes. Raises NotReconciled
+    (recorded for ``status``) when a step keeps failing.
     """
     try:
         state, evolved = _evolve(work, state)
@@ -219,7 +221,7 @@ def finish_shared(work: Work, state: State) -> State:
     except NotReconciled as error:
         record_failure(work, error)
         raise
-    removed = _remove_expired(work, state)
+    given_up = expired(state, work.clock.wall(), work.retention)
     cleared = tuple(
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )
@@ -231,15 +233,17 @@ def finish_shared(work: Work, state: State) -> State:
                 changes.delete("tombstone", key)
         for path in evolved:
             changes.put("shard", path, _replace(current.shards[path], evolve=False, shape=None))
-        for path in removed:
-            changes.put("shard", path, _replace(current.shards[path], state="gone"))
+        for path in given_up:
+            changes.put(
+                "shard", path, _replace(current.shards[path], state="gone", removing=True)
+            )
         if RECONCILE in current.operations:
             changes.delete("operation", RECONCILE)
         return changes
 
-    if not (cleared or evolved or removed or RECONCILE in state.operations):
-        return state
-    return commit(work.log, changes_for, epoch=work.epoch, kind="reconcile")
+    if cleared or evolved or given_up or RECONCILE in state.operations:
+        state = commit(work.log, changes_for, epoch=work.epoch, kind="reconcile")
+    return remove_data(work, state)
 
 
 def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
@@ -289,14 +293,6 @@ def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
             remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return state, evolved
-
-
-def _remove_expired(work: Work, state: State) -> list[str]:
-    removed = []
-    for path, _ in expired(state, work.clock.wall(), work.retention):
-        work.retrying(lambda path=path: work.engine.delete_shard_data(work.absolute(path)))  # type: ignore[misc]
-        removed.append(path)
-    return removed
 
 
 def record_failure(work: Work, error: NotReconciled) -> None:

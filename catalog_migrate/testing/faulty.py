@@ -17,6 +17,7 @@ from catalog_migrate import start
 from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
 from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
@@ -27,6 +28,7 @@ from catalog_migrate.reconciler import (
     reconcile,
     recopy,
     reshape,
+    retention,
 )
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams import following
@@ -272,6 +274,18 @@ def removes_what_sinks_read() -> AbstractContextManager[None]:
     return _instead((following, "still_read", lambda _: frozenset()))
 
 
+def removes_before_it_is_on_record() -> AbstractContextManager[None]:
+    """Data of shards whose retention is over is deleted before anything says that it goes."""
+    original = reconcile.finish_shared
+
+    def finish(work: Work, state: State) -> State:
+        for path in retention.expired(state, work.clock.wall(), work.retention):
+            work.engine.delete_shard_data(work.absolute(path))
+        return original(work, state)
+
+    return _instead((start, "finish_shared", finish))
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
@@ -282,6 +296,7 @@ FAULTS: Mapping[str, Fault] = {
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
         sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
+        removes_before_it_is_on_record,
     )
 }  # fmt: skip
 """Every fault by name."""

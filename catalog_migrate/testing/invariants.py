@@ -190,13 +190,18 @@ class KeyWatch:
             self._seen[number] = (version, shape, count)
 
 
-def check_sealed(world: World, state: State, ledger: Ledger, warehouse: str) -> None:
-    """I7 at any moment: a replaced shard takes no more rows, or they would be lost."""
+def check_retired(world: World, state: State, ledger: Ledger, warehouse: str) -> None:
+    """At any moment: a replaced shard takes no more rows, or they would be lost (I7), and has those
+    that it had for as long as it is on record, so that a rollback may count on them (I6)."""
     for path, record in state.shards.items():
-        if record.state == "retired" and path.split("/")[1] not in ledger.derived:
-            held = world.shards.get(f"{warehouse}/{path}")
+        if record.state != "retired":
+            continue
+        held = world.shards.get(f"{warehouse}/{path}")
+        if path.split("/")[1] not in ledger.derived:
             sealed = held is not None and held.versions[-1].is_sealed
             require("I7", sealed, f"{path} is retired and not sealed")
+        if held is not None:
+            require("I6", not held.data_deleted, f"{path} is retired and its data is deleted")
 
 
 def check_session(
@@ -265,6 +270,7 @@ def _check_shards(
     for path, record in state.shards.items():
         require("I6", record.state != "building", f"{path} is still being built")
         require("I6", not record.evolve, f"{path} is still to be evolved")
+        require("I6", not record.removing, f"the data of {path} is still to be removed")
         require("I6", (record.state == "live") == (path in used), f"{path} is {record.state}")
         held = world.shards.get(f"{warehouse}/{path}")
         if record.state == "retired":

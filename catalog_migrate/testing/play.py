@@ -37,7 +37,7 @@ from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
 from catalog_migrate.testing.invariants import (
     InvariantBroken,
-    check_sealed,
+    check_retired,
     check_session,
     require,
 )
@@ -430,7 +430,7 @@ class Play:
         self.run.look()
         state = self.run.place.state()
         if state is not None:
-            check_sealed(self.run.place.world, state, self.run.ledger, WAREHOUSE)
+            check_retired(self.run.place.world, state, self.run.ledger, WAREHOUSE)
             self.sinks.check(state)
         for player in self.players:
             if player.lives:

@@ -155,6 +155,17 @@ BUILT_INS: tuple[DurableState, ...] = (
         (SCAN + "test_every_call_of_a_refill_may_be_its_last",),
     ),
     DurableState(
+        "retired data being removed", "new",
+        lambda state: any(shard.removing for shard in state.shards.values()),
+        "A shard whose retention is over is on record as `gone`, and its files may be there, all or"
+        " some: no rollback counts on them any more.",
+        f"{_LEASE}: deletes the files, then takes that off the record",
+        Found("resumed", "deletes what is left of the files"),
+        _FENCED,
+        Found("migrated", "deletes what is left of the files, then brings in its own release"),
+        (SCAN + "test_every_call_of_a_removal_may_be_its_last",),
+    ),
+    DurableState(
         "catalog created", "none",
         lambda state: state.release_in_force() is None,
         "The log has its settings, and maybe a lease of a process that died; nothing is in force.",
@@ -192,7 +203,8 @@ BUILT_INS: tuple[DurableState, ...] = (
         "shards retired", "new",
         lambda state: any(shard.state == "retired" for shard in state.shards.values()),
         "Replaced shards lie sealed beside the new ones, for readers and for going back.",
-        f"{_LEASE}, when the retention is over: the data goes, the sealed log stays (`gone`)",
+        f"{_LEASE}, when the retention is over: they are on record as `gone`, then the data goes;"
+        " the sealed log stays",
         Found("unchanged", "leaves them; after the retention removes their data (*resumed*)"),
         _FENCED,
         Found("migrated", "brings in its own release; theirs are retired beside them"),

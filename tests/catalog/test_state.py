@@ -119,6 +119,15 @@ class TestGolden:
         assert encode_record(shard) + "\n" == text
         assert decode_record("shard", "k", text) == shard
 
+    def test_given_up(self) -> None:
+        """A shard that is gone and whose files are still to be deleted; older tools leave those."""
+        shard = ShardRecord(
+            item_id="i4", global_id="s9", state="gone", retired_at=1_800_000_000, removing=True
+        )
+        text = (GOLDEN / "shard-removing.json").read_text(encoding="utf-8")
+        assert encode_record(shard) + "\n" == text
+        assert decode_record("shard", "k", text) == shard
+
     def test_later_fields(self) -> None:
         """A field that a later tool of the same format added is passed over."""
         assert decode_record("allocator", "i", '{"next":3,"new":1}') == AllocatorRecord(next=3)

@@ -292,6 +292,35 @@ def test_retired_data_goes_after_the_retention() -> None:
         assert site.start(number).outcome == found.outcome
 
 
+def test_every_call_of_a_removal_may_be_its_last() -> None:
+    """What is retired has its data: that it is given up is on record before a file goes."""
+
+    def overdue() -> Site:
+        site = filled()
+        site.clock.sleep(8 * 86_400.0)
+        return site
+
+    seen: Counter[str] = Counter()
+    for at in count(1):
+        for who, number in (("same", "2"), ("old", "1"), ("third", "3")):
+            site = overdue()
+            if not start_killed_at(site, "2", at):
+                assert seen["retired data being removed"] >= 6
+                return
+            state = site.state()
+            assert state is not None
+            deleted = {p[len("/w/"):] for p, s in site.world.shards.items() if s.data_deleted}
+            assert {state.shards[path].state for path in deleted} <= {"gone"}
+            row = states.state_of(state, "new")
+            if row.name == "retired data being removed":
+                found: Found = getattr(row, who)
+                assert site.start(number).outcome == found.outcome, f"{who} at point {at}"
+            seen[row.name] += 1
+            site.start("2" if who != "third" else "3")
+            site.verify("2" if who != "third" else "3")
+            assert not any(s.removing for s in site.state().shards.values())  # type: ignore[union-attr]
+
+
 def test_the_page_is_what_the_table_says() -> None:
     """docs/states.md is printed from the table: ``make docs`` brings it up to date."""
     assert (ROOT / "docs" / "states.md").read_text(encoding="utf-8") == states.page()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,10 +17,12 @@ from catalog_migrate.catalog.records import (
     MappingRecord,
     OperationRecord,
     SessionRecord,
+    ShardRecord,
     StreamRecord,
 )
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.port import Registration
+from catalog_migrate.engine.port import Engine, Registration
+from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import CatalogMoved, RelocationRefused
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
@@ -26,6 +30,10 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.neighbours.adoption import adopt
 from catalog_migrate.neighbours.relocation import Relocation, relocate
 from catalog_migrate.reconciler.actions import is_ours, shard_at
+from catalog_migrate.reconciler.cleanup import clean_up
+from catalog_migrate.reconciler.reconcile import shared_pending
+from catalog_migrate.reconciler.retention import expired, remove_data
+from catalog_migrate.reconciler.work import Work
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted
 
@@ -151,6 +159,39 @@ class TestCopy:
         assert (state.items["i2"].shard, state.shards[outside].state) == (theirs, "gone")
         assert properties(theirs)["catalog_migrate.lineage"] == done.lineage
         assert properties(outside)["catalog_migrate.lineage"] == place.state().lineage
+
+    def test_never_removes_what_is_the_originals(self, place: Place) -> None:
+        """Directories that the original adopted stay as they are, in force there or retired,
+        whatever the copy cleans up and however long after."""
+        place.installed()
+        in_force, retired = place.table("in force"), place.table("retired")
+        adopt(place.log(), release_of("CREATE TABLE shop.outside (id BIGINT, qty INT);"),
+              [wanted("shop.outside", in_force)], warehouse="ignored")
+
+        def replaced(_: object) -> Changes:
+            changes = Changes()
+            changes.put("shard", retired, ShardRecord(
+                item_id="i1", global_id="s1", state="retired", retired_at=1, retired_serial=1,
+            ))
+            return changes
+
+        commit(place.log(), replaced, kind="test")
+        copied(place)
+        own = str(place.home / "data" / "copy of it")
+        shutil.copytree(in_force, own)
+        relocate(place.log("copy"), new_lineage=True, tables={"shop.outside": own})
+        lease = acquire(place.log("copy"), holder="me", clock=SystemClock())
+        work = Work(
+            cast(Engine, Shards(None)), place.log("copy"), SystemClock(),
+            place.warehouse("copy"), lease=lease,
+        )
+        state = remove_data(work, clean_up(work, place.state("copy")))
+        lease.release()
+        for path in (in_force, retired):
+            assert len(list(Path(path).glob("*.parquet"))) == 1
+            assert state.shards[path].state == "gone"
+        assert expired(state, SystemClock().wall() + 1e9, 0.0) == []
+        assert not [each for each in shared_pending(state) if "removal" in each]
 
     @pytest.mark.parametrize("step", ["mark", "commit"])
     def test_killed_in_between_is_finished_by_the_same_call(self, place: Place, step: str) -> None:

@@ -1,0 +1,57 @@
+"""Lets go of replaced shards when their retention is over: on record first, then on disk."""
+
+from __future__ import annotations
+
+import msgspec
+
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.reconciler.work import Progress, Work
+
+
+def expired(state: State, now: float, retention: float) -> list[str]:
+    """Paths of retired shards whose retention (seconds) is over at wall-clock time ``now``.
+
+    One that a sink has still to read stays, however old it is.
+    """
+    kept: frozenset[str] = frozenset()
+    if state.streams:
+        from catalog_migrate.streams.following import still_read
+
+        kept = still_read(state)
+    return sorted(
+        path
+        for path, record in state.shards.items()
+        if record.state == "retired"
+        and record.retired_at is not None
+        and record.retired_at + retention <= now
+        and path not in kept
+    )
+
+
+def removing(state: State) -> list[str]:
+    """Paths of shards that were given up, and whose data is still to be deleted."""
+    return sorted(path for path, record in state.shards.items() if record.removing)
+
+
+def remove_data(work: Work, state: State) -> State:
+    """Delete the data of every shard that is on record as given up; safe to repeat.
+
+    That they are gone was committed before, so that no plan counts on rows that may go at any
+    moment, whatever clock it was that called their retention over.
+    """
+    paths = removing(state)
+    if not paths:
+        return state
+    for number, path in enumerate(paths, start=1):
+        work.retrying(lambda path=path: work.engine.delete_shard_data(work.absolute(path)))  # type: ignore[misc]
+        work.on_progress(Progress("remove", number, len(paths), path))
+
+    def decide(current: State) -> Changes:
+        changes = Changes()
+        for path in paths:
+            record = current.shards[path]
+            changes.put("shard", path, msgspec.structs.replace(record, removing=False))
+        return changes
+
+    return commit(work.log, decide, epoch=work.epoch, kind="remove")
