@@ -35,10 +35,14 @@ UNKNOWN_TYPE = UnknownType.code
 CYCLE = "CM0130"
 NOT_IN_SPARK = "CM0115"
 OUR_SCHEMA = "CM0116"
+VARIABLE = "CM0118"
 SYSTEM_SCHEMA = "catalog_migrate"
 """Where our own views are; with a suffix where a second installation shares a metastore."""
 
 _OURS = re.compile(rf"{SYSTEM_SCHEMA}(?:_[0-9a-f]{{8}})?\Z")
+_VARIABLE = re.compile(r"\$\{\S+?\}")
+"""What Spark takes for a variable: its own pattern, ``ConfigReader.REF_RE``."""
+
 _SHOWN = 60
 
 _TYPE_WORDS = (
@@ -483,6 +487,8 @@ class _Resolver:
                 if text is None:
                     continue
                 place = entry.columns.get(column.name.lower(), entry.place)
+                if key != "using":
+                    self.refuse_variable(text, entry, place, f"{key} of {column.name}")
                 resolved = self.text(text, entry, place, used, exact=False)
                 if resolved != text:
                     columns[position] = msgspec.structs.replace(
@@ -491,6 +497,8 @@ class _Resolver:
                     touched = True
         if touched:
             changes["columns"] = tuple(columns)
+        for check in definition.checks:
+            self.refuse_variable(check.expression, entry, entry.place, f"CHECK {check.name}")
         checks = tuple(
             msgspec.structs.replace(
                 check,
@@ -500,6 +508,17 @@ class _Resolver:
         )
         if checks != definition.checks:
             changes["checks"] = checks
+
+    def refuse_variable(self, text: str, entry: Declared, place: Place, what: str) -> None:
+        """Each writer's Spark parses these anew, and puts its own variables in."""
+        found = _VARIABLE.search(text)
+        if found is not None:
+            self.report(
+                place, VARIABLE,
+                f"{what} in {entry.definition.key}: Spark puts a variable in for {found[0]} with "
+                "every write, another one in each process",
+                text=found[0], remedy="write it in two parts: concat('$', '{…}')",
+            )
 
     def text(
         self, text: str, entry: Declared, place: Place, used: set[Identity], *, exact: bool = True

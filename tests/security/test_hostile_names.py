@@ -108,3 +108,14 @@ def test_an_upgrade_keeps_hostile_columns(tmp_path: Any) -> None:
     assert (report.outcome, report.release) == ("migrated", "..")
     state = read_state(log)
     assert all(path.startswith("s/t/") and ".." not in path for path in state.shards)
+
+
+@pytest.mark.parametrize("text", ["CHECK (b <> '${env:X}')", "c STRING DEFAULT '${x}'"])
+def test_an_expression_that_each_writer_would_read_in_its_own_way_is_refused(text: str) -> None:
+    """Spark puts variables into CHECKs and defaults whenever it writes, whatever was set before."""
+    sql = f"\nCREATE TABLE s.t (b STRING, {text});"
+    with pytest.raises(InvalidRelease) as refused:
+        load_texts([("r.sql", sql)], name="1")
+    (problem,) = refused.value.problems
+    assert (problem.code, problem.file, problem.line) == ("CM0118", "r.sql", 2)
+    assert load_texts([("r.sql", sql.replace("${", "{"))], name="1").objects

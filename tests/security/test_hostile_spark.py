@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.spark
 NAMES = (
     "a`b", "o'quote", 'dq"x', "back\\slash", "..", "../x", "-rf", "--x", "/*", "%s",
     "select", "\u0430dmin", "admin", "日本", "🙂", "x" * 255, "`) AS SELECT 1 --",
+    "${env:HOME}", "${spark.sql.warehouse.dir}",
 )
 
 
@@ -35,6 +37,9 @@ def test_an_upgrade_with_hostile_names(spark: Any, tmp_path: Path, schema_name: 
             f"CREATE TABLE {s}.t ({columns}) COMMENT {string_literal(every)};"
             f"CREATE VIEW {s}.v ({typed}) COMMENT {string_literal(every)}"
             f" AS SELECT {listed} FROM {s}.t;"
+            f"CREATE VIEW {s}.w (home STRING) AS SELECT {s}.home('${{env:HOME}}') AS home;"
+            f"CREATE FUNCTION {s}.home (x STRING) RETURNS STRING"
+            " RETURN concat(x, ' is not ', '${env:HOME}');"
         )
         return load_texts([("r.sql", sql)], name=number)
 
@@ -54,6 +59,11 @@ def test_an_upgrade_with_hostile_names(spark: Any, tmp_path: Path, schema_name: 
     told = {row[0]: row[1] for row in spark.sql(f"DESCRIBE TABLE EXTENDED {s}.v").collect()}
     assert told["Comment"] == "".join(NAMES)
     tables = spark.sql(f"SHOW TABLES IN {s}").collect()
-    assert {row["tableName"] for row in tables if not row["isTemporary"]} == {"t", "v"}
+    assert {row["tableName"] for row in tables if not row["isTemporary"]} == {"t", "v", "w"}
+    # a variable is put in nowhere, although this session puts them in for others
+    assert spark.conf.get("spark.sql.variable.substitute") == "true"
+    assert spark.sql("SELECT '${env:HOME}'").first()[0] == os.environ["HOME"]
+    (row,) = spark.table(f"{s}.w").collect()
+    assert row[0] == " is not ".join(2 * ["${env" + ":HOME}"])
     after = {row[0] for row in spark.sql("SHOW SCHEMAS").collect()}
     assert after - schemas <= {s, "catalog_migrate"}

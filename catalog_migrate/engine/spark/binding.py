@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Column
@@ -172,7 +173,7 @@ class Binding:
                 self._spark.catalog.dropTempView(view)
             for function in functions.values():
                 with failing("drop a stand-in"):
-                    self._spark.sql(f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
+                    run(self._spark, f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
 
     def _bind_all(
         self,
@@ -228,7 +229,7 @@ class Binding:
         return _columns(self._fields(sql))
 
     def _fields(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        fields: Sequence[Mapping[str, Any]] = json.loads(self._spark.sql(sql).schema.json())[
+        fields: Sequence[Mapping[str, Any]] = json.loads(run(self._spark, sql).schema.json())[
             "fields"
         ]
         return fields
@@ -276,8 +277,8 @@ class Binding:
                 spec = FunctionSpec(function.name, function.arguments, function.returns, body)
                 try:
                     with failing(f"bind the function {function.name}"):
-                        self._spark.sql(
-                            statements.create_function(spec, temporary_as=names[key])
+                        run(
+                            self._spark, statements.create_function(spec, temporary_as=names[key])
                         )
                 except EngineFailure:
                     continue

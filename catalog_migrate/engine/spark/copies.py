@@ -9,6 +9,7 @@ from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
+from catalog_migrate.engine.spark.verbatim import run, verbatim
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.paths import local_path
@@ -58,7 +59,7 @@ class Copies:
     def _insert(self, rows: str, source: str, target: str, projection: Projection) -> CopyResult:
         try:
             with failing(f"copy {source} into {target}"):
-                self._spark.sql(statements.insert(target, projection, rows))
+                run(self._spark, statements.insert(target, projection, rows))
         except EngineFailure as failure:
             if failure.transient:
                 raise
@@ -90,7 +91,8 @@ class Copies:
         """Spark's message when the expression fails on one of the query's rows."""
         try:
             with failing(f"evaluate {expression}"):
-                frame = self._spark.sql(query).selectExpr(f"{expression} AS value")
+                with verbatim(self._spark, expression):
+                    frame = run(self._spark, query).selectExpr(f"{expression} AS value")
                 frame.write.format("noop").mode("overwrite").save()
         except EngineFailure as failure:
             return failure.message.partition(": ")[2]
@@ -104,8 +106,8 @@ class Copies:
         """
         numbered = f"(SELECT *, monotonically_increasing_id() AS {_NUMBER} FROM {rows})"
         with failing("number the rows"):
-            ranges = self._spark.sql(
-                f"SELECT min({_NUMBER}) AS low, max({_NUMBER}) AS high FROM {numbered}"
+            ranges = run(
+                self._spark, f"SELECT min({_NUMBER}) AS low, max({_NUMBER}) AS high FROM {numbered}"
                 f" GROUP BY {_NUMBER} >> 33 ORDER BY low"
             ).collect()
 
@@ -146,7 +148,7 @@ class Copies:
 
     def _first(self, query: str) -> dict[str, object] | None:
         with failing("show a row"):
-            found = self._spark.sql(query).limit(1).collect()
+            found = run(self._spark, query).limit(1).collect()
         return found[0].asDict() if found else None
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import local_path
@@ -69,7 +70,7 @@ class Registrations:
     def ensure_schema(self, schema: str) -> None:
         """CREATE SCHEMA IF NOT EXISTS."""
         with failing(f"create the schema {schema}"):
-            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}")
+            run(self._spark, f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}")
 
     def drop_schema_if_empty(self, schema: str) -> None:
         """DROP SCHEMA, which Spark refuses when it holds anything; never the default one."""
@@ -77,7 +78,7 @@ class Registrations:
             return
         try:
             with failing(f"drop the schema {schema}"):
-                self._spark.sql(f"DROP SCHEMA IF EXISTS {quote_sql(schema)} RESTRICT")
+                run(self._spark, f"DROP SCHEMA IF EXISTS {quote_sql(schema)} RESTRICT")
         except EngineFailure as error:
             if error.condition != "SCHEMA_NOT_EMPTY":
                 raise
@@ -108,13 +109,13 @@ class Registrations:
         """Whether the schema is there: a refused listing costs ten times as much as this one."""
         pattern = string_literal(re.sub(r"[^A-Za-z0-9_]", ".", schema))
         with failing(f"look for the schema {schema}"):
-            rows = self._spark.sql(f"SHOW SCHEMAS LIKE {pattern}").collect()
+            rows = run(self._spark, f"SHOW SCHEMAS LIKE {pattern}").collect()
         wanted = schema.replace("`", "").lower()
         return any(row[0].replace("`", "").lower() == wanted for row in rows)
 
     def _function(self, name: ItemName) -> Registration:
         with failing(f"describe the function {name}"):
-            rows = self._spark.sql(f"DESCRIBE FUNCTION EXTENDED {name.sql}").collect()
+            rows = run(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}").collect()
         lines = [row[0] for row in rows]
         comment = next((line for line in lines if line.startswith("Comment:")), "")
         text = comment[len("Comment:") :].strip()
@@ -125,7 +126,7 @@ class Registrations:
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
         try:
             with failing(f"list the schema {schema}"):
-                return [row.asDict() for row in self._spark.sql(statement).collect()]
+                return [row.asDict() for row in run(self._spark, statement).collect()]
         except EngineFailure as error:
             if error.condition == _NO_SCHEMA:
                 return []
@@ -135,7 +136,7 @@ class Registrations:
         """CREATE TABLE ... LOCATION; nothing when the name stands there already."""
         try:
             with failing(f"register {name}"):
-                self._spark.sql(statements.register_table(name, path))
+                run(self._spark, statements.register_table(name, path))
         except EngineFailure as error:
             if error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
@@ -147,7 +148,7 @@ class Registrations:
         """CREATE [OR REPLACE] VIEW; without ``replace``, nothing when this very view is there."""
         try:
             with failing(f"create the view {view.name}"):
-                self._spark.sql(statements.create_view(view, body_types, replace=replace))
+                run(self._spark, statements.create_view(view, body_types, replace=replace))
         except EngineFailure as error:
             if replace or error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
@@ -172,12 +173,12 @@ class Registrations:
         with failing(f"part {name} from its files"):
             twin = empty_twin(location)
             if twin is not None:
-                self._spark.sql(f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
+                run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
 
     def create_function(self, function: FunctionSpec) -> None:
         """CREATE OR REPLACE FUNCTION."""
         with failing(f"create the function {function.name}"):
-            self._spark.sql(statements.create_function(function))
+            run(self._spark, statements.create_function(function))
 
     def drop(self, registration: Registration) -> None:
         """DROP by kind. Spark's DROP TABLE drops views too, so the kind is looked up first."""
@@ -197,7 +198,7 @@ class Registrations:
         try:
             with failing(f"drop the {registration.kind} {name}"):
                 kind = registration.kind.upper()
-                self._spark.sql(f"DROP {kind} IF EXISTS {name.sql}")
+                run(self._spark, f"DROP {kind} IF EXISTS {name.sql}")
         except EngineFailure as error:
             if error.condition != _NO_SCHEMA:
                 raise

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
@@ -107,7 +108,7 @@ def reshape(
     declared = {column.name.lower(): column for column in columns}
     with failing(f"change {path} in place"):
         for step in steps:
-            spark.sql(_statement(path, step, declared))
+            run(spark, _statement(path, step, declared))
     return bool(steps)
 
 

@@ -30,6 +30,7 @@ from catalog_migrate.engine.spark.shard_log import (
     table_size,
 )
 from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
@@ -143,9 +144,9 @@ class Shards:
 
     def _create_by_spark(self, shard: ShardSpec) -> None:
         with failing(f"create the shard {shard.path}"):
-            self._spark.sql(statements.create_shard(shard))
+            run(self._spark, statements.create_shard(shard))
             for check in shard.checks:
-                self._spark.sql(statements.add_check(shard.path, check.name, check.expression))
+                run(self._spark, statements.add_check(shard.path, check.name, check.expression))
 
     # reading -------------------------------------------------------------------------------
     def shard_version(self, path: str) -> int | None:
@@ -171,7 +172,7 @@ class Shards:
             return rows
         with failing(f"count the rows of {path} at version {version}"):
             source = statements.at_version(local_path(path), version)
-            return int(self._spark.sql(f"SELECT count(*) FROM {source}").collect()[0][0])
+            return int(run(self._spark, f"SELECT count(*) FROM {source}").collect()[0][0])
 
     # seal ----------------------------------------------------------------------------------
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
@@ -236,7 +237,7 @@ class Shards:
                 if old is None:
                     continue
                 if column.nullable and not old.nullable:
-                    self._spark.sql(statements.relax_column(path, old.name))
+                    run(self._spark, statements.relax_column(path, old.name))
                 if (column.comment or None) != old.comment:
                     open_table(path).alter.set_column_metadata(
                         old.name, {"comment": column.comment or ""}
@@ -263,11 +264,11 @@ class Shards:
                 return
             for name, feature in _FEATURE_TYPES.items():
                 if any(datatypes.holds(parse_type(column.type), name) for column in new):
-                    self._spark.sql(statements.enable_feature(path, feature))
+                    run(self._spark, statements.enable_feature(path, feature))
             after: str | None = None
             for column in columns:
                 if column.name.lower() not in standing:
-                    self._spark.sql(statements.add_column(path, column, after))
+                    run(self._spark, statements.add_column(path, column, after))
                 after = column.name
 
     def _describe(self, path: str, shard: ShardSpec) -> None:
@@ -288,9 +289,9 @@ class Shards:
                 if wanted.get(name) == expression:
                     del wanted[name]
                 else:
-                    self._spark.sql(statements.drop_check(path, name))
+                    run(self._spark, statements.drop_check(path, name))
             for name, expression in wanted.items():
-                self._spark.sql(statements.add_check(path, name, expression))
+                run(self._spark, statements.add_check(path, name, expression))
 
     # directories ---------------------------------------------------------------------------
     def delete_shard(self, path: str) -> None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SESSION_CONFS: Mapping[str, str] = MappingProxyType({
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
+    # A column or a topic whose name looks like a variable is a name.
+    "spark.sql.variable.substitute": "false",
     # What decodes a record names its steps within one SELECT.
     "spark.sql.lateralColumnAlias.enableImplicitResolution": "true",
     # An idle query says so within half a second: that is how a fresh start is seen to be healthy.
