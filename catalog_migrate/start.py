@@ -138,7 +138,10 @@ class Start:
             return self._report("fenced_out", None, state.serial, reason=refusal)
         migration = self._plan(state, "release", self.release)
         changed = not migration.plan.is_empty
-        return self._report("planned" if changed else "unchanged", migration.plan, state.serial)
+        return self._report(
+            "planned" if changed else "unchanged", migration.plan, state.serial,
+            unfilled=unfilled(state), outstanding=self._outstanding(state),
+        )
 
     # -- doing ---------------------------------------------------------------------------------
 

@@ -129,9 +129,17 @@ def desired_world(state: State) -> dict[Identity, DesiredName]:
 
 
 def desired_names_only(state: State) -> set[tuple[str, str]]:
-    """The folded names of all relations: enough to see that nothing is missing."""
+    """The folded names of all relations: enough to see that nothing is missing.
+
+    As in :func:`desired_world`, what is quarantined has none: a start would look for it in vain.
+    """
     return {
         (mapping.schema.lower(), mapping.name.lower())
         for mapping in state.mappings.values()
-        if mapping.kind in SHARD_KINDS or mapping.kind == "view"
+        if (mapping.kind in SHARD_KINDS or mapping.kind == "view")
+        and (mapping.owner in _NEVER_ASIDE or state.items[mapping.item_id].quarantined is None)
     }
+
+
+_NEVER_ASIDE = frozenset({"release", "system"})
+"""Owners whose objects are never quarantined: their items need not be decoded."""

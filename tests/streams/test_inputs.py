@@ -14,7 +14,7 @@ from catalog_migrate.errors import InvalidOptions, RefusedStatement
 from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import declare, wiring
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
@@ -40,12 +40,12 @@ V3 = table(
 class Place:
     """An installation whose users say statements between the starts of releases."""
 
-    def __init__(self) -> None:
-        self.world = Installation(persistent=False)
+    def __init__(self, *, persistent: bool = False) -> None:
+        self.world = Installation(persistent)
 
     @property
     def engine(self) -> SimulatedEngine:
-        return SimulatedEngine(self.world.world, persistent=False)
+        return SimulatedEngine(self.world.world, persistent=self.world.persistent)
 
     @property
     def state(self) -> State:
@@ -55,11 +55,11 @@ class Place:
 
     def start(
         self, name: str, *objects: ObjectDefinition, statements: tuple[str, ...] = (),
-        approve: tuple[str, ...] = (),
+        approve: tuple[str, ...] = (), read_only: bool = False,
     ) -> BootstrapReport:
         draft = DraftedRelease(name, objects, {}, approve, ())
         release = replace(release_of(draft), statements=statements)
-        return self.world.start(draft, release)[1]
+        return self.world.start(draft, release, read_only=read_only)[1]
 
     def do(self, text: str, *, make: bool = True) -> None:
         """Commit statements, and make their tables."""
@@ -222,3 +222,24 @@ def test_a_users_table_that_cannot_be_registered_is_named(place: Place) -> None:
         assert report.outcome == "unchanged"
         (named,) = report.outstanding
         assert named.startswith("create default.src [DELTA_PATH_DOES_NOT_EXIST]")
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_is_set_aside_costs_a_start_nothing(persistent: bool) -> None:
+    """A source whose table of dead letters went has no name any more; a start that finds nothing
+    else to do takes no lease and writes nothing, and says what is set aside, read-only or not."""
+    letters = ObjectDefinition(
+        "s", "table", "letters", declare.DEAD_LETTER_COLUMNS, depends_on=()
+    )
+    place = Place(persistent=persistent)
+    place.start("1", V1, letters)
+    place.do("CREATE CONNECTION c TO KAFKA (BROKER 'a:1');"
+             "CREATE SOURCE src (id BIGINT) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON"
+             " ON ERROR INTO s.letters")
+    place.start("1", V1, letters)
+    told = ("source default.src: s.letters went with release 2",)
+    assert place.start("2", V1, approve=("s.letters",)).outstanding == told
+    before = place.world.log.version(), place.world.world.writes
+    assert place.start("2", V1).outstanding == told
+    assert place.start("2", V1, read_only=True).outstanding == told
+    assert (place.world.log.version(), place.world.world.writes) == before
