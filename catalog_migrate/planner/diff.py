@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -111,11 +111,13 @@ def compare(
     release: Release,
     predecessors: Mapping[Identity, Identity] | None = None,
     lineage: Mapping[Identity, Mapping[str, str]] | None = None,
+    refilled: Collection[Identity] = (),
 ) -> Difference:
     """Match every object of the release with its predecessor and classify what changed.
 
     Where it is known already what continues what, ``predecessors`` says so for objects (new
     identity -> old one) and ``lineage`` for the columns of tables (folded new name -> old one).
+    ``refilled`` are tables that get other rows, however alike their definitions are.
     """
     new_identities = {definition.identity for definition in release.objects}
     if predecessors is None:
@@ -129,6 +131,7 @@ def compare(
             predecessors.get(definition.identity),
             tuple(release.uses.get(definition.identity, ())),
             known.get(definition.identity),
+            refilled=definition.identity in refilled,
         )
         for definition in release.objects
     }
@@ -178,6 +181,8 @@ def _compare_one(
     old_identity: Identity | None,
     uses: tuple[Identity, ...],
     lineage: Mapping[str, str] | None,
+    *,
+    refilled: bool = False,
 ) -> Compared:
     old = baseline.objects[old_identity] if old_identity is not None else None
     if old is None or old_identity is None:
@@ -202,6 +207,8 @@ def _compare_one(
         lineage.get(column.name.lower()) != column.name.lower() for column in definition.columns
     ):
         action = "migrate"  # alike by name, and yet not the columns that they were
+    if refilled and action is None:
+        action = "update"
     delta = _NO_DELTA
     asks = action is None and lineage is None and _asks_for_renames(definition, facts, old)
     if asks or action in ("migrate", "update"):

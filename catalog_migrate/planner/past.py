@@ -220,8 +220,12 @@ class _Walk:
             return Origin()
         shards = self._now.shards
         chain = self._chain(base_path, present, shards)
-        if present is None:
+        derived = self._then.items[then.item_id].definition.is_derived
+        apart = present is not None and chain is None and not derived
+        if chain is None:
+            # the table of then is gone; another one may have its name by now
             chain = _successors(base_path, shards)
+            chain += [present] if present is not None and present not in chain else []
         gone = next(
             (_gone(path) for path in (base_path, *chain)
              if path not in shards or shards[path].state == "gone"),
@@ -231,35 +235,41 @@ class _Walk:
         if chain and shards[chain[0]].source == base_path:
             upto = shards[chain[0]].source_version
         base = self._source(then, base_path, None, upto)
-        if (base.dropped or base.others) and not gone and not is_absolute(base_path):
+        if (base.dropped or base.others or apart) and not gone and not is_absolute(base_path):
             # version 0 of a shard of ours has no row; of one that was adopted nobody knows
             rows = self._grown(base_path, 0, upto)
             base = replace(base, rows=-1 if rows is None else rows)
         tails: list[Source] = []
         rewritten = False
         for number, path in enumerate(chain):
-            linked = number > 0 or shards[path].source == base_path
-            after = (shards[path].version or 0) if linked else 0
-            until = shards[chain[number + 1]].source_version if number + 1 < len(chain) else None
+            if apart and path == present:  # every row of it is new to the table of then
+                rows = -1 if gone or is_absolute(path) else self._grown(path, 0, None)
+                tails.append(self._source(then, path, None, None, -1 if rows is None else rows))
+                continue
+            follower = shards[chain[number + 1]] if number + 1 < len(chain) else None
+            until = None
+            if follower is not None and follower.source == path:
+                until = follower.source_version
+            after = shards[path].version or 0
             rows = -1 if gone else self._grown(path, after, until)
             rewritten = rewritten or rows is None
             tails.append(self._source(then, path, after, until, -1 if rows is None else rows))
-        return Origin(base, tuple(tails), gone, rewritten)
+        return Origin(base, tuple(tails), gone, rewritten, apart)
 
     @staticmethod
     def _chain(
         base: str, present: str | None, shards: Mapping[str, ShardRecord]
-    ) -> list[str]:
-        """The successors of the shard of then, oldest first; the present one alone if not one."""
+    ) -> list[str] | None:
+        """The successors of the shard of then, oldest first; None where the present is not one."""
         if present is None:
-            return []
+            return None
         chain = [present]
         while (source := shards[chain[-1]].source) is not None and source != base:
             if source not in shards or source in chain:
                 break
             chain.append(source)
         if shards[chain[-1]].source != base:
-            return [present]  # another table under the name: its rows are all new to that of then
+            return None
         return chain[::-1]
 
     def _source(

@@ -111,7 +111,7 @@ class _Planning:
         self._back = back
         self._difference: Difference = (
             compare(baseline, release) if back is None
-            else compare(baseline, release, back.predecessors, back.columns)
+            else compare(baseline, release, back.predecessors, back.columns, back.refilled)
         )
         self._old_graph, self._new_graph = _graphs(baseline, self._difference)
         self._blocked: list[Blocked] = []

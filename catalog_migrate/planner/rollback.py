@@ -84,13 +84,23 @@ class Origin(msgspec.Struct, frozen=True):
     ``base`` is the shard of then where it is another than now's, ``tails`` what was written to its
     successors, oldest first, the present one last. ``gone``: the files of ``base`` (or of a
     successor that is needed) were deleted when retention was over; ``rewritten``: rows of a
-    successor were changed or removed since.
+    successor were changed or removed since. ``apart``: the table of then was dropped, and the
+    present one, the last of ``tails``, is another under its name, so that neither has the rows of
+    the other.
     """
 
     base: Source | None = None
     tails: tuple[Source, ...] = ()
     gone: str | None = None
     rewritten: bool = False
+    apart: bool = False
+
+    @property
+    def has_rows_apart(self) -> bool:
+        """Whether rows of then, or written to it since, are not in the present shard."""
+        return self.apart and any(
+            each is not None and each.rows != 0 for each in (self.base, *self.tails[:-1])
+        )
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -108,6 +118,13 @@ class GoingBack(msgspec.Struct, frozen=True):
     origins: Mapping[Identity, Origin] = msgspec.field(default_factory=dict)
     applied: Mapping[Identity, tuple[str, ...]] = msgspec.field(default_factory=dict)
     adopted: frozenset[Identity] = frozenset()
+
+    @property
+    def refilled(self) -> frozenset[Identity]:
+        """Tables whose rows of then are in no shard of now, though another table has the name."""
+        return frozenset(
+            identity for identity, origin in self.origins.items() if origin.has_rows_apart
+        )
 
 
 def behind_adoption(key: ItemKey) -> Blocked:
@@ -197,6 +214,8 @@ def movement_back(
     definition = compared.definition
     origin = origin or Origin()
     pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
+    if origin.has_rows_apart and not definition.is_derived:
+        return _from_then(definition, origin, approvals)
     if (
         fits_in_place(compared)
         and not storage_needs_copy(old.definition, definition)
@@ -248,6 +267,9 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
     """The shard of then, and what was appended to its successors."""
     assert origin.base is not None
     losses = _Losses(definition.key, approvals)
+    if origin.gone is not None:
+        losses.block(NO_RETURN, f"its rows are gone: {origin.gone}", _RESTORE)
+        return Movement("copy", blocked=losses.blocked)
     if origin.rewritten:  # of a table that is gone: its last rows stand nowhere else
         losses.block(
             NO_RETURN, "its rows were changed or removed before it was dropped", _ROWS_CHANGED

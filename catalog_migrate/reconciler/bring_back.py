@@ -29,12 +29,12 @@ def back_from_segments(work: Work, shard: NewShard) -> NewShard:
                 f"the shard {segment.path} of {shard} is gone",
                 remedy="restore the directory and start again; nothing was changed",
             )
-        if segment.after is None:
-            copied = work.engine.copy_rows(source, upto, target, segment.projection or ())
+        if segment.after is None and segment.projection is not None:
+            copied = work.engine.copy_rows(source, upto, target, segment.projection)
             expected += work.engine.count_rows(source, upto)
             rows, version = rows + copied.rows, copied.version
         else:
-            more, newest = _appended(work, shard, segment, segment.after, upto)
+            more, newest = _appended(work, shard, segment, segment.after or 0, upto)
             expected += more
             rows += more
             version = newest if newest is not None else version

@@ -616,6 +616,65 @@ def test_retention_between_plan_and_apply() -> None:
     assert place.state.release_in_force("release").name == "2"  # type: ignore[union-attr]
 
 
+APART = "CREATE TABLE t (id INT NOT NULL, x STRING); CREATE TABLE u (id INT);"
+WITHOUT = "CREATE TABLE u (id INT);"
+
+
+def apart(again: str = APART, *, copied: bool = False) -> Place:
+    """A table with rows that was dropped, and another one under its name, with rows of its own."""
+    place = Place()
+    place.start("1", APART)
+    place.append("t", {"id": 1, "x": "then"})
+    if copied:
+        place.start("1.1", "CREATE TABLE t (id BIGINT NOT NULL, x STRING); " + WITHOUT)
+        place.append("t", {"id": 2, "x": "copied"})
+    place.start("2", WITHOUT, approve=("s.t",))
+    place.start("3", again)
+    return place
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("again", [APART, APART.replace("STRING", "STRING, more INT")])
+def test_another_table_under_the_name(again: str, copied: bool) -> None:
+    """However alike the two are: the rows of the one of then come back, beside those of the one
+    that has the name by now, also when these were changed since."""
+    place = apart(again, copied=copied)
+    path = place.shard("t")
+    place.append("t", {"id": 8, "x": "old"}, {"id": 9, "x": "now"})
+    newest = place.world.newest(path)
+    place.world.commit(path, replace(newest, act="rewrite", rows=newest.rows[1:]))
+    report = place.back(1, approve=("s.t", "s.t.more", "s.t.id"))
+    assert report.outcome == "rolled_back"
+    assert place.read("t") == [
+        {"id": 1, "x": "then"}, *([{"id": 2, "x": "copied"}] if copied else []),
+        {"id": 9, "x": "now"},
+    ]
+    place.append("t", {"id": 10, "x": "after"})
+    assert len(place.read("t")) == 3 + copied
+
+
+def test_another_table_under_the_name_without_a_row_of_then() -> None:
+    """Where nothing is to come back, nothing is copied."""
+    place = Place()
+    place.start("1", APART)
+    place.start("2", WITHOUT)
+    place.start("3", APART)
+    place.append("t", {"id": 9, "x": "now"})
+    path = place.shard("t")
+    place.back(1)
+    assert place.shard("t") == path
+    assert place.read("t") == [{"id": 9, "x": "now"}]
+
+
+def test_another_table_under_the_name_and_the_rows_of_then_are_gone() -> None:
+    """After the retention it is refused, as any rollback to rows that are nowhere any more."""
+    place = apart()
+    place.clock.sleep(8 * 86_400.0)
+    place.start("3", APART)
+    plan = place.plan(1)
+    assert [(b.name, b.code) for b in plan.blocked] == [("s.t", NO_RETURN)]
+
+
 def test_column_dropped_and_given_again() -> None:
     """A column that only bears the name of an earlier one is not taken for it."""
     place = Place(copies=True)
