@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 APPLICATION = "catalog_migrate/audit"
 """Delta application id; its transaction version is the log's version that is copied last."""
 
+TIDIED = 128
+"""After so many versions its files are put together: each start that commits adds a small one."""
+
+KEPT_HOURS = 7 * 24
+"""How long files that were put together stay for those who read them."""
+
 
 class AuditTable(SideTable):
     """The audit table in one directory; made when it is first written."""
@@ -69,8 +75,23 @@ class AuditTable(SideTable):
                 )
             except Lost:  # another process copies too: look how far it came
                 continue
+            if table is not None and table.version() % TIDIED == TIDIED - 1:
+                self._tidy()
             return len(fresh)
         raise self.refused(None)
+
+    def _tidy(self) -> None:
+        """Put the small files of many commits together, and delete those put together long ago."""
+        from deltalake.exceptions import DeltaError
+
+        table = self.open()
+        if table is None:
+            return
+        try:
+            table.optimize.compact()
+            table.vacuum(retention_hours=KEPT_HOURS, dry_run=False)
+        except (DeltaError, OSError):
+            return  # as whole as before; the next time comes
 
 
 def _arrow(rows: Sequence[Entry]) -> Any:

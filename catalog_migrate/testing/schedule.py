@@ -51,11 +51,15 @@ class ScheduleReport(msgspec.Struct, frozen=True):
 
 
 class ScheduleFailed(AssertionError):
-    """A schedule broke an invariant or ended in an error; its message replays it."""
+    """A schedule broke an invariant or ended in an error; its message replays it.
+
+    ``others`` are a line each of further ones that failed in the same run.
+    """
 
     def __init__(self, seed: int, trace: Sequence[str], cause: object) -> None:
         super().__init__(seed, tuple(trace), str(cause))
         self.seed = seed
+        self.others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         _, trace, cause = self.args

@@ -11,11 +11,13 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from catalog_migrate.model.collector import collector_paused
+from catalog_migrate.model.wording import counted
 from catalog_migrate.testing.scenario import Scenario, decode, draw
 from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
 from catalog_migrate.testing.shrink import failure_of, keep, shrink, tell
@@ -35,6 +37,9 @@ EVERY = 16
 COLLECTED = 200
 """After so many schedules the circles that they leave behind (some 20 MiB) are collected. While one
 runs there is nothing to find, and looking took a tenth of its time."""
+
+LONG = 2_000
+"""From so many schedules on a run says how far it is."""
 
 PARTS = 8
 """Into how many parts the work of each process is cut."""
@@ -91,11 +96,19 @@ def _streams(number: int) -> tuple[int, int, int]:
     return len(play.scenario.runtimes) + 1, crashes, rows
 
 
-def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, int]:
-    """:func:`simulate` on ``jobs`` processes; the same schedules however many there are."""
+def spread(
+    schedules: int, *, seed: int = 0, jobs: int = 1,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> tuple[int, int, int]:
+    """:func:`simulate` on ``jobs`` processes; the same schedules however many there are.
+
+    The work is cut into parts, and each ends at its first violation: ``on_progress`` hears how many
+    schedules the parts that ended had, and how many of the parts found one. Raises
+    :class:`ScheduleFailed` for the lowest seed, which names those of the other parts.
+    """
     if jobs <= 1:
         return simulate(schedules, seed=seed)
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import ProcessPoolExecutor, as_completed
     from multiprocessing import get_context
 
     # several parts a process, so that none waits for one whose core is busy with something else
@@ -104,11 +117,25 @@ def spread(schedules: int, *, seed: int = 0, jobs: int = 1) -> tuple[int, int, i
     with ProcessPoolExecutor(
         jobs, mp_context=get_context("spawn"), initializer=_settle_down
     ) as pool:
-        running = [
-            pool.submit(simulate, parts[part + 1] - parts[part], seed=seed + parts[part])
+        running = {
+            pool.submit(simulate, size, seed=seed + parts[part]): size
             for part in range(count)
-        ]
-        counts = [future.result() for future in running]
+            for size in (parts[part + 1] - parts[part],)
+        }
+        failures: list[ScheduleFailed] = []
+        counts: list[tuple[int, int, int]] = []
+        ended = 0
+        for future in as_completed(running):
+            try:
+                counts.append(future.result())
+            except ScheduleFailed as failure:
+                failures.append(failure)
+            ended += running[future]
+            on_progress(ended, len(failures))
+    if failures:
+        first, *others = sorted(failures, key=lambda failure: failure.seed)
+        first.others = tuple(str(other).partition("\n")[0] for other in others)
+        raise first
     starts, crashes, rows = (sum(column) for column in zip(*counts, strict=True))
     return starts, crashes, rows
 
@@ -153,7 +180,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return replay(draw(options.seed))
     began, before = time.perf_counter(), sum(os.times()[:4])
     try:
-        starts, crashes, rows = spread(options.schedules, seed=options.seed, jobs=options.jobs)
+        starts, crashes, rows = spread(
+            options.schedules, seed=options.seed, jobs=options.jobs,
+            on_progress=partial(_told, options.schedules),
+        )
     except ScheduleFailed as failure:
         _report(failure, options.keep)
         return 1
@@ -166,9 +196,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _told(schedules: int, ended: int, failed: int) -> None:
+    """One line of progress; a short run needs none."""
+    if schedules >= LONG:
+        print(f"{ended} of {schedules} schedules, {counted(failed, 'violation')}", file=sys.stderr)
+
+
 def _report(failure: ScheduleFailed, directory: str) -> None:
     """Tell a failure: as it is, and as small as it can be made."""
     print(failure, file=sys.stderr)
+    for other in failure.others:
+        print(f"also {other}", file=sys.stderr)
     print(
         f"replay: python -m catalog_migrate.testing.simulate 1 --seed {failure.seed}",
         file=sys.stderr,

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+from catalog_migrate.catalog import audit
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.history import entries, state_at, touched_items, version_of_serial
 from catalog_migrate.catalog.log import CatalogLog
@@ -312,6 +313,17 @@ class TestAudit:
         log.keep_audit()
         shutil.rmtree(place / "audit")
         assert log.keep_audit() == 6
+
+    def test_many(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The small files of many starts are put together; no row is lost, none is doubled."""
+        monkeypatch.setattr(audit, "TIDIED", 8)
+        log = open_log(str(place))
+        log.keep_audit()
+        for number in range(30):
+            commit(log, book(f"q{number}"), kind="operation")
+            assert log.keep_audit() == 1
+        assert [row[0] for row in audit_rows(place)] == list(range(36))
+        assert len(DeltaTable(str(place / "audit")).file_uris()) <= 9
 
     def test_memory(self, build: Any) -> None:
         """The log in memory keeps the same audit."""

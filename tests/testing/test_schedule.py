@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from catalog_migrate.testing import invariants
+from catalog_migrate.testing import simulate as simulate_module
 from catalog_migrate.testing.schedule import ScheduleFailed, compare_paths, run_schedule
 from catalog_migrate.testing.simulate import main, simulate, spread
 from catalog_migrate.testing.world import Version
@@ -57,6 +58,21 @@ def test_a_failure_prints_its_seed_and_exits_with_1(
     assert captured.out == ""
     assert "seed 16: I6: broken on purpose\n  release 1: " in captured.err
     assert "simulate 1 --seed 16" in captured.err
+
+
+def test_parts_that_failed_too_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lowest seed is told, and a line says what each other part found."""
+    failure = ScheduleFailed(16, [], "I6: first")
+    failure.others = ("seed 48: I6: another",)
+
+    def found(*_: object, **__: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(simulate_module, "spread", found)
+    assert main(["64"]) == 1
+    assert "seed 16: I6: first\nalso seed 48: I6: another\n" in capsys.readouterr().err
 
 
 def test_a_success_prints_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
