@@ -46,7 +46,8 @@ from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import mark_at, put_mark
-from catalog_migrate.reconciler.actions import FORMER, former
+from catalog_migrate.neighbours.survey import held
+from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
 
 ORIGINAL_THERE = "CM0821"
@@ -55,6 +56,7 @@ SHARED_ROWS = "CM0823"
 SHARD_MISSING = "CM0824"
 SHARD_DIFFERS = "CM0825"
 SHARD_OF_OTHERS = "CM0826"
+MISPLACED = "CM0827"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
@@ -185,6 +187,7 @@ def _aim(
             remedy="copy that directory too, and say where: --warehouse DIR",
         ))
     moved: dict[str, str] = {}
+    said: dict[str, str] = {}
     for name, path in tables.items():
         mapping = state.mappings.get(identity_text(parse_reference(name)))
         shard = None if mapping is None else state.items[mapping.item_id].shard
@@ -195,6 +198,17 @@ def _aim(
             )
         if not _same(shard, path):
             moved[shard] = os.path.abspath(path)
+        real = os.path.realpath(path)
+        reasons = list(held(real, state, here or home or log.uri, place))
+        reasons = [f"{inside} lies inside it" for inside in reasons]
+        if real in said:
+            reasons.append(f"it is said to be {said[real]}'s too")
+        said[real] = name
+        problems += [
+            Problem(MISPLACED, f"{name} at {path}: {reason}",
+                    remedy="a table has a directory of its own: give the right --table")
+            for reason in reasons
+        ]
     return _Aim(away, here, old, place, moved), problems
 
 
@@ -241,6 +255,19 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
                 remedy="that is another table: give the right --warehouse or --table",
             ))
+        original = shard_location(aim.old_warehouse, shard)
+        if new_lineage and not _same(aim.warehouse, aim.old_warehouse) and _same(path, original):
+            problems.append(Problem(
+                SHARED_ROWS, f"{name}: {path} is the original's own directory, by a link",
+                remedy="copy what the link leads to, and put that in its place",
+            ))
+            continue
+        if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
+            problems.append(Problem(
+                MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
+                remedy="give the right --table",
+            ))
+            continue
         if mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
             problems.append(Problem(
                 SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
@@ -272,17 +299,23 @@ def _changes(
     changes = Changes()
     warehouses, lineages = former(state)
     if new_lineage:
-        kept: dict[str, tuple[str, ...]] = {}
+        kept: dict[str, tuple[str, ...]] = {
+            "originals": tuple(sorted(filter(is_absolute, state.shards)))
+        }
         if names_copied:
             kept = {
                 "warehouses": (*warehouses, aim.old_warehouse),
                 "lineages": (*lineages, state.lineage),
+                "originals": originals(state),
             }
     else:
         places = {*warehouses}
         if not _same(aim.old_warehouse, aim.warehouse):
             places.add(aim.old_warehouse)
-        kept = {"warehouses": tuple(sorted(places)), "lineages": lineages}
+        kept = {
+            "warehouses": tuple(sorted(places)), "lineages": lineages,
+            "originals": originals(state),
+        }
     changes.put("config", FORMER, ConfigRecord(value=msgspec.json.encode(kept).decode()))
     changes.put("config", "warehouse", ConfigRecord(value=aim.warehouse))
     changes.put("config", "lineage", ConfigRecord(value=lineage))
@@ -300,6 +333,11 @@ def _changes(
         changes.put("shard", path, record)
         changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
         changes.raise_serial()
+    for key, intent in state.intents.items():  # a seal is taken off where the table is now
+        changes.put("intent", key, msgspec.structs.replace(intent, seals=tuple(
+            msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
+            for seal in intent.seals
+        )))
     if aim.away:
         _end_what_lived_elsewhere(changes, state, new_lineage, clock)
     changes.put("operation", RECONCILE, OperationRecord(

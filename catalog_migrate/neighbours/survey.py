@@ -19,7 +19,7 @@ from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import local_path, shard_location
+from catalog_migrate.model.paths import is_absolute, local_path, shard_location
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration
@@ -243,6 +243,8 @@ def _misplaced(
             yield _problem(INSIDE, each, f"it lies inside {what} {place}",
                            "adopt tables that lie elsewhere")
             return
+    for inside in held(real, state, home, warehouse):
+        yield _problem(INSIDE, each, f"{inside} lies inside it", "move that out first")
     if state is not None and identity_text(identity_of("table", *each.name)) in state.mappings:
         yield _problem(NAME_IN_FORCE, each, "the catalog has an object of this name already",
                        "leave it out, or adopt it under a name that is free")
@@ -264,6 +266,21 @@ def _misplaced(
         if there != real and _within(there, real):
             yield _problem(INSIDE, each, f"the table {other.name} lies inside it",
                            "move the inner table out first")
+
+
+def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
+    """What of a catalog lies inside a real directory: a migration would remove that one day."""
+    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+        if _within(os.path.realpath(local_path(place)), directory):
+            yield f"{what} {place}"
+    if state is None:
+        return
+    for path, record in sorted(state.shards.items()):
+        if not is_absolute(path) or record.state not in ("live", "retired"):
+            continue
+        lies = os.path.realpath(path)
+        if lies != directory and _within(lies, directory):
+            yield f"{path}, a table of {record.item_id},"
 
 
 def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:

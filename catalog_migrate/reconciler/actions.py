@@ -63,7 +63,9 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
 def shard_at(state: State, warehouse: str, location: str) -> str | None:
     """The path of the shard that lies at a location, or lay there before the warehouse moved."""
     location = _TWIN.sub("", location)
-    if location in state.shards:
+    if location in state.shards and not (
+        state.shards[location].state == "gone" and location in originals(state)
+    ):
         return location  # adopted: it stays where it lay
     for place in (warehouse, *former(state)[0]):
         path = relative(place, location)
@@ -74,11 +76,20 @@ def shard_at(state: State, warehouse: str, location: str) -> str | None:
 
 def former(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(warehouses, lineages) that this installation had before it was moved or copied."""
+    decoded = _former(state)
+    return decoded.get("warehouses", ()), decoded.get("lineages", ())
+
+
+def originals(state: State) -> tuple[str, ...]:
+    """Directories that the installation which this one is a copy of has adopted: not ours."""
+    return _former(state).get("originals", ())
+
+
+def _former(state: State) -> dict[str, tuple[str, ...]]:
     record = state.config.get(FORMER)
     if record is None:
-        return (), ()
-    decoded = msgspec.json.decode(record.value, type=dict[str, tuple[str, ...]])
-    return decoded.get("warehouses", ()), decoded.get("lineages", ())
+        return {}
+    return msgspec.json.decode(record.value, type=dict[str, tuple[str, ...]])
 
 
 def matches(desired: DesiredName, registration: Registration, warehouse: str) -> bool:

@@ -6,6 +6,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.work import Progress, Work
 
 
@@ -34,6 +35,20 @@ def removing(state: State) -> list[str]:
     return sorted(path for path, record in state.shards.items() if record.removing)
 
 
+def _remove(work: Work, path: str) -> None:
+    """Delete the data of one shard that was given up.
+
+    The place of an adopted table is its owner's: what stands there without our seal was made anew
+    after the table had been taken away, and stays.
+    """
+    location = work.absolute(path)
+    if is_absolute(path) and (
+        work.engine.shard_version(location) is None or not work.engine.is_sealed(location)
+    ):
+        return
+    work.engine.delete_shard_data(location)
+
+
 def remove_data(work: Work, state: State) -> State:
     """Delete the data of every shard that is on record as given up; safe to repeat.
 
@@ -44,7 +59,7 @@ def remove_data(work: Work, state: State) -> State:
     if not paths:
         return state
     for number, path in enumerate(paths, start=1):
-        work.retrying(lambda path=path: work.engine.delete_shard_data(work.absolute(path)))  # type: ignore[misc]
+        work.retrying(lambda path=path: _remove(work, path))  # type: ignore[misc]
         work.on_progress(Progress("remove", number, len(paths), path))
 
     def decide(current: State) -> Changes:

@@ -296,16 +296,8 @@ class Shards:
     # directories ---------------------------------------------------------------------------
     def delete_shard(self, path: str) -> None:
         """Remove the directory, log last: what is half removed is still found as a shard."""
-        self.delete_shard_data(path)
-        with failing(f"remove {path}"):
-            directory = Path(local_path(path))
-            if directory.exists():
-                shutil.rmtree(directory)
-
-    def delete_shard_data(self, path: str) -> None:
-        """Remove everything but ``_delta_log``."""
         directory = Path(local_path(path))
-        with failing(f"remove the data of {path}"):
+        with failing(f"remove {path}"):
             if not directory.is_dir():
                 return
             for entry in directory.iterdir():
@@ -315,10 +307,45 @@ class Shards:
                     shutil.rmtree(entry)
                 else:
                     entry.unlink(missing_ok=True)
+            shutil.rmtree(directory)
+
+    def delete_shard_data(self, path: str) -> None:
+        """Remove what a VACUUM may remove; ``_delta_log`` and other tables inside stay."""
+        directory = Path(local_path(path))
+        with failing(f"remove the data of {path}"):
+            if directory.is_dir():
+                _remove_data(directory)
 
     def list_shards(self, warehouse: str) -> Iterable[str]:
         """Directories below the warehouse that hold a ``_delta_log``, sorted."""
         return sorted(_walk(local_path(warehouse)))
+
+
+def _remove_data(directory: Path) -> None:
+    """Remove data files below a directory, and the directories that are empty then.
+
+    An adopted directory may hold more than the table: hidden names (a query's ``_checkpoints``)
+    and other tables are left alone.
+    """
+    for entry in directory.iterdir():
+        if _is_hidden(entry.name):
+            continue
+        if entry.is_symlink() or not entry.is_dir():
+            entry.unlink(missing_ok=True)
+        elif not (entry / "_delta_log").is_dir():
+            _remove_data(entry)
+            if not any(entry.iterdir()):
+                entry.rmdir()
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether VACUUM passes a name over (Delta's ``DeltaTableUtils.isHiddenDirectory``).
+
+    Hadoop's checksums of data files are hidden too, and go with those.
+    """
+    if not name.startswith((".", "_")) or "=" in name:
+        return False
+    return not (name.startswith(("_change_data", "_delta_index")) or name.endswith(".crc"))
 
 
 def make_append_only(path: str) -> bool:

@@ -1,0 +1,248 @@
+"""What is another's stays as it is: files beside our rows, tables made anew there, names."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.records import IntentRecord, SealedShard, ShardRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.port import Engine, Registration
+from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.errors import AdoptionRefused, RelocationRefused
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.neighbours.adoption import adopt
+from catalog_migrate.neighbours.relocation import relocate
+from catalog_migrate.reconciler.actions import is_ours
+from catalog_migrate.reconciler.cleanup import clean_up
+from catalog_migrate.reconciler.retention import remove_data
+from catalog_migrate.reconciler.work import Work
+
+from .conftest import ORDERS, Place, properties, release_of, rows_of, wanted
+
+INNER = "CREATE TABLE shop.inner (id BIGINT, qty INT);"
+
+
+def adopted(place: Place, name: str = "shop.orders", path: str | None = None) -> str:
+    """A table (id, qty) of three rows that the catalog has adopted; its directory."""
+    path = path or place.table("orders")
+    adopt(place.log(), release_of(f"CREATE TABLE {name} (id BIGINT, qty INT);"),
+          [wanted(name, path)], warehouse=place.warehouse())
+    return path
+
+
+def put_shard(place: Place, path: str, record: ShardRecord) -> None:
+    """Commit the record of a shard."""
+    def decide(_: State) -> Changes:
+        changes = Changes()
+        changes.put("shard", path, record)
+        return changes
+
+    commit(place.log(), decide, kind="test")
+
+
+def given_up(place: Place, path: str) -> None:
+    """The adopted table at ``path`` was copied by a migration, and its retention is over."""
+    def decide(state: State) -> Changes:
+        changes = Changes()
+        item_id = state.shards[path].item_id
+        copy = f"shop/orders/{1:032x}"
+        place.shard(state, item_id, state.items[item_id].definition, copy, source=path)
+        place.record(changes, item_id, state.items[item_id].definition, copy)
+        changes.put("shard", path, msgspec.structs.replace(
+            state.shards[path], state="gone", retired_at=1, retired_serial=1, removing=True,
+        ))
+        return changes
+
+    Shards(None).seal(path, follows=DeltaTable(path).version(), app_id="catalog_migrate/x", epoch=1)
+    commit(place.log(), decide, kind="test")
+
+
+def start(place: Place, name: str = "catalog") -> State:
+    """What a start does on disk before anything else: cleaning up, and what was given up goes."""
+    lease = acquire(place.log(name), holder="me", clock=SystemClock())
+    try:
+        work = Work(
+            cast(Engine, Shards(None)), place.log(name), SystemClock(),
+            place.state(name).setting("warehouse"), lease=lease,
+        )
+        return remove_data(work, clean_up(work, place.state(name)))
+    finally:
+        lease.release()
+
+
+class TestGivenUp:
+    def test_only_what_is_the_tables_goes(self, place: Place) -> None:
+        """An adopted directory that is given up keeps what no VACUUM would take: checkpoints of
+        others' queries, and tables that lie inside."""
+        path = adopted(place)
+        query = Path(path, "_checkpoints", "q", "offsets", "0")
+        query.parent.mkdir(parents=True)
+        query.write_text("v1")
+        write_deltalake(f"{path}/archive", rows_of([1, 2]))
+        write_deltalake(f"{path}/more/archive", rows_of([1]))
+        Path(path, "more", "part-0.parquet").write_bytes(b"PAR1")
+        Path(path, ".part-0.parquet.crc").write_bytes(b"crc")
+        given_up(place, path)
+        state = start(place)
+        assert not state.shards[path].removing
+        assert not list(Path(path).glob("*.parquet"))
+        assert not list(Path(path).glob(".*.crc"))
+        assert query.read_text() == "v1"
+        assert len(list(Path(path, "archive").glob("*.parquet"))) == 1
+        assert [each.name for each in Path(path, "more").iterdir()] == ["archive"]
+
+    def test_partitions_and_change_data_go(self, place: Place) -> None:
+        """Directories of a partition column are data whatever it is called, and so are changes."""
+        path = str(place.home / "data" / "parts")
+        for part in ("_day=1", "_change_data", "_delta_index"):
+            Path(path, part).mkdir(parents=True)
+            Path(path, part, "part-0.parquet").write_bytes(b"PAR1")
+        Path(path, "_delta_log").mkdir()
+        Shards(None).delete_shard_data(path)
+        assert [each.name for each in Path(path).iterdir()] == ["_delta_log"]
+
+    def test_a_table_that_was_made_anew_there_stays(self, place: Place) -> None:
+        """Somebody took the sealed table away and made one of his own in its place: his rows
+        stay when the retention of ours is over."""
+        path = adopted(place)
+        given_up(place, path)
+        shutil.rmtree(path)
+        write_deltalake(path, rows_of([7, 8]))
+        state = start(place)
+        assert not state.shards[path].removing
+        assert len(list(Path(path).glob("*.parquet"))) == 1
+
+
+class TestAdoption:
+    def test_a_directory_that_holds_the_catalog_or_its_warehouse(self, place: Place) -> None:
+        """What a migration would remove one day must not have the catalog in it."""
+        path = place.table("orders")
+        for home, warehouse in (
+            (f"{path}/catalog", str(place.home / "w")), (str(place.home / "c"), f"{path}/w"),
+        ):
+            from catalog_migrate.catalog.store import open_log
+
+            with pytest.raises(AdoptionRefused) as refused:
+                adopt(open_log(home), release_of(ORDERS), [wanted("shop.orders", path)],
+                      warehouse=warehouse)
+            assert [problem.code for problem in refused.value.problems] == ["CM0812"]
+
+    def test_a_directory_that_holds_a_table_adopted_before(self, place: Place) -> None:
+        """The inner one first, the outer one in a later call: refused as in one call."""
+        outer = str(place.home / "data" / "orders")
+        inner = place.table("orders/inner")
+        adopted(place, "shop.inner", inner)
+        write_deltalake(outer, rows_of([1]))
+        with pytest.raises(AdoptionRefused) as refused:
+            adopt(place.log(), release_of(ORDERS + INNER), [wanted("shop.orders", outer)],
+                  warehouse=place.warehouse())
+        assert [problem.code for problem in refused.value.problems] == ["CM0812"]
+
+
+class TestCopy:
+    def test_names_of_the_originals_adopted_tables_are_not_the_copys(self, place: Place) -> None:
+        """On a metastore that both use, the original's name is in the way, never dropped."""
+        path = adopted(place)
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        own = str(place.home / "data" / "own")
+        shutil.copytree(path, own)
+        relocate(place.log("copy"), new_lineage=True, tables={"shop.orders": own})
+        theirs = Registration(ItemName("shop", "orders"), "table", path)
+        state = place.state("copy")
+        assert not is_ours(state, state.setting("warehouse"), theirs)
+        assert is_ours(place.state(), place.warehouse(), theirs)
+        mine = Registration(ItemName("shop", "orders"), "table", own)
+        assert is_ours(state, state.setting("warehouse"), mine)
+        # what was the original's stays so when the copy is moved afterwards
+        (place.home / "copy").rename(place.home / "moved")
+        relocate(place.log("moved"))
+        state = place.state("moved")
+        assert not is_ours(state, state.setting("warehouse"), theirs)
+
+    def test_names_that_were_copied_too_are_the_copys(self, place: Place) -> None:
+        """A copied metastore has the original's locations in it, and they are pointed anew."""
+        path = adopted(place)
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        own = str(place.home / "data" / "own")
+        shutil.copytree(path, own)
+        relocate(place.log("copy"), new_lineage=True, names_copied=True,
+                 tables={"shop.orders": own})
+        state = place.state("copy")
+        old = Registration(ItemName("shop", "orders"), "table", path)
+        assert is_ours(state, state.setting("warehouse"), old)
+
+    def test_a_link_to_the_originals_rows_is_no_copy(self, place: Place) -> None:
+        """A warehouse that was copied with symbolic links in it leads to the original's tables."""
+        place.installed()
+        elsewhere = place.home / "big disk"
+        (place.home / "catalog" / "warehouse" / "shop").rename(elsewhere)
+        (place.home / "catalog" / "warehouse" / "shop").symlink_to(elsewhere)
+        shutil.copytree(place.home / "catalog", place.home / "copy", symlinks=True)
+        shard = f"{place.warehouse()}/{place.state().items['i1'].shard}"
+        before = properties(shard)
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log("copy"), new_lineage=True)
+        assert [problem.code for problem in refused.value.problems] == ["CM0823"]
+        assert properties(shard) == before
+
+
+class TestMove:
+    def test_one_directory_for_two_tables(self, place: Place) -> None:
+        """A path that is said twice, or is another table's, is refused with every reason."""
+        first, second = place.table("a"), place.table("b")
+        adopt(place.log(), release_of("CREATE TABLE shop.a (id BIGINT, qty INT);"
+                                      "CREATE TABLE shop.b (id BIGINT, qty INT);"),
+              [wanted("shop.a", first), wanted("shop.b", second)], warehouse=place.warehouse())
+        before = place.files()
+        new = str(place.home / "data" / "new")
+        shutil.copytree(first, new)
+        before = place.files()
+        for tables in ({"shop.a": new, "shop.b": new}, {"shop.a": second},
+                       {"shop.a": second, "shop.b": first}):
+            with pytest.raises(RelocationRefused) as refused:
+                relocate(place.log(), tables=tables)
+            assert {problem.code for problem in refused.value.problems} == {"CM0827"}
+        assert place.files() == before
+
+    def test_a_directory_that_holds_the_warehouse(self, place: Place) -> None:
+        """As at adoption: what may be removed one day holds nothing else of ours."""
+        path = adopted(place)
+        new = place.home / "catalog"
+        for each in Path(path).iterdir():
+            shutil.move(str(each), new / each.name)
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log(), tables={"shop.orders": str(new)})
+        assert {problem.code for problem in refused.value.problems} == {"CM0827"}
+
+    def test_the_seal_of_an_attempt_that_died_is_taken_off_where_the_table_is_now(
+        self, place: Place
+    ) -> None:
+        """A migration was killed behind its seal, then the table was moved: it takes rows again
+        after the next start."""
+        path = adopted(place)
+        version = DeltaTable(path).version()
+        Shards(None).seal(path, follows=version, app_id=place.state().app_id, epoch=0)
+
+        def died(_: State) -> Changes:
+            changes = Changes()
+            changes.put("intent", "0", IntentRecord(
+                epoch=0, plan_hash="p", release="2",
+                seals=(SealedShard(path=path, follows=version, properties={}),),
+            ))
+            return changes
+
+        commit(place.log(), died, kind="test")
+        new = str(place.home / "data" / "renamed")
+        shutil.move(path, new)
+        relocate(place.log(), tables={"shop.orders": new})
+        start(place)
+        write_deltalake(new, rows_of([9]), mode="append")
