@@ -119,6 +119,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
     ``renamed`` has the names that columns have in ``source`` by those that they have here.
     ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
+    ``moved_to`` is the path by which an adopted table is known since its directory was moved.
     """
 
     item_id: str
@@ -135,6 +136,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     unfilled: bool = False
     shape: Shape | None = None
     removing: bool = False
+    moved_to: str | None = None
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

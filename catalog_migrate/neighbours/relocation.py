@@ -329,7 +329,7 @@ def _changes(
     for shard, path in aim.moved.items():
         record = state.shards[shard]
         item = state.items[record.item_id]
-        changes.put("shard", shard, _left(record, now))
+        changes.put("shard", shard, _left(record, now, path))
         changes.put("shard", path, record)
         changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
         changes.raise_serial()
@@ -346,11 +346,11 @@ def _changes(
     return changes
 
 
-def _left(record: ShardRecord, now: int) -> ShardRecord:
+def _left(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRecord:
     """The record of a directory that is not this catalog's any more: nothing is done to it."""
     return msgspec.structs.replace(
         record, state="gone", retired_at=record.retired_at or now, evolve=False, shape=None,
-        removing=False,
+        removing=False, moved_to=moved_to,
     )
 
 

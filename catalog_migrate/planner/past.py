@@ -213,6 +213,7 @@ class _Walk:
         base_path = self._then.items[then.item_id].shard
         if base_path is None:
             return None
+        base_path = _where_now(base_path, self._now.shards)
         present: str | None = None
         if now is not None and now.kind == "table":
             present = self._now.items[now.item_id].shard
@@ -326,6 +327,13 @@ class _Walk:
         )
         begun = self.names(item_id, self._start, first)
         return frozenset(begun or ()).difference(names or ())
+
+
+def _where_now(path: str, shards: Mapping[str, ShardRecord]) -> str:
+    """The path that a shard is known by since an adopted table's directory was moved."""
+    while (record := shards.get(path)) is not None and record.moved_to is not None:
+        path = record.moved_to
+    return path
 
 
 def _successors(base: str, shards: Mapping[str, ShardRecord]) -> list[str]:

@@ -16,10 +16,12 @@ from catalog_migrate.catalog.records import (
     ItemRecord,
     MappingRecord,
     OperationRecord,
+    ReleaseRecord,
     SessionRecord,
     ShardRecord,
     StreamRecord,
 )
+from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
@@ -34,6 +36,7 @@ from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.reconciler.retention import expired, remove_data
 from catalog_migrate.reconciler.work import Work
+from catalog_migrate.rollback import plan_rollback, read_past
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted
 
@@ -267,6 +270,32 @@ class TestMove:
         relocate(place.log(), tables={"shop.orders": new})
         state = place.state()
         assert (state.items["i1"].shard, state.shards[path].state) == (new, "gone")
+
+    def test_a_moved_table_is_the_same_table_to_a_rollback(self, place: Place) -> None:
+        """Going back to before the move changes nothing of it: its rows are where they are now."""
+        path = place.table("orders")
+        adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+              warehouse=place.warehouse())
+
+        def put_in_force(state: State) -> Changes:
+            changes = Changes()
+            changes.put("release", "release/000001", ReleaseRecord(
+                "release", "1", "hash", state.serial + 1, in_force=True
+            ))
+            changes.raise_serial()
+            return changes
+
+        before = commit(place.log(), put_in_force, kind="migrate").serial
+        for name in ("renamed", "renamed again"):
+            new = str(place.home / "data" / name)
+            shutil.move(path, new)
+            relocate(place.log(), tables={"shop.orders": new})
+            path = new
+        plan = plan_rollback(
+            place.log(), read_past(place.log(), before), place.state(),
+            grown=lambda *_: None, sizes=lambda _: (3, 1),
+        ).plan
+        assert (plan.applyable, plan.steps) == (True, ())
 
 
 def add_source(place: Place) -> None:
