@@ -24,6 +24,7 @@ from catalog_migrate.testing.shrink import failure_of, keep, shrink, tell
 
 if TYPE_CHECKING:
     from catalog_migrate.testing.play import Firsts
+    from catalog_migrate.testing.stream_scenario import StreamScenario
 
 ALONE = 8
 """Every so many schedules are of one process at a time, checked after each."""
@@ -83,10 +84,17 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
     return run.starts, run.crashes, run.rows
 
 
-def _streams(number: int) -> tuple[int, int, int]:
-    from catalog_migrate.testing.stream_play import StreamPlay, draw_streams
+def _streams_of(number: int) -> StreamScenario:
+    """Every second one is of sinks that lag and topics that come again."""
+    from catalog_migrate.testing.stream_scenario import draw_moves, draw_streams
 
-    play = StreamPlay(draw_streams(number))
+    return (draw_moves if number // STREAMS % 2 else draw_streams)(number)
+
+
+def _streams(number: int) -> tuple[int, int, int]:
+    from catalog_migrate.testing.stream_play import StreamPlay
+
+    play = StreamPlay(_streams_of(number))
     try:
         play.to_its_end()
     except Exception as error:
@@ -224,12 +232,12 @@ def _report(failure: ScheduleFailed, directory: str) -> None:
 
 
 def _report_streams(seed: int) -> None:
-    from catalog_migrate.testing import stream_play
+    from catalog_migrate.testing import stream_play, stream_scenario
     from catalog_migrate.testing.shrink import make_small
 
-    scenario = stream_play.draw_streams(seed)
-    small = make_small(scenario, stream_play.smaller, stream_play.failure_of, attempts=200)
-    text = stream_play.encode_streams(small).decode()
+    scenario = _streams_of(seed)
+    small = make_small(scenario, stream_scenario.smaller, stream_play.failure_of, attempts=200)
+    text = stream_scenario.encode_streams(small).decode()
     print(f"\nmade small:\n{text}\n{stream_play.tell(small)}", file=sys.stderr)
 
 

@@ -14,13 +14,9 @@ import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import Any
-
-import msgspec
-from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
@@ -35,13 +31,23 @@ from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_in
 from catalog_migrate.streams.unsafe.restore import transaction
 from catalog_migrate.streams.unsafe.rows import UNSAFE, images_in
+from catalog_migrate.streams.unsafe.undo import undo_request
 from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.invariants import InvariantBroken, require
-from catalog_migrate.testing.scenario import Fault, FaultKind
+from catalog_migrate.testing.scenario import Fault
 from catalog_migrate.testing.scheduler import ProcessClock, Scheduler, Task
-from catalog_migrate.testing.shrink import less
+from catalog_migrate.testing.stream_scenario import (
+    MOVED,
+    MOVES,
+    STATEMENTS,
+    UNDO,
+    Client,
+    StreamScenario,
+)
+from catalog_migrate.testing.stream_sinks import unsent
 from catalog_migrate.testing.streaming import (
     PLAIN,
+    Record,
     SimulatedQueries,
     StreamWorld,
     resolve,
@@ -56,83 +62,13 @@ CREATE CONNECTION c TO KAFKA (BROKER 'a:9092', SECURITY PROTOCOL 'SASL_PLAINTEXT
 CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
 CREATE SOURCE r (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'u') FORMAT JSON;
 """
-TOPICS = {"s": "t", "r": "u"}
-
-STATEMENTS = (
-    "ALTER CONNECTION c SET (BROKER 'b:9092')",
-    "ALTER CONNECTION c SET (BROKER 'a:9092')",
-    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
-    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
-    "ALTER CONNECTION c SET (BROKER 'dead:9092')",
-    "ALTER CONNECTION c SET (BROKER 'far:9092')",
-    "ALTER CONNECTION c SET (kafka.client.id = 'mine')",
-    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO earliest) REASON 'simulated'",
-    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) REASON 'simulated'",
-    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO 'shift -2') REASON 'simulated'",
-    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -1') REASON 'simulated'",
-    "ALTER SECRET p AS 'env:SECOND'",
-    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 1)"
-    " REASON 'simulated'",
-    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 2)"
-    " REASON 'simulated'",
+SOURCES = ("s", "r")
+SINK = (
+    "CREATE SINK {} IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id);"
 )
-"""What clients say: changes that go well, that are refused, that are set back, and moves."""
 
 OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfilling")
 """States of an operation that a runtime has still to end."""
-
-
-class Client(msgspec.Struct, frozen=True):
-    """One that says a statement (by number) at a time (seconds)."""
-
-    statement: int
-    at: float
-
-
-class StreamScenario(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that decides a run: faults and turns are of runtimes first, then of clients.
-
-    ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
-    """
-
-    seed: int
-    runtimes: tuple[float, ...]
-    clients: tuple[Client, ...]
-    faults: tuple[Fault, ...] = ()
-    records: tuple[tuple[int, int], ...] = ()
-    tick: float = 0.02
-
-
-def draw_streams(seed: int) -> StreamScenario:
-    """The scenario of a seed."""
-    random = Random(seed)  # noqa: S311 - must be repeatable, not secret
-    more = random.choice((0, 1, 1, 2))
-    runtimes = (0.0, *(random.choice((20.0, 60.0, 120.0)) for _ in range(more)))
-    clients = tuple(
-        Client(random.randrange(len(STATEMENTS)), random.choice((1.0, 3.0, 10.0, 40.0)))
-        for _ in range(random.choice((1, 1, 2, 3)))
-    )
-    faults = []
-    for _ in range(random.choice((0, 1, 1, 2, 3))):
-        late = random.random() < 0.2
-        process = len(runtimes) + random.randrange(len(clients)) if late else random.randrange(
-            len(runtimes)
-        )
-        kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "fail", "in flight"))
-        amount = random.choice((12.0, 45.0, 90.0, 200.0))
-        if kind == "in flight":
-            amount = random.choice((1.0, 5.0, 20.0))
-        call = random.randint(5, random.choice((60, 150, 300)))
-        faults.append(Fault(process, call, kind, amount))
-    if any("BACKFILL" in STATEMENTS[client.statement] for client in clients):
-        kind = random.choice(("crash", "crash", "pause", "suspend"))
-        aim = random.choice(("chunk 0.done", "chunk 1", "chunk"))
-        faults.append(Fault(0, 1, kind, random.choice((45.0, 90.0)), aim))
-    records = tuple((random.randint(1, 600), random.randrange(1000)) for _ in range(12))
-    return StreamScenario(
-        seed=seed, runtimes=runtimes, clients=clients, faults=tuple(faults),
-        records=tuple(sorted(records)),
-    )
 
 
 class _Stop:
@@ -289,7 +225,11 @@ class ClientActor(Actor):
     """One that says a statement and waits for what becomes of it."""
 
     def __init__(self, play: StreamPlay, number: int, client: Client) -> None:
-        self.statement = STATEMENTS[client.statement % len(STATEMENTS)]
+        number_ = client.statement
+        self.statement = (
+            MOVES[(number_ - MOVED) % len(MOVES)] if number_ >= MOVED
+            else STATEMENTS[number_ % len(STATEMENTS)]
+        )
         name = f"client {number - len(play.scenario.runtimes) + 1}"
         super().__init__(play, number, name, client.at)
 
@@ -300,7 +240,15 @@ class ClientActor(Actor):
             self.log, lambda _state, _item: None, self.clock, resolve, confirm=lambda _: True,
             limit=20.0,
         )
-        executor.run(self.statement)
+        if self.statement != UNDO:
+            executor.run(self.statement)
+            return
+        state = read_state(self.log)
+        done = [key for key, row in sorted(state.operations.items()) if row.kind == UNSAFE]
+        if done:
+            executor.unsafe.run(
+                undo_request(state, done[-1]), "simulated", confirm=lambda _: True
+            )
 
 
 class StreamPlay:
@@ -310,7 +258,9 @@ class StreamPlay:
         self.scenario = scenario
         self.story: list[str] | None = [] if telling else None
         self.scheduler = Scheduler(scenario.tick)
-        self.world = StreamWorld({"t": [3, 2], "u": [4]})
+        self.world = StreamWorld({"t": [3, 2], "u": [4], "v": [1, 2], "o": [0]})
+        self.sinks = {f"k{number}": lag for number, lag in enumerate(scenario.sinks, 1)}
+        self.world.lag.update(self.sinks)
         self.log = MemoryLog()
         shm = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
         self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
@@ -319,6 +269,12 @@ class StreamPlay:
         self.untried = False
         self._seen = self._rows = 0
         self._records = list(scenario.records)
+        self._again = sorted(
+            event for each in scenario.again for event in (
+                (each.step, 0, each.topic, 0),
+                (each.step + each.later, 1, each.topic, each.partitions),
+            )
+        )
 
     def to_its_end(self) -> None:
         """Play all of it; raises what breaks."""
@@ -332,7 +288,7 @@ class StreamPlay:
         create_catalog(self.log, warehouse=self.warehouse)
         Executor(
             self.log, lambda _state, _item: None, ProcessClock(self.scheduler), resolve
-        ).run(SETTING)
+        ).run(SETTING + "".join(SINK.format(name) for name in self.sinks))
         runtimes = len(self.scenario.runtimes)
         for number, at in enumerate(self.scenario.runtimes):
             self.actors.append(RuntimeActor(self, number, f"runtime {number + 1}", at))
@@ -342,6 +298,11 @@ class StreamPlay:
         self.scheduler.run()
         self.tell("at rest, one more runtime begins")
         self._records.clear()
+        self.world.lag.clear()
+        for _, comes, topic, partitions in self._again:  # none comes during the last
+            if comes and topic not in self.world.topics:
+                self.world.create(topic, partitions)
+        self._again.clear()
         last = RuntimeActor(self, len(self.actors), "the last runtime", self.scheduler.now)
         self.actors = [last]
         self.scheduler.run()
@@ -375,11 +336,22 @@ class StreamPlay:
             self.tell(f"{actor.name} commits: {actor.log.about}")
             if isinstance(actor, ClientActor) and actor.log.about == "alter":
                 self.untried = True
+        if self.world.wrong:
+            self.scheduler.fail(InvariantBroken("I6", self.world.wrong))
+        while self._again and self._again[0][0] <= self.scheduler.step:
+            _, comes, topic, partitions = self._again.pop(0)
+            if comes:
+                self.world.create(topic, partitions)
+                self.tell(f"the topic {topic} is created again")
+            else:
+                self.world.remove(topic)
+                self.tell(f"the topic {topic} is deleted")
+        fed = ("t", "u", "v") if self.sinks else ("t", "u")
         while self._records and self._records[0][0] <= self.scheduler.step:
             _, pick = self._records.pop(0)
-            topic = ("t", "u")[pick % 2]
-            partitions = self.world.topics[topic]
-            partitions[pick % len(partitions)] += 1
+            counts = self.world.topics.get(fed[pick % len(fed)])
+            if counts is not None:
+                counts[pick % len(counts)] += 1
 
     def look_through(self) -> None:
         """I9: no secret's value is in a commit, its metadata included."""
@@ -403,8 +375,34 @@ class StreamPlay:
         state = self.state()
         if any(row.state in OPEN for row in state.operations.values()):
             return False
-        return all(self.position(state, name) == self.world.ends(topic)
-                   for name, topic in TOPICS.items())
+        return all(
+            self.came(state, name) or self.stuck(state, name) for name in SOURCES
+        ) and all(
+            not self.unsent(state, name) or self.held(state, "sink", name) for name in self.sinks
+        )
+
+    def came(self, state: State, name: str) -> bool:
+        """Whether a source has read all there is."""
+        position, ends = self.position(state, name), self.world.ends(topic_of(state, name))
+        return position == ends or (position is None and not any(ends.values()))
+
+    def stuck(self, state: State, name: str) -> bool:
+        """Whether the topic of a source is not the one that it read."""
+        stream = state.streams.get(wiring.find(state, "source", name).item_id)
+        if stream is None or not stream.topics:
+            return False
+        return self.world.topic_ids(stream.upstream, stream.topics) != stream.topics
+
+    def held(self, state: State, kind: str, name: str) -> bool:
+        """Whether somebody holds a query."""
+        item_id = wiring.find(state, kind, name).item_id
+        return any(hold.item_id == item_id for hold in state.holds.values())
+
+    def unsent(self, state: State, name: str) -> int:
+        """How many rows a sink has not sent yet."""
+        found = wiring.find(state, "sink", name)
+        source = state.items[found.item.links["reads"]]
+        return unsent(self.world, found.item_id, f"{self.warehouse}/{source.shard}")
 
     def position(self, state: State, name: str) -> dict[tuple[str, int], int] | None:
         """Where a source stands: its newest entry, once that is committed."""
@@ -442,17 +440,30 @@ class StreamPlay:
         require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth
         require("I6", works or self.untried, f"the connection leads to {address}, through a trial")
-        for name, topic in TOPICS.items():
-            self._check_source(state, name, topic, works=works)
+        for name in SOURCES:
+            self._check_source(state, name, topic_of(state, name), works=works)
+        for name in self.sinks:
+            self._check_sink(state, name, works=works)
+
+    def _check_sink(self, state: State, name: str, *, works: bool) -> None:
+        """Every row was sent, once where nobody was killed or stopped; each with its own key."""
+        require("I6", not self.world.wrong, self.world.wrong)
+        left = self.unsent(state, name)
+        held = self.held(state, "sink", name)
+        require("I6", not left or held or not works, f"{name} has {left} rows left to send")
+        sent = self.world.sent.get(wiring.find(state, "sink", name).item_id, Counter())
+        twice = sorted(row for row, times in sent.items() if times > 1)
+        require("I6", not twice or bool(self.scenario.faults), f"{name} sent {twice} twice")
 
     def _check_source(self, state: State, name: str, topic: str, *, works: bool) -> None:
         found = wiring.find(state, "source", name)
         position = self.position(state, name)
         ends = self.world.ends(topic)
-        require("I6", position == ends or not works, f"{name} stands at {position}, not at {ends}")
+        came = self.came(state, name) or self.stuck(state, name)
+        require("I6", came or not works, f"{name} stands at {position}, not at {ends}")
         if position is None:
             return  # a batch is under way that cannot be finished where the connection leads
-        expected = self._expected(state, found.item_id, topic, {**ends, **position})
+        expected = self._expected(state, found.item_id, {**dict.fromkeys(ends, 0), **position})
         rows = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
         if rows != expected:
             lost, doubled = expected - rows, rows - expected
@@ -461,11 +472,11 @@ class StreamPlay:
             )
 
     def _expected(
-        self, state: State, item_id: str, topic: str, end: dict[tuple[str, int], int]
-    ) -> Counter[tuple[int, int]]:
+        self, state: State, item_id: str, end: dict[tuple[str, int], int]
+    ) -> Counter[Record]:
         """How often each record is to be there: once, and again for what was moved back over."""
-        at = dict.fromkeys(self.world.ends(topic), 0)
-        expected: Counter[tuple[int, int]] = Counter()
+        at: dict[tuple[str, int], int] = {}
+        expected: Counter[Record] = Counter()
         moves = []
         for row in state.operations.values():
             if row.kind == UNSAFE and row.state == "done":
@@ -478,11 +489,10 @@ class StreamPlay:
                 table = self.world.table(f"{self.warehouse}/{state.items[item_id].shard}")
                 chunks = chunks[: table.batches.get(transaction(key), -1) + 1]
             for chunk in chunks:
-                for _, partition, first, last in chunk.places if chunk.item_id == item_id else ():
-                    expected.update((partition, offset) for offset in range(first, last))
+                for topic, number, first, last in chunk.places if chunk.item_id == item_id else ():
+                    expected.update((topic, number, offset) for offset in range(first, last))
         for move in sorted(moves, key=lambda image: image.generation):
-            stood = {**dict.fromkeys(at, 0), **(KafkaCodec().read(move.line) or {})}
-            _count(expected, at, stood)
+            _count(expected, at, KafkaCodec().read(move.line) or {})
             at = {**at, **(KafkaCodec().read(move.target) or {})}
         _count(expected, at, end)
         return expected
@@ -494,23 +504,18 @@ class StreamPlay:
             self.story.append(f"{self.scheduler.now:7.2f} s  {said}")
 
 
+def topic_of(state: State, name: str) -> str:
+    """The topic that a source reads."""
+    return str(wiring.find(state, "source", name).external.options["TOPIC"])
+
+
 def _count(
-    expected: Counter[tuple[int, int]], start: dict[tuple[str, int], int],
-    end: dict[tuple[str, int], int],
+    expected: Counter[Record], start: Mapping[tuple[str, int], int],
+    end: Mapping[tuple[str, int], int],
 ) -> None:
-    for place, first in start.items():
-        for offset in range(first, end[place]):
-            expected[place[1], offset] += 1
-
-
-def encode_streams(scenario: StreamScenario) -> bytes:
-    """A scenario as JSON, to be kept."""
-    return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
-
-
-def decode_streams(text: bytes) -> StreamScenario:
-    """A kept scenario."""
-    return msgspec.json.decode(text, type=StreamScenario)
+    for place, last in end.items():
+        for offset in range(start.get(place, 0), last):
+            expected[place[0], place[1], offset] += 1
 
 
 def failure_of(scenario: StreamScenario) -> str | None:
@@ -522,26 +527,6 @@ def failure_of(scenario: StreamScenario) -> str | None:
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again
         return type(error).__name__
     return None
-
-
-def smaller(scenario: StreamScenario) -> Iterator[StreamScenario]:
-    """Scenarios with something taken away; processes keep their numbers, the last go first."""
-    for faults in less(scenario.faults):
-        yield replace(scenario, faults=faults)
-    for records in less(scenario.records):
-        yield replace(scenario, records=records)
-    if scenario.clients:
-        yield replace(scenario, clients=scenario.clients[:-1])
-    # a runtime stands before the clients in number, so that leaving one out renumbers them
-    for gone in range(len(scenario.runtimes)):
-        yield replace(
-            scenario,
-            runtimes=scenario.runtimes[:gone] + scenario.runtimes[gone + 1 :],
-            faults=tuple(
-                replace(each, process=each.process - (each.process > gone))
-                for each in scenario.faults if each.process != gone
-            ),
-        )
 
 
 def tell(scenario: StreamScenario) -> str:

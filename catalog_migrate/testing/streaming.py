@@ -8,11 +8,13 @@ function of its scenario.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -21,14 +23,21 @@ from uuid import uuid4
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import Identity
-from catalog_migrate.errors import CatalogMigrateError, ConnectionFailed, EngineFailure
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    ConnectionFailed,
+    EngineFailure,
+    UnsafeBlocked,
+)
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
 from catalog_migrate.streams.unsafe.forecast import Held
-from catalog_migrate.streams.upstream import Upstream
+from catalog_migrate.streams.upstream import Upstream, topics_of_query
+from catalog_migrate.testing import stream_sinks
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 BARRED = 2**63 - 1
@@ -48,28 +57,84 @@ def resolve(reference: str) -> Secret:
     return Secret(PLAIN + reference)
 
 
+Record = tuple[str, int, int]
+"""Topic, partition and offset."""
+
+
 @dataclass(slots=True)
 class StreamTable:
-    """A source's table: (partition, offset) of every row, and the newest batch by query id."""
+    """A source's table: its rows, the id of the topic that each was read of, how many rows each
+    version has (the first has none), and the newest batch by query id."""
 
-    rows: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[Record] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    versions: list[int] = field(default_factory=lambda: [0])
     batches: dict[str, int] = field(default_factory=dict)
+
+    def append(
+        self, rows: Sequence[Record], ids: Mapping[str, str], *, app: str, batch: int
+    ) -> None:
+        """One commit: rows, and the transaction that they come under."""
+        self.rows += rows
+        self.ids += [ids.get(topic, "") for topic, _, _ in rows]
+        self.versions.append(len(self.rows))
+        self.batches[app] = batch
 
 
 @dataclass(slots=True)
 class StreamWorld:
-    """What outlives every process: topics (records by partition) and tables by directory."""
+    """What outlives every process: topics (records by partition) and tables by directory.
+
+    A topic that is deleted and created again has another id. ``told`` are the ids that a query was
+    last told when it was about to start (by item id), ``planned`` those of its batches (by
+    checkpoint, and by item id); ``sent`` has what a sink sent by table row, ``wrong`` the first row
+    with a key that is not its own. ``lag`` says how many steps a sink rests after each batch.
+    """
 
     topics: dict[str, list[int]] = field(default_factory=dict)
     tables: dict[str, StreamTable] = field(default_factory=dict)
+    again: dict[str, int] = field(default_factory=dict)
+    told: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    planned: dict[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
+    sent: dict[str, Counter[int]] = field(default_factory=dict)
+    wrong: str = ""
+    lag: dict[str, int] = field(default_factory=dict)
 
     def table(self, path: str) -> StreamTable:
         """The table at a path, made when it is first asked for."""
-        return self.tables.setdefault(path, StreamTable())
+        if path not in self.tables:
+            self.tables[path] = StreamTable()
+            Path(path, "_delta_log").mkdir(parents=True, exist_ok=True)
+        return self.tables[path]
 
     def ends(self, topic: str) -> dict[Partition, int]:
-        """One past the newest record of every partition."""
-        return {(topic, number): count for number, count in enumerate(self.topics[topic])}
+        """One past the newest record of every partition; nothing of a topic that is gone."""
+        return {(topic, number): count for number, count in enumerate(self.topics.get(topic, ()))}
+
+    def topic_ids(self, cluster: str, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of those topics that are there."""
+        return {
+            topic: f"{topic} {self.again.get(topic, 0)} of {cluster}"
+            for topic in topics if topic in self.topics
+        }
+
+    def remove(self, topic: str) -> None:
+        """Delete a topic upstream."""
+        self.topics.pop(topic, None)
+
+    def create(self, topic: str, partitions: int) -> None:
+        """Create it, again: with another id, and empty."""
+        self.again[topic] = self.again.get(topic, 0) + 1
+        self.topics[topic] = [0] * partitions
+
+    def has_rows(self, path: str, after: int, upto: int, **_: object) -> bool:
+        """Whether versions after one, up to another, brought rows."""
+        versions = self.table(path).versions
+        return versions[upto] > versions[max(after, 0)]
+
+    def newest(self, path: str) -> int | None:
+        """The newest version of a table, None where there is none."""
+        return len(self.tables[path].versions) - 1 if path in self.tables else None
 
     def cluster_at(self, connection: Mapping[str, Any], subject: str) -> str:
         """The cluster that a connection leads to; ConnectionFailed where nothing answers."""
@@ -89,10 +154,14 @@ class StreamWorld:
         def bar(old: str, new: str) -> int | None:
             table = self.table(path)
             last = table.batches.get(old)
+            if last == BARRED:  # once more, for another successor
+                last = table.batches.get(f"before {old}")
             table.batches[old] = BARRED
-            if last is not None and last != BARRED:
-                table.batches[new] = last
-            return None if last == BARRED else last
+            table.versions.append(len(table.rows))
+            if last is not None:
+                table.batches[f"before {old}"] = last
+                table.batches[new] = max(last, table.batches.get(new, last))
+            return last
 
         return bar
 
@@ -105,14 +174,15 @@ class SimulatedQuery:
         self.spec = spec
         self.run_id = uuid4().hex
         self.active = True
-        self._batch: int | None = None
-        self._rows = 0
+        self.batch: int | None = None
+        self.total = 0
         self._failure: QueryFailure | None = None
-        self._between = True
+        self.between = True
         self._id = ""
         self._read: tuple[int, dict[Partition, int]] | None = None
         """The last batch whose position was read, and that; Spark keeps it in memory, too."""
-        self._life = self._live()
+        self._ids = engine.world.told.get(spec.item_id, {})
+        self._life = self._live() if spec.kind == "source" else stream_sinks.live(self)
 
     @property
     def query_id(self) -> str:
@@ -123,9 +193,9 @@ class SimulatedQuery:
 
     def progress(self) -> QueryProgress | None:
         """The newest progress; None until the first."""
-        if self._batch is None:
+        if self.batch is None:
             return None
-        return QueryProgress(self._batch, 0, self._rows, "2026-01-01T00:00:00Z")
+        return QueryProgress(self.batch, 0, self.total, "2026-01-01T00:00:00Z")
 
     def failure(self) -> QueryFailure | None:
         """Why it ended."""
@@ -144,50 +214,76 @@ class SimulatedQuery:
     def stop(self, drain: float) -> bool:
         """End the batch under way when there is time for it, else at once."""
         self.engine.on_step("stop")
-        while drain > 0 and self.active and not self._between:
+        while drain > 0 and self.active and not self.between:
             self.step()
         self.active = False
         return True
 
     def _live(self) -> Iterator[None]:
         spec, world, on_step = self.spec, self.engine.world, self.engine.on_step
-        checkpoint = Checkpoint(spec.checkpoint)
-        on_step("query begins")
-        if checkpoint.query_id is None:
-            _write(checkpoint, "metadata", f'{{"id":"{uuid4()}"}}')
+        checkpoint = self.begin()
         topic = str(spec.external.options["TOPIC"])
         while True:
-            if str(spec.connection["BROKER"]) == "lame:9092":
-                raise EngineFailure("the broker drops every fetch", condition="FETCH_FAILED")
-            world.cluster_at(spec.connection, str(spec.name))
+            self.reach()
             latest, done = checkpoint.latest_offsets, checkpoint.latest_commits
             if latest is not None and (done is None or done < latest):
                 batch = latest
             else:
                 batch = 0 if latest is None else latest + 1
+                if topic not in world.topics:
+                    raise EngineFailure(f"there is no {topic}", condition="UNKNOWN_TOPIC")
                 ends = world.ends(topic)
-                if ends == self._position(checkpoint, batch - 1, topic):
-                    self._batch = max(batch - 1, 0)
+                position = self._position(checkpoint, batch - 1, topic)
+                self._require_there(position, ends)
+                if ends == position:
+                    self.batch = max(batch - 1, 0)
                     yield
                     continue
                 on_step(f"offsets {batch}")
-                self._between = False
-                _write(
-                    checkpoint, f"offsets/{batch}", f"v1\n{META}\n{KafkaCodec().write(ends)}"
-                )
+                self.between = False
+                write_entry(checkpoint, batch, KafkaCodec().write(ends))
+                for of in (spec.item_id, spec.checkpoint):
+                    world.planned[of, batch] = self._ids
                 yield
-            self._between = False
+            self.between = False
             self._deliver(checkpoint, batch, topic)
             yield
-            on_step(f"commits {batch}")
-            _write(checkpoint, f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
-            self._batch = batch
-            self._between = True
+            self.commit(checkpoint, batch)
             yield
+
+    def begin(self) -> Checkpoint:
+        """What every query begins with."""
+        checkpoint = Checkpoint(self.spec.checkpoint)
+        self.engine.on_step("query begins")
+        if checkpoint.query_id is None:
+            _write(checkpoint, "metadata", f'{{"id":"{uuid4()}"}}')
+        return checkpoint
+
+    def reach(self) -> None:
+        """Reach the broker, or fail."""
+        if str(self.spec.connection["BROKER"]) == "lame:9092":
+            raise EngineFailure("the broker drops every fetch", condition="FETCH_FAILED")
+        self.engine.world.cluster_at(self.spec.connection, str(self.spec.name))
+
+    def commit(self, checkpoint: Checkpoint, batch: int) -> None:
+        """A batch is over."""
+        self.engine.on_step(f"commits {batch}")
+        _write(checkpoint, f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+        self.batch = batch
+        self.between = True
+
+    def _require_there(
+        self, position: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> None:
+        """What Spark says of a topic that has less than was read of it."""
+        lost = [each for each, offset in position.items() if offset > ends.get(each, -1)]
+        if lost:
+            raise EngineFailure(f"records of {lost} are gone", condition="OFFSETS_OUT_OF_RANGE")
 
     def _position(self, checkpoint: Checkpoint, batch: int, topic: str) -> dict[Partition, int]:
         if self._read is None or self._read[0] != batch:
-            self._read = batch, _written(checkpoint, batch)
+            found = _written(checkpoint, batch)
+            self._read = batch, {each: at for each, at in found.items() if each[0] == topic}
         return {**dict.fromkeys(self.engine.world.ends(topic), 0), **self._read[1]}
 
     def _deliver(self, checkpoint: Checkpoint, batch: int, topic: str) -> None:
@@ -198,14 +294,17 @@ class SimulatedQuery:
             return
         before = self._position(checkpoint, batch - 1, topic)
         after = self._position(checkpoint, batch, topic)
+        self._require_there(after, self.engine.world.ends(topic))
         rows = [
-            (partition, offset)
+            (name, partition, offset)
             for (name, partition), end in sorted(after.items())
-            for offset in range(before[name, partition], end)
+            for offset in range(before.get((name, partition), 0), end)
         ]
-        table.rows += rows
-        table.batches[self.query_id] = batch
-        self._rows += len(rows)
+        # of a copied checkpoint, whose owner may go on in the old one, what the item had last
+        planned = self.engine.world.planned
+        ids = planned.get((self.spec.checkpoint, batch)) or planned[self.spec.item_id, batch]
+        table.append(rows, ids, app=self.query_id, batch=batch)
+        self.total += len(rows)
 
 
 def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
@@ -217,7 +316,12 @@ def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
     if batch < 0:
         return found
     line = checkpoint.entry(batch).sources[0]
-    return found if line == START else {**found, **(KafkaCodec().read(line) or {})}
+    return found if line == START else dict(KafkaCodec().read(line) or {})
+
+
+def write_entry(checkpoint: Checkpoint, batch: int, line: str) -> None:
+    """A query plans a batch that ends at a position."""
+    _write(checkpoint, f"offsets/{batch}", f"v1\n{META}\n{line}")
 
 
 def _write(checkpoint: Checkpoint, name: str, text: str) -> None:
@@ -276,8 +380,10 @@ class SimulatedQueries:
             raise EngineFailure(failure.causes[0], condition=failure.condition)
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
-        """The newest batch in the source's table."""
+        """The newest batch in the source's table; nobody can say what a topic has."""
         self.on_step("last batch")
+        if spec.kind == "sink":
+            return {}
         return {"shard": self.world.table(spec.shard).batches.get(query_id)}
 
     def append_range(
@@ -288,11 +394,14 @@ class SimulatedQueries:
         self.on_step(f"chunk {version}")
         table = self.world.table(spec.shard)
         if table.batches.get(app, -1) < version:
-            table.rows += [
-                (partition, offset)
-                for _, partition, first, last in places for offset in range(first, last)
+            rows = [
+                (topic, partition, offset)
+                for topic, partition, first, last in places for offset in range(first, last)
             ]
-            table.batches[app] = version
+            if any(offset >= self.world.ends(topic).get((topic, partition), 0)
+                   for topic, partition, offset in rows):
+                raise EngineFailure("records are gone", condition="OFFSETS_OUT_OF_RANGE")
+            table.append(rows, self.world.told[f"chunk of {spec.item_id}"], app=app, batch=version)
         self.on_step(f"chunk {version}.done")
         return ()
 
@@ -370,6 +479,7 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
             "streams.operations", "streams.supervisor", "streams.probes", "streams.runtime",
             "streams.takeover", "streams.unsafe.positions", "streams.unsafe.client",
             "streams.checkpoint.files", "connections.validation", "streams.unsafe.backfill",
+            "streams.unsafe.planning", "streams.following",
         )
     }
     changes: list[tuple[Any, str, Any]] = [
@@ -379,7 +489,17 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
 
     def identify(spec: QuerySpec) -> Upstream:
         cluster = world.cluster_at(spec.connection, f"{spec.kind} {spec.name}")
-        return Upstream(cluster, {str(spec.external.options["TOPIC"]): f"id of {cluster}"})
+        return Upstream(cluster, world.topic_ids(cluster, topics_of_query(spec)))
+
+    def identify_for_start(spec: QuerySpec) -> Upstream:
+        found = identify(spec)
+        world.told[spec.item_id] = dict(found.topics)
+        return found
+
+    def probe_queries(*asked: Any, **named: Any) -> tuple[Any, dict[str, Upstream]]:
+        verdicts, found = modules["streams.probes"].probe_queries(*asked, **named)
+        world.told.update((item_id, dict(each.topics)) for item_id, each in found.items())
+        return verdicts, found
 
     def access(
         connection: Mapping[str, Any], wanted: Sequence[Any], **_: Any
@@ -388,11 +508,15 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
             cluster = world.cluster_at(connection, "connection")
         except ConnectionFailed as error:
             return None, {each.subject: tuple(error.findings) for each in wanted}
-        ids = {topic: f"id of {cluster}" for each in wanted for topic in each.topics}
-        fine: dict[str, tuple[Finding, ...]] = {
-            each.subject: (Finding(each.subject, None, True, "fine"),) for each in wanted
+        ids = world.topic_ids(cluster, (topic for each in wanted for topic in each.topics))
+        findings: dict[str, tuple[Finding, ...]] = {
+            each.subject: tuple(
+                Finding(each.subject, None, topic in ids, "fine" if topic in ids else "no topic")
+                for topic in each.topics
+            )
+            for each in wanted
         }
-        return Identity("KAFKA", cluster, ids), fine
+        return Identity("KAFKA", cluster, ids), findings
 
     def validate(_: str, connection: Mapping[str, Any], **__: Any) -> tuple[Finding, ...]:
         try:
@@ -404,17 +528,28 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
     @contextmanager
     def held(spec: QuerySpec, **_: Any) -> Iterator[Held]:
         cluster = world.cluster_at(spec.connection, f"{spec.kind} {spec.name}")
-        topic = str(spec.external.options["TOPIC"])
-        bounds = {place: (0, end) for place, end in world.ends(topic).items()}
-        yield Held(
-            cluster, {topic: f"id of {cluster}"}, bounds, lambda _, places: dict.fromkeys(places)
-        )
+        topics = topics_of_query(spec)
+        ids = world.topic_ids(cluster, topics)
+        if len(ids) < len(topics):
+            raise UnsafeBlocked(f"{spec.name} reads topics that are not there", problems=topics)
+        bounds = {place: (0, end) for topic in topics for place, end in world.ends(topic).items()}
+        yield Held(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
+
+    @contextmanager
+    def held_for_chunk(spec: QuerySpec, **_: Any) -> Iterator[Held]:
+        with held(spec) as found:
+            world.told[f"chunk of {spec.item_id}"] = dict(found.topic_ids)
+            yield found
+
+    def bounds_of(path: str) -> DeltaBounds:
+        return DeltaBounds(path, 0, world.newest(path) or 0)
 
     def make_files(self: Files, on_step: Callable[[str], None] = on_file) -> None:
         self._on_step = on_step
 
     changes += [
-        (modules["streams.supervisor"], "identify", identify),
+        (modules["streams.supervisor"], "identify", identify_for_start),
+        (modules["streams.operations"], "probe_queries", probe_queries),
         (modules["streams.runtime"], "identify", identify),
         (modules["streams.probes"], "identify", identify),
         (modules["streams.runtime"], "ClusterLog", _Quiet),
@@ -423,7 +558,12 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
         (modules["streams.unsafe.positions"], "held_by_kafka", held),
         (modules["streams.unsafe.client"], "delta_batch",
          lambda path, query_id: world.table(path).batches.get(query_id)),
-        (modules["streams.unsafe.backfill"], "held_by_kafka", held),
+        (modules["streams.unsafe.backfill"], "held_by_kafka", held_for_chunk),
+        (modules["streams.unsafe.planning"], "delta_bounds", bounds_of),
+        (modules["streams.unsafe.planning"], "has_rows_between", world.has_rows),
+        (modules["streams.unsafe.planning"], "newest_version", world.newest),
+        (modules["streams.unsafe.planning"], "_staying", lambda *_: ()),
+        (modules["streams.following"], "has_rows_between", world.has_rows),
         (modules["streams.unsafe.backfill"], "delta_batch",
          lambda path, app: world.table(path).batches.get(app)),
         (modules["streams.unsafe.backfill"], "threading",
