@@ -61,6 +61,11 @@ def decode_record(collection: str, key: str, text: str) -> Record:
         ) from error
 
 
+def app_id_of(lineage: str) -> str:
+    """The Delta application under which the holders of an installation seal and fence shards."""
+    return f"catalog_migrate/{lineage}"
+
+
 def sum_rows(rows: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, str]]:
     """Sum the rows of a log: what is left once, in the order of its first appearance.
 
@@ -294,7 +299,7 @@ class State:
     @property
     def app_id(self) -> str:
         """The Delta application under which seals and fences of this catalog's holders go."""
-        return f"catalog_migrate/{self.lineage}"
+        return app_id_of(self.lineage)
 
     def changed(self, version: int, edits: Mapping[tuple[str, str], str | None]) -> State:
         """The state after ``edits`` ((collection, key) -> new JSON text, None to delete).

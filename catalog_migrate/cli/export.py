@@ -62,3 +62,5 @@ def command(
         f"given back: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
         f"{counted(given.functions, 'function')}; the catalog is closed"
     )
+    for name in given.left:
+        click.echo(f"left alone: {name} is somebody else's by now")

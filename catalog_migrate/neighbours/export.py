@@ -21,7 +21,7 @@ from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
-from catalog_migrate.engine.port import Engine
+from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.shard_log import shard_version
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
@@ -30,7 +30,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import clear_mark
-from catalog_migrate.reconciler.actions import is_ours, waves
+from catalog_migrate.reconciler.actions import is_ours, matches, waves
 from catalog_migrate.reconciler.desired import (
     PREFIX,
     SHARD_KINDS,
@@ -45,11 +45,15 @@ NAME_TAKEN = "CM0842"
 
 
 class GivenBack(msgspec.Struct, frozen=True):
-    """What a session's catalog has now: how many tables, views and functions, plain."""
+    """What a session's catalog has now: how many tables, views and functions, plain.
+
+    ``left`` are names that somebody else has by now: they stay as they are.
+    """
 
     tables: int
     views: int
     functions: int
+    left: tuple[str, ...] = ()
 
 
 def registrations_sql(state: State) -> str:
@@ -135,26 +139,36 @@ def _note(log: CatalogLog, lease: Lease, value: str) -> State:
 
 
 def _make_plain(work: Work, state: State, on_step: Callable[[str], None]) -> GivenBack:
-    """Drop our own views, register what is missing, replace what carries our marks."""
+    """Drop our own views, register what is missing, replace what carries our marks.
+
+    Any other name is plain already, or came since the catalog was closed: it is left alone.
+    """
     names = _own(state)
     kept = {name.identity for name in names.values()}
     world = desired_world(state)
     standing = {}
+    others = {}
     for registration in observe(work, state):
-        if not is_ours(state, work.warehouse, registration):
-            continue
         identity = (
             "function" if registration.kind == "function" else "relation",
             *registration.name.folded,
         )
+        if not is_ours(state, work.warehouse, registration):
+            others[identity] = registration
+            continue
         standing[identity] = registration
         if identity not in kept and identity in world:
             on_step(f"drop {registration.name}")
             work.engine.drop(registration)
     for schema in sorted({name.name.schema for name in names.values()}):
         work.engine.ensure_schema(schema)
+    left = []
     for wave in waves(names):
         for name in wave:
+            if name.identity in others:
+                if not _is_plain(name, others[name.identity], work.warehouse):
+                    left.append(name)
+                continue
             on_step(f"give back {name.name}")
             if name.view is not None:
                 work.engine.create_view(replace(name.view, properties=_plain(name.view.properties)))
@@ -168,8 +182,20 @@ def _make_plain(work: Work, state: State, on_step: Callable[[str], None]) -> Giv
     for schema in sorted({name.name.schema for name in world.values()}
                          - {name.name.schema for name in names.values()}):
         work.engine.drop_schema_if_empty(schema)
-    kinds = [name.kind for name in names.values()]
-    return GivenBack(kinds.count("table"), kinds.count("view"), kinds.count("function"))
+    kinds = [name.kind for name in names.values() if name not in left]
+    return GivenBack(
+        kinds.count("table"), kinds.count("view"), kinds.count("function"),
+        tuple(sorted(str(name.name) for name in left)),
+    )
+
+
+def _is_plain(name: DesiredName, found: Registration, warehouse: str) -> bool:
+    """Whether a registration is what an earlier run of this export made of a name."""
+    if PREFIX + "lineage" in found.properties:
+        return False
+    view = name.view and replace(name.view, properties=_plain(name.view.properties))
+    function = name.function and replace(name.function, properties={})
+    return matches(replace(name, view=view, function=function), found, warehouse)
 
 
 def _plain(properties: Mapping[str, str]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.catalog.store import HOME, read_state
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
@@ -52,13 +52,14 @@ from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
-from catalog_migrate.neighbours.marks import put_mark
+from catalog_migrate.neighbours.marks import Marked, put_mark
 from catalog_migrate.neighbours.survey import definition_at
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.work import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
 from catalog_migrate.storage import is_remote
+from catalog_migrate.streams.specs import CHECKPOINTS
 
 NOTHING_LOST = "CM0831"
 WHICH_SHARD = "CM0832"
@@ -70,7 +71,7 @@ SAME_ID = "CM0837"
 WITHHELD = "CM0838"
 
 GAP = 1_000_000
-"""Ids handed out after a rebuild start this far above the highest that is still known."""
+"""Ids, serials and epochs of a rebuilt catalog start at a multiple of this above all known ones."""
 
 
 class FoundShard(msgspec.Struct, frozen=True):
@@ -82,6 +83,8 @@ class FoundShard(msgspec.Struct, frozen=True):
     sealed: bool
     rows: int
     columns: tuple[tuple[str, str, bool], ...]
+    epoch: int = 0
+    """The newest epoch of its installation that a seal or fence left in its log."""
 
     @property
     def key(self) -> ItemKey | None:
@@ -138,6 +141,7 @@ def rebuild(
     chosen = _lineage(findings, lineage)
     if not findings.problems:  # else whose they are is not known yet
         _require_homeless(log, findings, chosen)
+    base = _base(findings, warehouse)
     live, retired = _choose(findings, release, named, registrations)
     _require_all(findings, release, live, missing)
     if findings.problems:
@@ -148,7 +152,7 @@ def rebuild(
         )
     state = _state(
         findings, release, live, retired, lineage=chosen, home=log.home, warehouse=warehouse,
-        ansi=ansi, time_zone=time_zone,
+        base=base, ansi=ansi, time_zone=time_zone,
     )
     check(state)
     report = Rebuilt(
@@ -166,7 +170,7 @@ def rebuild(
     for item_id, item in state.items.items():
         shard = next(one for one in live.values() if one.shard == item.shard)
         if shard.mark is None:
-            put_mark(shard.path, marks_of(state, item_id, item.definition), lambda _: True)
+            _mark(shard.path, marks_of(state, item_id, item.definition), chosen)
     rows = [
         LogRow(collection, key, value, 1)
         for collection, records in state.raw.items() for key, value in records.items()
@@ -177,6 +181,32 @@ def rebuild(
     log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
     log.keep_audit()  # our own views read it
     return Rebuilt(report.lineage, report.tables, report.unknown, report.left_alone, aside)
+
+
+def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:
+    """Mark a table that nobody had marked; RebuildRefused when somebody has by now."""
+    try:
+        put_mark(path, marks, lambda mark: mark is None or mark.lineage == lineage)
+    except Marked as lost:
+        raise RebuildRefused(
+            f"another installation has taken {path} meanwhile; no catalog was written",
+            problems=[Problem(WHOSE, f"{path} is of {lost.mark.lineage}", remedy="name another")],
+            remedy="run again without it",
+        ) from None
+
+
+def _base(findings: _Findings, warehouse: str) -> int:
+    """Where ids, serials and epochs start: above whatever shards and checkpoints know of.
+
+    A catalog that is lost a second time had ids, and left epochs in its shards, above the first
+    such number. A source that got an id again would go on from another's checkpoint.
+    """
+    known = [each.epoch for each in findings.found]
+    ids = [each.mark.item_id for each in findings.found if each.mark is not None]
+    if os.path.isdir(f"{warehouse}/{CHECKPOINTS}"):
+        ids += os.listdir(f"{warehouse}/{CHECKPOINTS}")
+    known += [number_of(each) for each in ids if each[:1] == "i" and each[1:].isdecimal()]
+    return GAP * (max(known, default=0) // GAP + 1)
 
 
 def refuse_lost(home: str | None, warehouse: str) -> None:
@@ -270,7 +300,10 @@ def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None
         places.setdefault(path, relative(warehouse, path) or path)
     for path, shard in sorted(places.items()):
         try:
-            configuration = DeltaTable(path).metadata().configuration
+            table = DeltaTable(path)
+            configuration = table.metadata().configuration
+            mark = read_mark(configuration)
+            epoch = 0 if mark is None else table.transaction_version(app_id_of(mark.lineage)) or 0
             columns = tuple((c.name, c.type, c.nullable) for c in shard_columns(path))
             rows, _ = shard_size(path)
         except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
@@ -284,8 +317,7 @@ def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None
                 findings.left_alone.append(f"{path}: it cannot be read: {first}")
             continue
         findings.found.append(FoundShard(
-            shard, path, read_mark(configuration), CONSTRAINTS + SEAL_CONSTRAINT in configuration,
-            rows, columns,
+            shard, path, mark, CONSTRAINTS + SEAL_CONSTRAINT in configuration, rows, columns, epoch,
         ))
 
 
@@ -454,13 +486,13 @@ def _named(text: str, schema: str) -> tuple[str, str]:
 def _state(
     findings: _Findings, release: Release, live: Mapping[Identity, FoundShard],
     retired: Sequence[tuple[Identity, FoundShard]], *, lineage: str, home: str | None,
-    warehouse: str, ansi: bool, time_zone: str,
+    warehouse: str, base: int, ansi: bool, time_zone: str,
 ) -> State:
-    ids = _item_ids(findings, live)
+    ids = _item_ids(findings, live, base)
     records: dict[tuple[str, str], Record] = {}
     seals: list[SealedShard] = []
     for number, (identity, shard) in enumerate(sorted(live.items()), start=1):
-        item_id, global_id = ids[identity], f"s{GAP + number}"
+        item_id, global_id = ids[identity], f"s{base + number}"
         described = release.by_identity.get(identity)
         if described is None or described.kind != "table":
             key = shard.key
@@ -505,16 +537,16 @@ def _state(
         records["intent", "0"] = IntentRecord(
             epoch=0, plan_hash="", release="rebuild", seals=tuple(seals)
         )
-    highest = max([number_of(each) for each in ids.values()], default=0)
-    records["allocator", "i"] = AllocatorRecord(next=highest + GAP)
-    records["allocator", "s"] = AllocatorRecord(next=2 * GAP)
-    records["allocator", "u"] = AllocatorRecord(next=GAP)
-    records["lease", "migration"] = LeaseRecord(epoch=GAP)
+    fresh = base + len(ids) + 1  # some of the tables may have had no id that is known
+    records["allocator", "i"] = AllocatorRecord(next=fresh)
+    records["allocator", "s"] = AllocatorRecord(next=fresh)
+    records["allocator", "u"] = AllocatorRecord(next=base)
+    records["lease", "migration"] = LeaseRecord(epoch=base)
     records["operation", RECONCILE] = OperationRecord(
         kind="reconcile", state="pending", detail={"step": "bring in what was rebuilt"}
     )
     settings = {
-        "format_version": "1", "lineage": lineage, "serial": str(GAP), "warehouse": warehouse,
+        "format_version": "1", "lineage": lineage, "serial": str(base), "warehouse": warehouse,
         "ansi": "true" if ansi else "false", "time_zone": time_zone,
     }
     if home is not None:
@@ -535,7 +567,9 @@ def _without_seal(definition: ObjectDefinition) -> ObjectDefinition:
     return msgspec.structs.replace(definition, checks=checks)
 
 
-def _item_ids(findings: _Findings, live: Mapping[Identity, FoundShard]) -> dict[Identity, str]:
+def _item_ids(
+    findings: _Findings, live: Mapping[Identity, FoundShard], base: int
+) -> dict[Identity, str]:
     """The item id that each table's mark carries; a fresh one where it has none."""
     ids: dict[Identity, str] = {}
     taken: set[str] = set()
@@ -544,13 +578,12 @@ def _item_ids(findings: _Findings, live: Mapping[Identity, FoundShard]) -> dict[
         if found[:1] == "i" and found[1:].isdecimal() and found not in taken:
             ids[identity] = found
             taken.add(found)
-    fresh = max([number_of(each) for each in taken], default=0) + GAP
+    fresh = base + 1
     for identity in sorted(live):
         if identity not in ids:
             ids[identity] = f"i{fresh}"
             fresh += 1
             findings.unknown.append(f"{identity[1]}.{identity[2]}: its item id; it has a new one")
-    # allocators count from above every id that is used
     return ids
 
 

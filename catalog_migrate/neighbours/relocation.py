@@ -45,10 +45,12 @@ from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
+from catalog_migrate.neighbours import copied_sinks
 from catalog_migrate.neighbours.marks import mark_at, put_mark
 from catalog_migrate.neighbours.survey import held
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.streams.specs import CHECKPOINTS
 
 ORIGINAL_THERE = "CM0821"
 NO_COPY = "CM0822"
@@ -57,6 +59,7 @@ SHARD_MISSING = "CM0824"
 SHARD_DIFFERS = "CM0825"
 SHARD_OF_OTHERS = "CM0826"
 MISPLACED = "CM0827"
+UNREADY = "CM0828"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
@@ -117,6 +120,8 @@ def relocate(
         )
     aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
     problems += _shard_problems(state, aim, new_lineage)
+    if new_lineage:
+        problems += _checkpoint_problems(state, aim)
     if problems:
         raise RelocationRefused(
             f"{counted(len(problems), 'reason')} against it; nothing was changed",
@@ -139,12 +144,18 @@ def relocate(
     )
     try:
         _mark(state, aim, lineage, new_lineage, on_step)
+        parted = (
+            copied_sinks.part(state, aim.warehouse, lineage, on_step) if new_lineage else {}
+        )
         on_step("commit")
 
         def decide(current: State) -> Changes:
             if current.serial != state.serial:
                 raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
-            return _changes(current, aim, lineage, new_lineage, names_copied, clock)
+            changes = _changes(current, aim, lineage, new_lineage, names_copied, clock)
+            for item_id, stream in parted.items():
+                changes.put("stream", item_id, stream)
+            return changes
 
         commit(
             log, decide, epoch=None if lease is None else lease.epoch, kind="relocate",
@@ -275,6 +286,18 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 remedy="that is another installation's: give the right --warehouse or --table",
             ))
     return problems
+
+
+def _checkpoint_problems(state: State, aim: _Aim) -> Iterator[Problem]:
+    """Why the queries of a copy could not go on from checkpoints of their own."""
+    there, here = (f"{place}/{CHECKPOINTS}" for place in (aim.old_warehouse, aim.warehouse))
+    if state.streams and not _same(aim.warehouse, aim.old_warehouse) and _same(there, here):
+        yield Problem(
+            SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
+            remedy="copy what the link leads to, and put that in its place",
+        )
+    for reason in copied_sinks.unready(state, aim.warehouse):
+        yield Problem(UNREADY, reason, remedy="copy it again when the original has stopped")
 
 
 def _mark(

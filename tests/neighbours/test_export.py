@@ -13,9 +13,12 @@ from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import CatalogGivenBack, NotSettled, Refusal
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
 from catalog_migrate.neighbours.adoption import adopt
-from catalog_migrate.neighbours.export import give_back, registrations_sql
+from catalog_migrate.neighbours.export import GivenBack, give_back, registrations_sql
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
@@ -47,10 +50,10 @@ class Simulated:
             token=lambda: f"{next(self.tokens):06d}",
         ).outcome
 
-    def give_back(self, points: CrashPoint | None = None) -> None:
+    def give_back(self, points: CrashPoint | None = None) -> GivenBack:
         """One export, which may die at a point."""
         heard = points.on_call if points is not None else None
-        give_back(
+        return give_back(
             SimulatedEngine(self.world, persistent=True, on_call=heard), self.log.attach(heard),
             wait=600.0, clock=self.clock, on_step=heard or (lambda _: None),
         )
@@ -101,6 +104,33 @@ class TestInASession:
                 continue
             break
         assert at > 20
+
+    def test_run_again_it_leaves_what_others_made_of_the_names_since(self) -> None:
+        """Another installation took the tables over and has views of its own under the names:
+        a second export replaces none and says so."""
+        place = Simulated()
+        place.start()
+        place.give_back()
+        engine = SimulatedEngine(place.world, persistent=True)
+        theirs = ViewSpec(
+            ItemName("shop", "big"), (Column("id", "BIGINT"),),
+            "SELECT id + 1 AS id FROM shop.orders",
+            properties={"catalog_migrate.lineage": "theirs"},
+        )
+        users = ViewSpec(
+            ItemName("shop", "bigger"), (Column("id", "BIGINT"),),
+            "SELECT id + 2 AS id FROM shop.big",
+        )
+        engine.create_view(theirs)
+        engine.create_view(users)
+        before = engine.observe("shop")
+        given = place.give_back()
+        assert engine.observe("shop") == before
+        assert (given.tables, given.views, given.left) == (1, 0, ("shop.big", "shop.bigger"))
+        engine.create_view(ViewSpec(
+            ItemName("shop", "big"), (Column("id", "BIGINT"),), "SELECT id FROM shop.orders"
+        ))
+        assert place.give_back().left == ("shop.bigger",)
 
     def test_is_refused_while_something_is_unfinished(self) -> None:
         """A pending drop is told, and no name changes."""

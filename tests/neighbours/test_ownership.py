@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import cast
@@ -12,21 +13,42 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
-from catalog_migrate.catalog.records import IntentRecord, SealedShard, ShardRecord
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    IntentRecord,
+    ItemRecord,
+    MappingRecord,
+    SealedShard,
+    ShardRecord,
+    StreamRecord,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
-from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.errors import AdoptionRefused, RelocationRefused
+from catalog_migrate.engine.spark.shards import Shards, empty_twin
+from catalog_migrate.errors import AdoptionRefused, EngineFailure, RelocationRefused
+from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.neighbours.adoption import adopt
 from catalog_migrate.neighbours.relocation import relocate
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.retention import remove_data
 from catalog_migrate.reconciler.work import Work
+from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 
-from .conftest import ORDERS, Place, properties, release_of, rows_of, wanted
+from .conftest import (
+    ORDERS,
+    Killed,
+    Place,
+    killed_at,
+    properties,
+    release_of,
+    rows_of,
+    wanted,
+)
 
 INNER = "CREATE TABLE shop.inner (id BIGINT, qty INT);"
 
@@ -122,6 +144,17 @@ class TestGivenUp:
         assert len(list(Path(path).glob("*.parquet"))) == 1
 
 
+    def test_files_of_a_managed_name_whose_log_is_lost(self, place: Place) -> None:
+        """The name is not dropped, which would take the files along: they may be all that is
+        left of the table."""
+        path = place.table("orders")
+        shutil.rmtree(f"{path}/_delta_log")
+        with pytest.raises(EngineFailure, match="no Delta log"):
+            empty_twin(path)
+        shutil.rmtree(path)
+        assert empty_twin(path) is None
+
+
 class TestAdoption:
     def test_a_directory_that_holds_the_catalog_or_its_warehouse(self, place: Place) -> None:
         """What a migration would remove one day must not have the catalog in it."""
@@ -193,6 +226,91 @@ class TestCopy:
             relocate(place.log("copy"), new_lineage=True)
         assert [problem.code for problem in refused.value.problems] == ["CM0823"]
         assert properties(shard) == before
+
+
+def add_sink(place: Place, checkpoint: str = "_checkpoints/i9/1") -> Path:
+    """A sink INTO POSTGRES that has sent batch 0; its checkpoint's directory."""
+    definition = ObjectDefinition(
+        "shop", "sink", "out", external=External(connector="POSTGRES", options={})
+    )
+
+    def decide(_: State) -> Changes:
+        changes = Changes()
+        changes.put("allocator", "i", AllocatorRecord(next=10))
+        changes.put("allocator", "u", AllocatorRecord(next=10))
+        changes.put("mapping", identity_text(definition.identity), MappingRecord(
+            schema="shop", kind="sink", name="out", owner="user", item_id="i9",
+            global_id="u9", fingerprint="1:0", definition_hash="", storage_hash="",
+        ))
+        changes.put("item", "i9", ItemRecord(owner="user", global_id="u9", definition=definition))
+        changes.put("stream", "i9", StreamRecord(checkpoint=checkpoint, upstream="pg"))
+        return changes
+
+    commit(place.log(), decide, kind="test")
+    directory = Path(place.warehouse(), checkpoint)
+    for part in ("offsets", "commits"):
+        (directory / part).mkdir(parents=True)
+        (directory / part / "0").write_text("v1\n{}")
+    (directory / "metadata").write_text(json.dumps({"id": QUERY}))
+    return directory
+
+
+QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
+
+
+class TestSinksOfACopy:
+    def test_go_on_under_ids_of_their_own(self, place: Place) -> None:
+        """A ledger tells batches apart by query ids: what the copy sends must never pass for the
+        original's. Positions stay; the original and its copied directory are left alone."""
+        place.installed()
+        directory = add_sink(place)
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        relocate(place.log("copy"), new_lineage=True)
+        stream = place.state("copy").streams["i9"]
+        mine = Checkpoint(Path(place.warehouse("copy"), stream.checkpoint))
+        assert mine.query_id not in (None, QUERY)
+        assert (mine.latest_offsets, mine.latest_commits, stream.upstream) == (0, 0, "pg")
+        assert Checkpoint(directory).query_id == QUERY
+        assert Checkpoint(
+            Path(place.warehouse("copy"), "_checkpoints/i9/1")
+        ).query_id == QUERY
+        assert place.state().streams["i9"].checkpoint == "_checkpoints/i9/1"
+
+    def test_killed_in_between_it_is_finished_by_the_same_call(self, place: Place) -> None:
+        """The second run leaves what the first one copied."""
+        place.installed()
+        add_sink(place)
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        with pytest.raises(Killed):
+            relocate(place.log("copy"), new_lineage=True, on_step=killed_at("commit"))
+        done = relocate(place.log("copy"), new_lineage=True)
+        stream = place.state("copy").streams["i9"]
+        assert stream.checkpoint == f"_checkpoints/i9/{done.lineage}"
+        assert Checkpoint(Path(place.warehouse("copy"), stream.checkpoint)).query_id != QUERY
+
+    def test_a_checkpoint_in_the_middle_of_a_restore_is_refused(self, place: Place) -> None:
+        """What a snapshot brings back is the original's id."""
+        place.installed()
+        directory = add_sink(place)
+        (directory / RESTORING_NAME).write_text("1")
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        before = place.files()
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log("copy"), new_lineage=True)
+        assert [problem.code for problem in refused.value.problems] == ["CM0828"]
+        assert place.files() == before
+
+    def test_a_link_to_the_originals_checkpoints_is_refused(self, place: Place) -> None:
+        """Two runtimes on one checkpoint would take each other's batches."""
+        place.installed()
+        add_sink(place)
+        checkpoints = Path(place.warehouse(), "_checkpoints")
+        checkpoints.rename(place.home / "checkpoints")
+        checkpoints.symlink_to(place.home / "checkpoints")
+        shutil.copytree(place.home / "catalog", place.home / "copy", symlinks=True)
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log("copy"), new_lineage=True)
+        assert [problem.code for problem in refused.value.problems] == ["CM0823"]
 
 
 class TestMove:

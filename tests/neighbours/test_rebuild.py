@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.engine.spark.seals import seal
+from catalog_migrate.engine.spark.seals import fence, seal
 from catalog_migrate.errors import CatalogCorrupt, CatalogLost, NotACatalog, RebuildRefused
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
@@ -23,7 +24,7 @@ from catalog_migrate.neighbours.rebuild import rebuild, refuse_lost
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 
-from .conftest import ORDERS, Killed, Place, killed_at, release_of, rows_of, wanted
+from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, rows_of, wanted
 
 
 def delta_log(place: Place, name: str = "catalog") -> DeltaLog:
@@ -96,6 +97,60 @@ class TestRebuild:
             assert state.allocators[letter].next > before.allocators[letter].next + 1000
         assert number_of(state.items["i1"].global_id) > 1000
         assert state.serial > before.serial + 1000
+
+    def test_nor_does_one_of_a_catalog_that_is_lost_again(self, place: Place) -> None:
+        """What was handed out after the first rebuild is passed over by the second: a source that
+        got an id again would go on from the checkpoint of another."""
+        place.installed()
+        lose(place)
+        rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        first = place.state()
+        source = first.allocators["i"].next
+        checkpoint = place.home / "catalog" / "warehouse" / "_checkpoints" / f"i{source}" / "1"
+        checkpoint.mkdir(parents=True)
+        lose(place)
+        rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        second = place.state()
+        assert set(second.items) == {"i1"}
+        for letter in "isu":
+            assert second.allocators[letter].next > first.allocators[letter].next + 1000
+        assert second.items["i1"].global_id != first.items["i1"].global_id
+        assert second.serial > first.serial + 1000
+
+    def test_epochs_of_a_catalog_that_is_lost_again_stay_above_those_in_its_shards(
+        self, place: Place
+    ) -> None:
+        """A holder of before can never pass for a later one, nor keep the present from sealing."""
+        place.installed()
+        lose(place)
+        rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        first = place.state()
+        path = f"{place.warehouse()}/{first.items['i1'].shard}"
+        fence(path, first.app_id, first.leases["migration"].epoch + 7)
+        lose(place)
+        rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        epoch = place.state().leases["migration"].epoch + 1
+        seal(path, follows=DeltaTable(path).version(), app_id=first.app_id, epoch=epoch)
+
+    def test_a_table_that_somebody_marks_meanwhile_is_his(self, place: Place) -> None:
+        """An unmarked table that is named, and that another installation adopts before we come
+        to mark it: nothing is made again, and its mark stays."""
+        place.installed("other", "shop.x")
+        path = place.table("orders")
+        create_catalog(place.log(), warehouse=place.warehouse())
+        lose(place)
+
+        def taken(step: str) -> None:
+            if step == "mark":
+                adopt(place.log("other"), release_of(ORDERS), [wanted("shop.orders", path)],
+                      warehouse="ignored")
+
+        with pytest.raises(RebuildRefused) as refused:
+            rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
+                    named={"shop.orders": path}, on_step=taken)
+        assert codes(refused.value) == ["CM0835"]
+        assert properties(path)["catalog_migrate.lineage"] == place.state("other").lineage
+        assert not place.log().exists()
 
     def test_a_corrupt_log_is_set_aside_and_not_removed(self, place: Place) -> None:
         """A cut commit file is what it was, in another place."""

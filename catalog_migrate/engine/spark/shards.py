@@ -374,9 +374,18 @@ def make_append_only(path: str) -> bool:
 
 
 def empty_twin(path: str) -> str | None:
-    """An empty table of the same shape in a directory of its own; None when ``path`` is gone."""
+    """An empty table of the same shape in a directory of its own; None when ``path`` is gone.
+
+    EngineFailure when files lie there without a log: whoever drops the name would remove them.
+    """
     path = local_path(path)
     if shard_version(path) is None:
+        if Path(path).is_dir() and any(Path(path).iterdir()):
+            raise EngineFailure(
+                f"{path} has files and no Delta log, and a managed name that points there",
+                condition="DELTA_TABLE_NOT_FOUND",
+                remedy="restore its _delta_log, or move the directory away",
+            )
         return None
     table = open_table(path)
     metadata, protocol = table.metadata(), table.protocol()
