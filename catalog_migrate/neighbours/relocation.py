@@ -356,6 +356,11 @@ def _changes(
         changes.put("shard", path, record)
         changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
         changes.raise_serial()
+    for item_id, stream in state.streams.items():  # a sink has read of the table where it is now
+        if stream.reads in aim.moved:
+            changes.put("stream", item_id, msgspec.structs.replace(
+                stream, reads=aim.moved[stream.reads]
+            ))
     for key, intent in state.intents.items():  # a seal is taken off where the table is now
         changes.put("intent", key, msgspec.structs.replace(intent, seals=tuple(
             msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
@@ -392,6 +397,9 @@ def _end_what_lived_elsewhere(
                 operation, state=ended,
                 detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
             ))
+            for hold_key, hold in state.holds.items():  # nobody else would ever lift them
+                if hold.holder == f"operation:{key}":
+                    changes.delete("hold", hold_key)
     if not new_lineage:
         return
     since = str(int(clock.wall()))

@@ -12,6 +12,7 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.records import (
+    AllocatorRecord,
     HoldRecord,
     ItemRecord,
     MappingRecord,
@@ -20,6 +21,7 @@ from catalog_migrate.catalog.records import (
     SessionRecord,
     ShardRecord,
     StreamRecord,
+    identity_text,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -37,6 +39,7 @@ from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.reconciler.retention import expired, remove_data
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.rollback import plan_rollback, read_past
+from catalog_migrate.streams import following
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted
 
@@ -271,6 +274,55 @@ class TestMove:
         state = place.state()
         assert (state.items["i1"].shard, state.shards[path].state) == (new, "gone")
 
+    def test_a_sink_goes_on_where_its_adopted_table_is_now(self, place: Place) -> None:
+        """It reads the directory in its new place, and looks for no other shard to follow."""
+        path = place.table("orders")
+        adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+              warehouse=place.warehouse())
+
+        def add_sink(state: State) -> Changes:
+            changes = Changes()
+            sink = ObjectDefinition("shop", "sink", "k", external=External(connector="KAFKA"))
+            for letter in "iu":
+                changes.put("allocator", letter, AllocatorRecord(next=8))
+            changes.put("mapping", identity_text(sink.identity), MappingRecord(
+                schema="shop", kind="sink", name="k", owner="user", item_id="i7",
+                global_id="u7", fingerprint="1:0", definition_hash="", storage_hash="",
+            ))
+            changes.put("item", "i7", ItemRecord(
+                owner="user", global_id="u7", definition=sink, uses=("i1",),
+                links={"reads": "i1"},
+            ))
+            changes.put("stream", "i7", StreamRecord(checkpoint="c", reads=path))
+            return changes
+
+        commit(place.log(), add_sink, kind="test")
+        new = str(place.home / "data" / "renamed")
+        shutil.move(path, new)
+        relocate(place.log(), tables={"shop.orders": new})
+        state = place.state()
+        assert state.streams["i7"].reads == new
+        assert not following.pending(state, "i7")
+
+    def test_an_operation_that_ends_with_the_move_holds_nobody(self, place: Place) -> None:
+        """Its holds go with it, for nobody would ever lift them; an operator's stay."""
+        place.installed()
+        add_source(place)
+
+        def hold(_: State) -> Changes:
+            changes = Changes()
+            changes.put("operation", "o1", OperationRecord("unsafe", "stopping"))
+            for holder in ("operation:o1", "operator"):
+                changes.put("hold", f"i7/{holder}/1", HoldRecord("i7", holder, "why"))
+            return changes
+
+        commit(place.log(), hold, kind="test")
+        shutil.move(place.home / "catalog", place.home / "moved")
+        relocate(place.log("moved"))
+        state = place.state("moved")
+        assert state.operations["o1"].state == "failed"
+        assert [each.holder for each in state.holds.values()] == ["operator"]
+
     def test_a_moved_table_is_the_same_table_to_a_rollback(self, place: Place) -> None:
         """Going back to before the move changes nothing of it: its rows are where they are now."""
         path = place.table("orders")
@@ -306,8 +358,6 @@ def add_source(place: Place) -> None:
 
     def decide(_: object) -> Changes:
         changes = Changes()
-        from catalog_migrate.catalog.records import AllocatorRecord
-
         changes.put("allocator", "i", AllocatorRecord(next=8))
         changes.put("allocator", "u", AllocatorRecord(next=8))
         changes.put("mapping", "relation:shop.src", MappingRecord(
