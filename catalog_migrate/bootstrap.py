@@ -23,7 +23,7 @@ from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.work import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
-from catalog_migrate.storage import Storage, is_remote
+from catalog_migrate.storage import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
@@ -121,7 +121,7 @@ def _warehouse(log: CatalogLog, given: str | os.PathLike[str] | None) -> str | N
             f"the catalog {log.uri} is on an object store, so where are the rows kept?",
             remedy="give --warehouse a directory that every Spark process sees",
         )
-    return None if text is None else os.path.abspath(text)
+    return None if text is None else rows_directory(text)
 
 
 def session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:

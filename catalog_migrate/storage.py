@@ -61,6 +61,22 @@ def is_remote(uri: str) -> bool:
     return "://" in uri and not uri.startswith("file:")
 
 
+def rows_directory(text: str) -> str:
+    """The absolute directory of rows that a text names; UsageError for one that names none."""
+    if is_remote(text):
+        raise UsageError(
+            f"{shown_address(text)} is on an object store; rows are kept in directories",
+            remedy="give a directory that every Spark process sees (a mounted volume);"
+            " the catalog itself may be on an object store",
+        )
+    if not text.strip():
+        raise UsageError(
+            "the directory of rows is named by an empty text",
+            remedy="name a directory; is a variable not set?",
+        )
+    return os.path.abspath(text)
+
+
 class Storage:
     """Options of the store that a catalog lies on; its text form shows names only."""
 

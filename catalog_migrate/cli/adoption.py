@@ -12,9 +12,12 @@ from catalog_migrate.cli.sources import engine_on, local_spark, read_release
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
+from catalog_migrate.model.paths import local_path
 from catalog_migrate.model.wording import counted
+from catalog_migrate.storage import is_remote, rows_directory
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.neighbours.adoption import Adoption
     from catalog_migrate.neighbours.survey import LeftAlone, Wanted
 
@@ -31,11 +34,13 @@ def run(
         raise UsageError(
             "nothing to adopt is named", remedy="add --schema S, or --table NAME[=PATH]"
         )
-    uri = os.path.abspath(need(settings, "catalog.uri", "--catalog URI"))
+    uri = need(settings, "catalog.uri", "--catalog URI")
+    if not is_remote(uri):
+        uri = os.path.abspath(local_path(uri))
+    log = open_log(uri, settings.storage)
+    warehouse = rows_directory(settings.text("catalog.warehouse") or _beside(log))
     release = read_release(settings)
-    warehouse = os.path.abspath(settings.text("catalog.warehouse") or f"{uri}/warehouse")
     wanted, left = looked_up(settings, schemas, tables)
-    log = open_log(uri)
     if dry_run:
         found = propose(
             log, release, wanted, warehouse=warehouse, forgotten=forget, left_alone=left
@@ -46,6 +51,20 @@ def run(
             wait=settings.number("bootstrap.timeout"),
         )
     emit(as_json(summary(found)) if format_ == "json" else text(found))
+
+
+def _beside(log: CatalogLog) -> str:
+    """Where the rows are of a catalog that nobody has said it of."""
+    if not is_remote(log.uri):
+        return f"{log.uri}/warehouse"
+    if log.exists():
+        from catalog_migrate.catalog.store import read_state
+
+        return read_state(log).setting("warehouse")
+    raise UsageError(
+        f"the catalog {log.uri} is on an object store, so where are the rows kept?",
+        remedy="give --warehouse a directory that every Spark process sees",
+    )
 
 
 def looked_up(
@@ -61,7 +80,7 @@ def looked_up(
         name, equals, path = entry.partition("=")
         item = _item(name)
         if equals:
-            wanted.append(Wanted(item, path if "://" in path else os.path.abspath(path), "path"))
+            wanted.append(Wanted(item, path if "://" in path else rows_directory(path), "path"))
         else:
             named.append(item)
     if not schemas and not named:

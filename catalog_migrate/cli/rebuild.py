@@ -17,7 +17,7 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.cli.sources import engine_on, local_spark, read_release
 from catalog_migrate.errors import UsageError
-from catalog_migrate.storage import is_remote
+from catalog_migrate.storage import is_remote, rows_directory
 
 
 @click.command("rebuild")
@@ -71,7 +71,7 @@ def command(
         name, equals, path = entry.partition("=")
         if not equals:
             raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
-        places[name] = path
+        places[name] = rows_directory(path)
     standing: list[Registration] = []
     if schemas:
         with local_spark(settings) as spark:
@@ -80,7 +80,7 @@ def command(
                 standing += engine.observe(schema)
     done = rebuild(
         DeltaLog(uri), read_release(settings),
-        warehouse=os.path.abspath(settings.text("catalog.warehouse") or f"{uri}/warehouse"),
+        warehouse=rows_directory(settings.text("catalog.warehouse") or f"{uri}/warehouse"),
         named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
         time_zone=time_zone, dry_run=dry_run,
     )

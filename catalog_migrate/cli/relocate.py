@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from catalog_migrate.cli.options import (
@@ -17,6 +15,7 @@ from catalog_migrate.cli.output import as_json, emit
 from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import counted
+from catalog_migrate.storage import rows_directory
 
 
 @click.command("relocate")
@@ -58,11 +57,11 @@ def command(
         name, equals, path = entry.partition("=")
         if not equals:
             raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
-        places[name] = path
+        places[name] = rows_directory(path)
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
     opened = open_catalog(settings, write=not dry_run)
     done = relocate(
-        opened.log, warehouse=None if warehouse is None else os.path.abspath(warehouse),
+        opened.log, warehouse=None if warehouse is None else rows_directory(warehouse),
         new_lineage=new_lineage, names_copied=names_too, tables=places, dry_run=dry_run,
         wait=settings.number("bootstrap.timeout"),
     )

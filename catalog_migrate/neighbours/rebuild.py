@@ -169,7 +169,8 @@ def rebuild(
     on_step("mark")
     for item_id, item in state.items.items():
         shard = next(one for one in live.values() if one.shard == item.shard)
-        if shard.mark is None:
+        # a mark that names another home would not keep anybody from a new catalog in ours
+        if shard.mark is None or shard.mark.home != (log.home or ""):
             _mark(shard.path, marks_of(state, item_id, item.definition), chosen)
     rows = [
         LogRow(collection, key, value, 1)

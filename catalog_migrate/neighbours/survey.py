@@ -20,6 +20,8 @@ from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute, local_path, shard_location
+from catalog_migrate.reconciler.actions import is_twin
+from catalog_migrate.storage import is_remote
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration
@@ -134,6 +136,11 @@ def registered(
         if not asked and not (Path(each.location) / "_delta_log").is_dir():
             left.append(LeftAlone(each.name, "it is no Delta table"))
             continue
+        if is_twin(each.location):
+            left.append(LeftAlone(
+                each.name, "it is the empty twin of a table whose name was being dropped"
+            ))
+            continue
         kind = "managed" if each.managed else "external"
         wanted.append(Wanted(each.name, each.location, kind, asked))
     return wanted, left
@@ -238,7 +245,7 @@ def _misplaced(
                        "copy it to a directory")
         return
     real = os.path.realpath(each.path)
-    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+    for place, what in _places(home, warehouse):
         if _within(real, os.path.realpath(local_path(place))):
             yield _problem(INSIDE, each, f"it lies inside {what} {place}",
                            "adopt tables that lie elsewhere")
@@ -270,7 +277,7 @@ def _misplaced(
 
 def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
     """What of a catalog lies inside a real directory: a migration would remove that one day."""
-    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+    for place, what in _places(home, warehouse):
         if _within(os.path.realpath(local_path(place)), directory):
             yield f"{what} {place}"
     if state is None:
@@ -281,6 +288,12 @@ def held(directory: str, state: State | None, home: str, warehouse: str) -> Iter
         lies = os.path.realpath(path)
         if lies != directory and _within(lies, directory):
             yield f"{path}, a table of {record.item_id},"
+
+
+def _places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
+    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+        if not is_remote(place):
+            yield place, what
 
 
 def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:

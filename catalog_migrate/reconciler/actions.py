@@ -74,6 +74,11 @@ def shard_at(state: State, warehouse: str, location: str) -> str | None:
     return None
 
 
+def is_twin(location: str) -> bool:
+    """Whether a table lies where a name that was being dropped points: it has no rows."""
+    return _TWIN.search(location) is not None
+
+
 def former(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(warehouses, lineages) that this installation had before it was moved or copied."""
     decoded = _former(state)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.catalog.records import SessionRecord
+from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 
@@ -180,3 +181,40 @@ def test_unlock_of_sessions(place: Place, call: Call) -> None:
     assert set(place.state().sessions) == {"now"}
     code, _, err = call("unlock", "--catalog", "catalog")
     assert (code, "--if-holder" in err) == (64, True)
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments", "told"),
+    [
+        ("init", ("--adopt", "--table", "shop.orders=data/orders", "--catalog", "s3://b/c"),
+         "CM0230"),
+        ("init", ("--adopt", "--table", "shop.orders=data/orders", "--catalog", "new",
+                  "--warehouse", "s3://b/c"), "object store"),
+        ("init", ("--adopt", "--table", "shop.orders=", "--catalog", "new"), "empty text"),
+        ("apply", ("--catalog", "new", "--warehouse", "", "--yes"), "CM0600"),
+        ("relocate", ("--catalog", "catalog", "--warehouse", "s3://b/c"), "object store"),
+        ("relocate", ("--catalog", "catalog", "--warehouse", ""), "empty text"),
+        ("relocate", ("--catalog", "catalog", "--table", "shop.orders="), "empty text"),
+        ("rebuild", ("--catalog", "new", "--warehouse", "s3://b/c"), "object store"),
+        ("rebuild", ("--catalog", "new", "--table", "shop.orders="), "empty text"),
+    ],
+)
+def test_addresses_that_are_no_directories_of_rows(
+    place: Place, call: Call, release: Path, verb: str, arguments: tuple[str, ...], told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An address of an object store, or an empty text of a variable that is not set, is never
+    taken for a directory below the present one: refused, nothing written and nothing marked."""
+    for name, value in (("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "y"),
+                        ("AWS_ENDPOINT_URL", "http://127.0.0.1:9"), ("AWS_REGION", "r"),
+                        ("AWS_ALLOW_HTTP", "true"), ("AWS_MAX_RETRIES", "0")):
+        monkeypatch.setenv(name, value)
+    create_catalog(place.log(), warehouse=place.warehouse())
+    place.table("orders")
+    before = place.files()
+    if verb != "relocate":
+        arguments = (*arguments, "--release", str(release))
+    code, out, err = call(verb, *arguments)
+    assert code != 0
+    assert told in out + err
+    assert place.files() == before

@@ -33,6 +33,7 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.neighbours.adoption import adopt
 from catalog_migrate.neighbours.relocation import relocate
+from catalog_migrate.neighbours.survey import registered
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.retention import remove_data
@@ -156,6 +157,18 @@ class TestGivenUp:
 
 
 class TestAdoption:
+    def test_the_twin_of_a_name_that_was_being_dropped(self, place: Place) -> None:
+        """A drop that was killed half-way left a managed name on an empty twin: its rows lie
+        elsewhere, so that it is left alone with the reason."""
+        path = place.table("orders")
+        twin = empty_twin(path)
+        name = ItemName("shop", "orders")
+        tables, left = registered(
+            [Registration(name, "table", twin, managed=True)], asked=False
+        )
+        assert (tables, [each.name for each in left]) == ([], [name])
+        assert "twin" in left[0].reason
+
     def test_a_directory_that_holds_the_catalog_or_its_warehouse(self, place: Place) -> None:
         """What a migration would remove one day must not have the catalog in it."""
         path = place.table("orders")

@@ -191,6 +191,17 @@ class TestRebuild:
         assert f"the catalog at {place.home / 'catalog'} is whole" in refused.value.message
         assert place.files() == before
 
+    def test_is_at_home_in_the_new_place_by_its_tables_marks_too(self, place: Place) -> None:
+        """When that one is lost as well, no empty catalog is made beside its rows."""
+        place.installed()
+        shutil.move(place.home / "catalog" / "warehouse", place.home / "rows")
+        shutil.rmtree(place.home / "catalog")
+        rows = str(place.home / "rows")
+        rebuild(delta_log(place, "new"), release_of(ORDERS), warehouse=rows)
+        shutil.rmtree(place.home / "new")
+        with pytest.raises(CatalogLost):
+            refuse_lost(delta_log(place, "new").home, rows)
+
     def test_a_catalog_that_is_gone_is_made_again_elsewhere(self, place: Place) -> None:
         """Where nothing stands at the home of the tables, another place will do; nor does a
         catalog of somebody else's that stands there now keep them."""
