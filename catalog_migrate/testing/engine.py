@@ -7,7 +7,7 @@ and as ``<method>.done`` after it, so that a test can count, record, pause or cr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
@@ -464,16 +464,29 @@ class SimulatedEngine:
             for held in self._names.relations.values() if isinstance(held, TableEntry)
         }
 
-    def check_views(self) -> None:
+    def check_views(self, *, but: Container[tuple[str, str]] = ()) -> None:
         """Analyse every standing view against what stands now, as reading each of them would.
 
-        EngineFailure names the first that a user could not read.
+        EngineFailure names the first that a user could not read; ``but`` are names left out.
         """
-        for held in self._names.relations.values():
+        for key, held in self._names.relations.items():
             if isinstance(held, TableEntry):
                 self.world.rows(held.path)
-            else:
+            elif key not in but:
                 self._prove(held)
+
+    def why_not(
+        self, view: ViewSpec,
+        columns_of: Callable[[ItemName], Sequence[Column] | None] | None = None,
+    ) -> str | None:
+        """Why a view cannot be read, None when it can; itself only, not what it reads."""
+        try:
+            found = analyse(
+                read_body(view.sql), columns_of or self.standing_columns, self._standing_returns
+            )
+        except EngineFailure as error:
+            return error.condition
+        return _contract_reason(view.columns, found)
 
     # ---------------------------------------------------------------------------------------
     def _need_schema(self, name: ItemName) -> None:

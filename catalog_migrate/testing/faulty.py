@@ -18,12 +18,14 @@ from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
     bring_back,
     cleanup,
     commit,
+    desired,
     prepare,
     reconcile,
     recopy,
@@ -32,6 +34,7 @@ from catalog_migrate.reconciler import (
 )
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams import following
+from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine
 
 Fault = Callable[[], AbstractContextManager[None]]
@@ -286,6 +289,37 @@ def removes_before_it_is_on_record() -> AbstractContextManager[None]:
     return _instead((start, "finish_shared", finish))
 
 
+def forgets_what_was_set_aside() -> AbstractContextManager[None]:
+    """What lost a table stays set aside when a rollback brings that table back."""
+    return _instead((commit, "relink", lambda *_: None))
+
+
+def names_what_was_set_aside() -> AbstractContextManager[None]:
+    """Users' objects that were set aside keep their names."""
+    original = desired.desired_name
+
+    def desired_name(lineage: str, mapping: Any, item: Any) -> Any:
+        return original(lineage, mapping, replace(item, quarantined=None))
+
+    return _instead((desired, "desired_name", desired_name))
+
+
+def drops_in_cascades() -> AbstractContextManager[None]:
+    """With a name go the views that read it, whoever's they are."""
+    original = SimulatedEngine.drop
+
+    def drop(self: SimulatedEngine, registration: Any) -> None:
+        original(self, registration)
+        relations = self._names.relations
+        for key, view in list(relations.items()):
+            if isinstance(view, ViewSpec) and any(
+                name.folded == registration.name.folded for _, name in read_body(view.sql).relations
+            ):
+                del relations[key]
+
+    return _instead((SimulatedEngine, "drop", drop))
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
@@ -296,7 +330,8 @@ FAULTS: Mapping[str, Fault] = {
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
         sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
-        removes_before_it_is_on_record,
+        removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
+        drops_in_cascades,
     )
 }  # fmt: skip
 """Every fault by name."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.reconciler.desired import SHARD_KINDS
+from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.installation import WAREHOUSE
 from catalog_migrate.testing.invariants import require, table_shards
 from catalog_migrate.testing.run import Run
@@ -27,6 +29,8 @@ class Others:
         self.known: dict[str, int] = {}
         """Every path that a table was ever in force at, with the table's number."""
         self.foreign: dict[tuple[str, str], ViewSpec] = {}
+        self.reading: dict[tuple[str, str], ViewSpec] = {}
+        """Those of ``foreign`` that read something: what a release takes away may break them."""
         self.lost: set[tuple[str, str]] = set()
         """Names that a process acted on when its lease was another's already."""
 
@@ -127,6 +131,29 @@ class Others:
         self.foreign[schema, name] = view
         self.tell(f"a user makes the view {schema}.{name}")
 
+    def _view(self, random: Random) -> None:
+        """A view of a user's own over something that stands, under a name that no release has."""
+        names = self.run.place.world.names
+        relations = sorted(names.relations.items(), key=lambda pair: pair[0])
+        if not relations:
+            return
+        key, read = random.choice(relations)
+        columns = self.run.place.world.newest(read.path).columns if isinstance(
+            read, TableEntry
+        ) else read.columns
+        chosen = random.sample(list(columns), min(2, len(columns)))
+        schema, name = random.choice((key[0], "z")), f"mine{len(self.reading) + 1}"
+        items = ", ".join(f"r.{column.name} AS u{n}" for n, column in enumerate(chosen))
+        view = ViewSpec(
+            ItemName(schema, name),
+            tuple(Column(f"u{n}", c.type, c.nullable) for n, c in enumerate(chosen)),
+            f"SELECT {items} FROM {'.'.join(key)} r", "his own",
+        )
+        names.schemas.add(schema)
+        names.relations[schema, name] = self.foreign[schema, name] = view
+        self.reading[schema, name] = view
+        self.tell(f"a user makes the view {schema}.{name}: {view.sql}")
+
     def withdraw(self) -> None:
         """Users take their views from names that the release in force wants, else they stay."""
         run = self.run
@@ -148,4 +175,28 @@ class Others:
             if key not in self.lost:
                 same = names.get(key) == view
                 require("I7", same, f"a user's view {'.'.join(key)} was replaced")
+
+    def check_reading(self, engine: SimulatedEngine) -> None:
+        """I8 at rest: a user's view can be read if what it reads is committed with its columns."""
+        state = self.run.place.state()
+        if state is None or not self.reading:
+            return
+        committed = {
+            item.definition.item_name.folded: item.definition.columns
+            for item in state.items.values()
+            if item.definition.kind in (*SHARD_KINDS, "view") and item.quarantined is None
+        }
+        for key, view in self.reading.items():
+            if key in self.lost:
+                continue
+            serves = engine.why_not(view, lambda name: self._columns(name, committed)) is None
+            reason = engine.why_not(view)
+            require("I8", serves == (reason is None), f"a user's view {view.name}: {reason}")
+
+    def _columns(
+        self, name: ItemName, committed: Mapping[tuple[str, str], Sequence[Column]]
+    ) -> Sequence[Column] | None:
+        """What a release has under a name, or a user."""
+        own = self.foreign.get(name.folded)
+        return committed.get(name.folded) if own is None else own.columns
 

@@ -47,6 +47,7 @@ from catalog_migrate.testing.run import Run
 from catalog_migrate.testing.scenario import Fault, Scenario
 from catalog_migrate.testing.scheduler import Endless, ProcessClock, Scheduler, Task
 from catalog_migrate.testing.sinks import Sinks
+from catalog_migrate.testing.sources import Sources
 
 READING = frozenset({
     "names", "observe", "shard_version", "shard_columns", "shard_size", "count_rows",
@@ -292,6 +293,7 @@ class Play:
         )
         self.others = Others(self.run, self.tell)
         self.sinks = Sinks(self.run, self.tell)
+        self.sources = Sources(self.run, self.sinks, self.tell)
         self.landing: list[tuple[int, Player]] = []
         self.late_names = False
         self._seen = 0
@@ -308,7 +310,7 @@ class Play:
         """Play all of it; raises what breaks: InvariantBroken, Endless, or any other error."""
         run = self.run
         if self.scenario.installed:
-            if self.scenario.first is None or self.scenario.without:
+            if self.scenario.first is None or self.scenario.without or self.scenario.letters:
                 run.place.start(run.chain[0], run.releases[0], populate=run.place.populate())
             else:
                 run.place.take_over(
@@ -338,10 +340,15 @@ class Play:
         self.look()
         if run.place.persistent and (self.late_names or self.others.meddled):
             self.repair(engine, clock)
-        run.check_settled(engine, target, again=self.scenario.chain % 4 == 0, late=True)
+        run.check_settled(
+            engine, target, again=self.scenario.chain % 4 == 0, late=True,
+            users=self.others.reading,
+        )
         self.others.check()
+        self.others.check_reading(engine)
         run.write(2, must=True)
         self.sinks.settle(report)
+        self.sources.settle(engine, report)
         self.look()
         self.older(target)
 
@@ -395,8 +402,12 @@ class Play:
             elif event.kind == "sink":
                 self.others.meddled = True  # plans are made again when a user's statement came
                 self.guarded(lambda event=event: self.sinks.make(self.random(event.pick)))  # type: ignore[misc]
+            elif event.kind == "source":
+                self.others.meddled = True
+                self.guarded(self.sources.make)
             elif event.kind == "send":
                 self.guarded(self.sinks.send)
+                self.guarded(self.sources.receive)
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
 
@@ -432,6 +443,7 @@ class Play:
         if state is not None:
             check_retired(self.run.place.world, state, self.run.ledger, WAREHOUSE)
             self.sinks.check(state)
+            self.sources.check(state)
         for player in self.players:
             if player.lives:
                 check_session(self.run.place.world, player.name, player.lives)

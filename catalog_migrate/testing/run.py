@@ -202,11 +202,13 @@ class Run:
             require("I10", before == after, "a read-only start wrote something")
 
     def check_settled(
-        self, engine: SimulatedEngine, target: int, *, again: bool, late: bool = False
+        self, engine: SimulatedEngine, target: int, *, again: bool, late: bool = False,
+        users: Container[tuple[str, str]] = (),
     ) -> None:
         """I6: the world is what is committed. I3, where ``again``: the same release is nothing.
 
         ``late``: an act may have come late, and made a shard again that is on record as gone.
+        ``users`` are names of users' views, which may break.
         """
         state = self.place.state()
         if state is None:
@@ -214,7 +216,7 @@ class Run:
         held = state.release_in_force()
         name = self.chain[target].name
         require("I6", held is not None and held.name == name, f"{held} is in force, not {name}")
-        check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late)
+        check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late, users=users)
         if again:
             before = (self.place.world.writes, self.place.log.version())
             _, report = self.place.start(self.chain[target], self.releases[target], engine=engine)

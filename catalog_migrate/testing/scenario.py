@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.testing.draft import DraftedRelease
+from catalog_migrate.testing.letters import Fate, with_letters
 from catalog_migrate.testing.mutations import MUTATIONS
 from catalog_migrate.testing.releases import chain_of
 from catalog_migrate.testing.run import Populating
@@ -31,12 +32,13 @@ steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round
 """
 
 OutsideKind = Literal[
-    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send"
+    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send", "view", "source"
 ]
 """What others do: rows appended by path or by name; a user who drops one of our names, changes a
 view under it, or makes a view of his own under a name that a later release wants; a session that
 ends, and an operator who takes the records of those that are gone away (``leave``); a user who
-makes a sink on a table, and its runtime that sends what has come (``send``)."""
+makes a sink on a table, and its runtime that sends what has come (``send``); a user who makes a
+view of his own over what stands (``view``), or a source with a sink on it (``source``)."""
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -90,8 +92,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that
     of the first release (None: ``chain`` too), ``without`` are the numbers of objects that are left
-    out of every release. ``installed``: the first release is
-    in force, with rows, before the first process begins. ``tick`` is how many seconds a call takes.
+    out of every release. ``letters`` says what each release has of a table for dead letters.
+    ``installed``: the first release is in force, with rows, before the first process begins.
+    ``tick`` is how many seconds a call takes.
     """
 
     chain: int
@@ -105,14 +108,15 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     installed: bool = True
     tick: float = 0.02
     first: int | None = None
+    letters: tuple[Fate, ...] = ()
 
     def releases(self) -> tuple[DraftedRelease, ...]:
         """The chain of releases."""
         random = Random(self.chain)  # noqa: S311 - must be repeatable, not secret
         drafts = chain_of(random, self.groups, first=self.first)
-        if not self.without:
-            return drafts
-        return tuple(draft.less(self.without) for draft in drafts)
+        if self.without:
+            drafts = tuple(draft.less(self.without) for draft in drafts)
+        return with_letters(drafts, self.letters) if self.letters else drafts
 
 
 def encode(scenario: Scenario) -> bytes:
@@ -131,6 +135,9 @@ CALLS = 130
 SHARED = 16
 """So many seeds in a row begin with the same first release, which is then installed only once."""
 
+USERS = 10
+"""In every so many schedules users have views or sources of their own."""
+
 _KINDS: tuple[FaultKind, ...] = (
     "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
     "reorder",
@@ -148,6 +155,13 @@ _OUTSIDE: tuple[OutsideKind, ...] = (
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
+    drawn = _drawn(seed)
+    if seed % USERS == USERS - 1:
+        return _with_users(Random(f"users {seed}"), drawn)  # noqa: S311 - repeatable
+    return drawn
+
+
+def _drawn(seed: int) -> Scenario:
     random = Random(seed)  # noqa: S311 - must be repeatable, not secret
     names = list(MUTATIONS)
     groups = tuple(
@@ -274,6 +288,31 @@ def _with_sinks(random: Random, drawn: Scenario) -> Scenario:
     return replace(
         drawn, groups=(*earlier, (random.choice(_MOVING), *last[:1])), installed=True,
         faults=faults, outside=(*drawn.outside, *made, *sent),
+    )
+
+
+def _with_users(random: Random, drawn: Scenario) -> Scenario:
+    """Users have views over what releases bring, or sources that need a table of theirs."""
+    if random.random() < 0.4:
+        views = tuple(
+            Outside(random.randint(1, 300), "view", random.randrange(1_000_000))
+            for _ in range(random.choice((1, 2, 4)))
+        )
+        return replace(drawn, persistent=True, outside=(*drawn.outside, *views))
+    if random.random() < 0.5:
+        drawn = _going_back(random, drawn)
+    releases = len(drawn.groups) + 1
+    kept = random.randint(1, releases)
+    last: Fate = random.choice(("dropped", "dropped", "view", "renamed"))
+    made = tuple(
+        Outside(random.randint(1, 120), "source", 0) for _ in range(random.choice((1, 1, 2)))
+    )
+    sent = tuple(
+        Outside(random.randint(20, 500), "send", 0) for _ in range(random.choice((1, 3, 6)))
+    )
+    return replace(
+        drawn, installed=True, outside=(*drawn.outside, *made, *sent),
+        letters=("table",) * kept + (last,) * (releases - kept),
     )
 
 

@@ -81,6 +81,8 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         for simpler in _simpler(start):
             starts = (*scenario.starts[:number], simpler, *scenario.starts[number + 1 :])
             yield replace(scenario, starts=starts)
+    if scenario.letters:
+        yield replace(scenario, letters=())
     if scenario.persistent:
         yield replace(scenario, persistent=False)
     if not scenario.installed:

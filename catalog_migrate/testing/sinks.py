@@ -67,7 +67,7 @@ class Sinks:
         definition = state.items[table].definition
         key = random.choice(definition.columns).name
         sink = f"u.k{len(self.made) + 1}"
-        after = self._say(
+        after = self.say(
             SETTING + f"CREATE SINK {sink} IN CLUSTER u.main FROM {name.schema}.{name.name}"
             f" INTO KAFKA CONNECTION u.c (TOPIC 'o') KEY ({key});"
         )
@@ -77,7 +77,7 @@ class Sinks:
         self._put(item_id, msgspec.structs.replace(first_stream(item_id), reads=shard))
         self._tell(f"a user makes the sink {sink} of {name} with the key {key}")
 
-    def _say(self, text: str) -> State:
+    def say(self, text: str) -> State:
         """Statements of a user, each its own commit."""
         log, engine = self._run.place.log, SimulatedEngine(self._run.place.world)
         maker = ShardMaker(engine.create_shard, engine.shard_version)
