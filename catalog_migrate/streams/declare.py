@@ -362,7 +362,26 @@ def create_sink(
             f"{reads.text} is append-only from now on: UPDATE, DELETE and MERGE are refused there "
             "(WITH (on_change = 'skip') leaves it as it is and sends appended rows only)",
         )
-    return Effect(f"sink {name} created", draft.changes, notices, created=(created,))
+    return Effect(
+        f"sink {name} created", draft.changes, notices + _namesakes(state, reads, external),
+        created=(created,),
+    )
+
+
+def _namesakes(state: State, reads: wiring.Found, external: External) -> tuple[str, ...]:
+    """That rows of a topic which was created again get the keys of those of the new one."""
+    if external.connector != "KAFKA" or reads.mapping.kind != "source":
+        return ()
+    from catalog_migrate.streams.unsafe.namesakes import earlier_topics
+
+    again = sorted(earlier_topics(state, reads.item_id))
+    if not again:
+        return ()
+    return (
+        f"{reads.text} holds rows of {', '.join(again)} from before it was created again: they get "
+        "the same keys (header catalog_migrate.row) as rows of the new one, and a consumer that"
+        " drops repeats drops one of two",
+    )
 
 
 def check_input(where: str, reads: wiring.Found, external: External) -> None:

@@ -46,8 +46,12 @@ MOVES = (
     "PAUSE SINK k1",
     "RESUME SINK k1",
     "ALTER CONNECTION c SET (kafka.client.id = 'other')",
+    "ALTER SINK k1 UNSAFE INJECT VERSION 1 REASON 'simulated'",
 )
 """What clients say where sinks lag and topics come again; numbered from :data:`MOVED`."""
+
+BACK = len(MOVES) - 1
+"""The number of the one that a sink is moved back by, which came later than the draws of others."""
 
 MOVED = 100
 """The number of the first of :data:`MOVES`."""
@@ -125,12 +129,14 @@ def draw_moves(seed: int) -> StreamScenario:
     drawn = draw_streams(seed)
     random = Random(f"moves {seed}")  # noqa: S311 - must be repeatable, not secret
     clients = tuple(
-        Client(MOVED + random.randrange(len(MOVES)), random.choice((2.0, 5.0, 12.0, 30.0, 60.0)))
+        Client(MOVED + random.randrange(BACK), random.choice((2.0, 5.0, 12.0, 30.0, 60.0)))
         for _ in range(random.choice((1, 2, 2, 3, 4)))
     )
+    later = Random(f"back {seed}")  # noqa: S311 - must be repeatable, not secret
+    back = (Client(MOVED + BACK, later.choice((20.0, 70.0))),) if later.random() < 0.25 else ()
     return replace(
         drawn,
-        clients=drawn.clients[: random.choice((0, 0, 1))] + clients,
+        clients=drawn.clients[: random.choice((0, 0, 1))] + clients + back,
         sinks=tuple(
             random.choice((0, 3, 20, 100)) for _ in range(random.choice((1, 1, 2)))
         ),

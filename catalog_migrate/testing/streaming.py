@@ -132,6 +132,11 @@ class StreamWorld:
         versions = self.table(path).versions
         return versions[upto] > versions[max(after, 0)]
 
+    def rows_added(self, path: str, first: int, upto: int) -> int:
+        """Rows that versions from ``first`` to before ``upto`` brought."""
+        versions = self.table(path).versions
+        return versions[upto - 1] - versions[max(first - 1, 0)] if upto > first else 0
+
     def newest(self, path: str) -> int | None:
         """The newest version of a table, None where there is none."""
         return len(self.tables[path].versions) - 1 if path in self.tables else None
@@ -560,6 +565,8 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
          lambda path, query_id: world.table(path).batches.get(query_id)),
         (modules["streams.unsafe.backfill"], "held_by_kafka", held_for_chunk),
         (modules["streams.unsafe.planning"], "delta_bounds", bounds_of),
+        (modules["streams.unsafe.positions"], "delta_bounds", bounds_of),
+        (modules["streams.unsafe.positions"], "rows_added", world.rows_added),
         (modules["streams.unsafe.planning"], "has_rows_between", world.has_rows),
         (modules["streams.unsafe.planning"], "newest_version", world.newest),
         (modules["streams.unsafe.planning"], "_staying", lambda *_: ()),

@@ -78,11 +78,12 @@ def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
         (backfill, "transaction", lambda key: f"{key}/{next(_NUMBERS)}"),
         (StreamRecord, "known_topics", property(lambda record: record.topics)),
         (planning, "_unsent", lambda *_: []),
+        (planning, "sent_before", lambda *_: []),
     ],
     ids=[
         "a torn restore is taken over", "an ALTER in a trial", "nothing is barred",
         "a secret is told", "a chunk comes twice", "former topics are forgotten",
-        "nobody waits for sinks",
+        "nobody waits for sinks", "a sink goes back over another topic",
     ],
 )
 def test_a_fault_put_in_on_purpose_is_found(

@@ -34,6 +34,7 @@ from catalog_migrate.streams.unsafe.chunks import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
+from catalog_migrate.streams.unsafe.namesakes import earlier_topics, sent_before
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
 from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
@@ -167,6 +168,13 @@ def look(
             topic for topic in each.forecast.foreign
             if topic in known and known[topic] != each.topics.get(topic)
         ]
+        mixed = sent_before(state, part.item_id, each.forecast.rows)
+        if mixed and request.policy != "allow":
+            raise UnsafeBlocked(
+                f"{name} would send rows again under the keys of other ones", problems=mixed,
+                remedy="inject a later version, or create another sink into another topic; POLICY"
+                " = 'allow' goes on without",
+            )
         unsent = _unsent(state, part, again)
         if unsent and request.policy != "allow":
             raise UnsafeBlocked(
@@ -319,20 +327,6 @@ def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, .
         return msgspec.structs.replace(row, note="; ".join(filter(None, (row.note, span))))
 
     return tuple(map(noted, rows))
-
-
-def earlier_topics(state: State, item_id: str) -> frozenset[str]:
-    """Topics of which a source's table may hold records of another one of the same name."""
-    from catalog_migrate.streams.unsafe.rows import images_in
-
-    stream = state.streams.get(item_id)
-    known = stream.topics if stream is not None else {}
-    return frozenset(
-        topic
-        for row in state.operations.values() for image in images_in(row)
-        if image.item_id == item_id
-        for topic, topic_id in image.topics.items() if known.get(topic, topic_id) != topic_id
-    )
 
 
 def require_bound(state: State, request: Request) -> None:
