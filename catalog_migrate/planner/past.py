@@ -12,12 +12,13 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.records import ItemRecord, MappingRecord, ShardRecord
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute
+from catalog_migrate.planner.descent import contents, last_holders, where_now
 from catalog_migrate.planner.diff import compare_columns
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
 from catalog_migrate.release.facts import Facts
@@ -213,28 +214,29 @@ class _Walk:
         base_path = self._then.items[then.item_id].shard
         if base_path is None:
             return None
-        base_path = _where_now(base_path, self._now.shards)
+        base_path = where_now(base_path, self._now.shards)
         present: str | None = None
         if now is not None and now.kind == "table":
             present = self._now.items[now.item_id].shard
         if present == base_path:
             return Origin()
         shards = self._now.shards
-        chain = self._chain(base_path, present, shards)
-        derived = self._then.items[then.item_id].definition.is_derived
-        apart = present is not None and chain is None and not derived
-        if chain is None:
-            # the table of then is gone; another one may have its name by now
-            chain = _successors(base_path, shards)
-            chain += [present] if present is not None and present not in chain else []
+        held = contents(base_path, shards)
+        has = () if present is None else contents(present, shards)
+        ends = [has]
+        if base_path not in has:  # the table of then is gone; another may have its name by now
+            ends = [contents(self._last_holders.get(base_path, base_path), shards), has]
+        since = tuple(dict.fromkeys(
+            path for end in ends for path in end
+            if path not in held and not self._was_there(path)
+        ))
         gone = next(
-            (_gone(path) for path in (base_path, *chain)
+            (_gone(path) for path in (base_path, *since)
              if path not in shards or shards[path].state == "gone"),
             None,
         )
         upto = shards[base_path].sealed_version if base_path in shards else None
-        if chain and shards[chain[0]].source == base_path:
-            upto = shards[chain[0]].source_version
+        apart = not set(held).intersection(has)
         base = self._source(then, base_path, None, upto)
         if (base.dropped or base.others or apart) and not gone and not is_absolute(base_path):
             # version 0 of a shard of ours has no row; of one that was adopted nobody knows
@@ -242,36 +244,43 @@ class _Walk:
             base = replace(base, rows=-1 if rows is None else rows)
         tails: list[Source] = []
         rewritten = False
-        for number, path in enumerate(chain):
-            if apart and path == present:  # every row of it is new to the table of then
-                rows = -1 if gone or is_absolute(path) else self._grown(path, 0, None)
-                tails.append(self._source(then, path, None, None, -1 if rows is None else rows))
-                continue
-            follower = shards[chain[number + 1]] if number + 1 < len(chain) else None
-            until = None
-            if follower is not None and follower.source == path:
-                until = follower.source_version
-            after = shards[path].version or 0
-            rows = -1 if gone else self._grown(path, after, until)
-            rewritten = rewritten or rows is None
-            tails.append(self._source(then, path, after, until, -1 if rows is None else rows))
-        return Origin(base, tuple(tails), gone, rewritten, apart)
+        whole = apart and present is not None and set(has) <= set(since)
+        for path in since:
+            if whole and path in has and path != present:
+                continue  # it is in the present one, which is taken whole, whatever became of it
+            after = None if whole and path == present else shards[path].version or 0
+            rows = -1 if gone else self._grown(path, after or 0, None)
+            if rows is None and after is not None:
+                rewritten = True
+            tails.append(self._source(then, path, after, None, -1 if rows is None else rows))
+        differs = False
+        if present is not None and not self._then.items[then.item_id].definition.is_derived:
+            lacking = base.rows != 0 if apart else not set(held) <= set(has)
+            lacking = lacking or any(
+                tail.rows != 0 for tail in tails if tail.path not in has
+            )
+            more = any(self._has_own(path) for path in has if path not in (*held, *since))
+            differs = lacking or (more and not rewritten)
+        return Origin(base, tuple(tails), gone, rewritten, differs)
 
-    @staticmethod
-    def _chain(
-        base: str, present: str | None, shards: Mapping[str, ShardRecord]
-    ) -> list[str] | None:
-        """The successors of the shard of then, oldest first; None where the present is not one."""
-        if present is None:
-            return None
-        chain = [present]
-        while (source := shards[chain[-1]].source) is not None and source != base:
-            if source not in shards or source in chain:
-                break
-            chain.append(source)
-        if shards[chain[-1]].source != base:
-            return None
-        return chain[::-1]
+    def _was_there(self, path: str) -> bool:
+        """Whether a shard was in force then, or had been; one in the making was not."""
+        record = self._then.shards.get(path)
+        return record is not None and (
+            record.state == "live" or record.retired_serial is not None
+        )
+
+    def _has_own(self, path: str) -> bool:
+        """Whether rows came to a shard after it was made, as far as anybody knows."""
+        record = self._now.shards.get(path)
+        return (
+            record is None or record.state == "gone"
+            or self._grown(path, record.version or 0, None) != 0
+        )
+
+    @cached_property
+    def _last_holders(self) -> Mapping[str, str]:
+        return last_holders(self._now.shards)
 
     def _source(
         self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
@@ -327,29 +336,6 @@ class _Walk:
         )
         begun = self.names(item_id, self._start, first)
         return frozenset(begun or ()).difference(names or ())
-
-
-def _where_now(path: str, shards: Mapping[str, ShardRecord]) -> str:
-    """The path that a shard is known by since an adopted table's directory was moved."""
-    while (record := shards.get(path)) is not None and record.moved_to is not None:
-        path = record.moved_to
-    return path
-
-
-def _successors(base: str, shards: Mapping[str, ShardRecord]) -> list[str]:
-    """What was copied from a shard, and from that, up to the last: of a table that is gone now."""
-    following: dict[str, list[str]] = {}
-    for path, record in shards.items():
-        if record.source is not None and record.retired_serial is not None:
-            following.setdefault(record.source, []).append(path)
-    chain: list[str] = []
-    last = base
-    while last in following:
-        last = max(following[last], key=lambda path: shards[path].retired_serial or 0)
-        if last in chain:
-            break
-        chain.append(last)
-    return chain
 
 
 def _table(state: State, item_id: str) -> ObjectDefinition | None:

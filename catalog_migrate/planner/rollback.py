@@ -81,26 +81,18 @@ class Source(msgspec.Struct, frozen=True):
 class Origin(msgspec.Struct, frozen=True):
     """The shards of one table between then and now.
 
-    ``base`` is the shard of then where it is another than now's, ``tails`` what was written to its
-    successors, oldest first, the present one last. ``gone``: the files of ``base`` (or of a
-    successor that is needed) were deleted when retention was over; ``rewritten``: rows of a
-    successor were changed or removed since. ``apart``: the table of then was dropped, and the
-    present one, the last of ``tails``, is another under its name, so that neither has the rows of
-    the other.
+    ``base`` is the shard of then where it is another than now's, ``tails`` what was written since
+    to others, oldest first, the present one last. ``gone``: the files of ``base`` (or of another
+    that is needed) were deleted when retention was over; ``rewritten``: rows of one were changed or
+    removed since. ``differs``: the present shard lacks rows of then or of since (the table was
+    dropped, and another one has its name), or has some that a later rollback brought.
     """
 
     base: Source | None = None
     tails: tuple[Source, ...] = ()
     gone: str | None = None
     rewritten: bool = False
-    apart: bool = False
-
-    @property
-    def has_rows_apart(self) -> bool:
-        """Whether rows of then, or written to it since, are not in the present shard."""
-        return self.apart and any(
-            each is not None and each.rows != 0 for each in (self.base, *self.tails[:-1])
-        )
+    differs: bool = False
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -121,9 +113,9 @@ class GoingBack(msgspec.Struct, frozen=True):
 
     @property
     def refilled(self) -> frozenset[Identity]:
-        """Tables whose rows of then are in no shard of now, though another table has the name."""
+        """Tables that are to have other rows, however alike they are to those of now."""
         return frozenset(
-            identity for identity, origin in self.origins.items() if origin.has_rows_apart
+            identity for identity, origin in self.origins.items() if origin.differs
         )
 
 
@@ -214,7 +206,7 @@ def movement_back(
     definition = compared.definition
     origin = origin or Origin()
     pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
-    if origin.has_rows_apart and not definition.is_derived:
+    if origin.differs:
         return _from_then(definition, origin, approvals)
     if (
         fits_in_place(compared)

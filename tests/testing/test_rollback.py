@@ -653,6 +653,25 @@ def test_another_table_under_the_name(again: str, copied: bool) -> None:
     assert len(place.read("t")) == 3 + copied
 
 
+def test_back_and_forth_over_another_table_under_the_name() -> None:
+    """Going back to the same serial again doubles no row; undoing it takes away what it brought,
+    and keeps what was written since."""
+    place = apart()
+    place.append("t", {"id": 9, "x": "now"})
+    before = place.state.serial
+    place.back(1, approve=("s.t",))
+    both = [{"id": 1, "x": "then"}, {"id": 9, "x": "now"}]
+    assert place.read("t") == both
+    place.start("1.1", "CREATE TABLE t (id BIGINT NOT NULL, x STRING); " + WITHOUT)
+    place.back(1, approve=("s.t.id",))
+    assert place.read("t") == both
+    place.append("t", {"id": 10, "x": "after"})
+    place.back(before)
+    assert place.read("t") == [{"id": 9, "x": "now"}, {"id": 10, "x": "after"}]
+    place.back(1)
+    assert place.read("t") == [*both, {"id": 10, "x": "after"}]
+
+
 def test_another_table_under_the_name_without_a_row_of_then() -> None:
     """Where nothing is to come back, nothing is copied."""
     place = Place()
