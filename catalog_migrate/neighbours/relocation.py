@@ -41,6 +41,7 @@ from catalog_migrate.errors import (
     RelocationRefused,
     UsageError,
 )
+from catalog_migrate.files import read_file
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
@@ -60,6 +61,7 @@ SHARD_DIFFERS = "CM0825"
 SHARD_OF_OTHERS = "CM0826"
 MISPLACED = "CM0827"
 UNREADY = "CM0828"
+LEFT_BEHIND = "CM0829"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
@@ -234,6 +236,7 @@ def _live(state: State) -> Iterator[tuple[str, str]]:
 
 def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]:
     problems = []
+    theirs = _originals_shards(state) if new_lineage else frozenset()
     fingerprints = {m.item_id: m.fingerprint for m in state.mappings.values()}
     for item_id, shard in _live(state):
         name = state.items[item_id].definition.item_name
@@ -266,11 +269,13 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
                 remedy="that is another table: give the right --warehouse or --table",
             ))
-        original = shard_location(aim.old_warehouse, shard)
-        if new_lineage and not _same(aim.warehouse, aim.old_warehouse) and _same(path, original):
+        before = shard_location(aim.old_warehouse, shard)
+        if new_lineage and not _same(aim.warehouse, aim.old_warehouse) and (
+            _same(path, before) or os.path.realpath(path) in theirs
+        ):
             problems.append(Problem(
-                SHARED_ROWS, f"{name}: {path} is the original's own directory, by a link",
-                remedy="copy what the link leads to, and put that in its place",
+                SHARED_ROWS, f"{name}: {path} is the original's own directory, by now or by a link",
+                remedy="copy that directory, or what the link leads to, and say where it is",
             ))
             continue
         if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
@@ -285,7 +290,48 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 + (f" at {mark.home}" if mark.home else ""),
                 remedy="that is another installation's: give the right --warehouse or --table",
             ))
+        elif not new_lineage and _went_on(before, path):
+            problems.append(Problem(
+                LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
+                remedy="stop its writers and copy it again; or take the old directory away, and "
+                "what was written since with it",
+            ))
     return problems
+
+
+def _originals_shards(state: State) -> frozenset[str]:
+    """Real directories of the tables that the installation which this is a copy of has now."""
+    record = state.config.get(HOME)
+    if record is None:
+        return frozenset()
+    try:
+        original = read_state(open_log(record.value))
+    except (CatalogMigrateError, OSError):
+        return frozenset()  # it is gone, or does not answer: then nobody can say
+    if original.lineage != state.lineage:
+        return frozenset()
+    place = original.setting("warehouse")
+    return frozenset(
+        os.path.realpath(shard_location(place, shard)) for _, shard in _live(original)
+    )
+
+
+def _went_on(old: str, new: str) -> bool:
+    """Whether a table that still stands in its old place has a commit that the new one lacks.
+
+    It was copied then and not moved, and rows that came meanwhile would be left behind.
+    """
+    if _same(old, new) or shard_version(new) is None:
+        return False
+    try:
+        version = shard_version(old)
+        newest = f"_delta_log/{version or 0:020d}.json"
+        return version is not None and (
+            not os.path.exists(os.path.join(new, newest))
+            or read_file(os.path.join(old, newest)) != read_file(os.path.join(new, newest))
+        )
+    except (CatalogMigrateError, OSError):
+        return False  # what stands there cannot be read any more
 
 
 def _checkpoint_problems(state: State, aim: _Aim) -> Iterator[Problem]:

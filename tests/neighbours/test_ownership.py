@@ -271,6 +271,25 @@ def add_sink(place: Place, checkpoint: str = "_checkpoints/i9/1") -> Path:
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
 
+class TestCopyOfOneThatMoved:
+    def test_the_originals_present_directories_are_never_taken(self, place: Place) -> None:
+        """The original moved after the copy was made, to where the copy says its own rows are."""
+        place.installed()
+        path = adopted(place, "shop.more", place.table("more"))
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        moved = place.home / "elsewhere"
+        Path(place.warehouse()).rename(moved)
+        other = str(place.home / "data" / "other")
+        shutil.move(path, other)
+        relocate(place.log(), warehouse=str(moved), tables={"shop.more": other})
+        before = place.files()
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log("copy"), new_lineage=True, warehouse=str(moved),
+                     tables={"shop.more": other})
+        assert [problem.code for problem in refused.value.problems] == ["CM0823", "CM0823"]
+        assert place.files() == before
+
+
 class TestSinksOfACopy:
     def test_go_on_under_ids_of_their_own(self, place: Place) -> None:
         """A ledger tells batches apart by query ids: what the copy sends must never pass for the
@@ -327,6 +346,39 @@ class TestSinksOfACopy:
 
 
 class TestMove:
+    @pytest.mark.parametrize("which", ["warehouse", "table"])
+    def test_rows_that_came_while_it_was_copied_are_not_left_behind(
+        self, place: Place, which: str
+    ) -> None:
+        """Copied instead of moved, with writers at work: refused, also when an earlier try has
+        marked the new place, until it was copied again or the old one is taken away."""
+        if which == "warehouse":
+            place.installed()
+            old = f"{place.warehouse()}/{place.state().items['i1'].shard}"
+            new = str(place.home / "elsewhere" / str(place.state().items["i1"].shard))
+        else:
+            old, new = adopted(place), str(place.home / "data" / "new")
+
+        def follow(die: bool) -> None:
+            listen = killed_at("commit") if die else (lambda _: None)
+            if which == "warehouse":
+                relocate(place.log(), warehouse=str(place.home / "elsewhere"), on_step=listen)
+            else:
+                relocate(place.log(), tables={"shop.orders": new}, on_step=listen)
+
+        shutil.copytree(old, new)
+        if which == "table":
+            with pytest.raises(Killed):
+                follow(die=True)
+        write_deltalake(old, rows_of([9]), mode="append")
+        with pytest.raises(RelocationRefused) as refused:
+            follow(die=False)
+        assert [problem.code for problem in refused.value.problems] == ["CM0829"]
+        shutil.rmtree(new)
+        shutil.copytree(old, new)
+        follow(die=False)
+        assert DeltaTable(new).version() >= DeltaTable(old).version()
+
     def test_one_directory_for_two_tables(self, place: Place) -> None:
         """A path that is said twice, or is another table's, is refused with every reason."""
         first, second = place.table("a"), place.table("b")
