@@ -75,6 +75,17 @@ def going_back(steps: Sequence[Step], serial: int, grown: Grown) -> GoingBack:
     return _Walk(steps, serial, grown).result()
 
 
+class _Followed(msgspec.Struct, frozen=True):
+    """The columns of a table, from one step to a later one.
+
+    ``reborn`` are those that a rollback took and a release brought in again: the same columns, and
+    nothing of what was in them.
+    """
+
+    names: Names
+    reborn: frozenset[str] = frozenset()
+
+
 class _Walk:
     """One look back from the last step to the one of ``serial``."""
 
@@ -86,7 +97,7 @@ class _Walk:
         self._then = steps[self._start].state
         self._now = steps[-1].state
         self._grown = grown
-        self._known: dict[tuple[str, int, int], Names | None] = {}
+        self._known: dict[tuple[str, int, int], _Followed | None] = {}
 
     def result(self) -> GoingBack:
         predecessors = self._predecessors()
@@ -152,29 +163,45 @@ class _Walk:
 
     def names(self, item_id: str, first: int, last: int) -> Names | None:
         """The columns of an item at one step -> at a later one; None when it was not a table."""
+        followed = self._follow(item_id, first, last)
+        return None if followed is None else followed.names
+
+    def _follow(self, item_id: str, first: int, last: int) -> _Followed | None:
         key = (item_id, first, last)
         if key not in self._known:
-            self._known[key] = self._follow(item_id, first, last)
+            self._known[key] = self._walk(item_id, first, last)
         return self._known[key]
 
-    def _follow(self, item_id: str, first: int, last: int) -> Names | None:
+    def _walk(self, item_id: str, first: int, last: int) -> _Followed | None:
         start = _table(self._steps[first].state, item_id)
         if start is None:
             return None
         names: Names = {column.name.lower(): column.name.lower() for column in start.columns}
+        reborn: frozenset[str] = frozenset()
+        lost: dict[str, str] = {}
         for number in range(first, last):
             place = self._went_back_to(number)
             if place is not None and first <= place and self._is_same(item_id, place, number + 1):
-                back = self.names(item_id, first, place)  # what went meanwhile has come back
+                back = self._follow(item_id, first, place)  # what went meanwhile has come back
                 if back is not None:
-                    names = back
+                    names, reborn, lost = back.names, back.reborn, {}
                     continue
             step = self._step(item_id, number)
             if step is None:
                 return None
             forward = {old: new for new, old in step.items()}
+            went = {one: now for one, now in names.items() if now not in forward}
             names = {one: forward[now] for one, now in names.items() if now in forward}
-        return names
+            if self._steps[number + 1].rollback_to is not None:
+                lost |= went  # no release gave it up: one that brings it in again means the same
+                continue
+            after = _table(self._steps[number + 1].state, item_id)
+            for column in after.columns if after is not None else ():
+                name = column.name.lower()
+                again = [one for one, was in lost.items() if was == name and name not in step]
+                names = {**names, **dict.fromkeys(again, name)}
+                reborn = reborn.union(again)
+        return _Followed(names, reborn.intersection(names))
 
     def _went_back_to(self, number: int) -> int | None:
         """The place, among the steps, that a rollback after a step led back to."""
@@ -261,7 +288,14 @@ class _Walk:
             )
             more = any(self._has_own(path) for path in has if path not in (*held, *since))
             differs = lacking or (more and not rewritten)
-        return Origin(base, tuple(tails), gone, rewritten, differs)
+        followed = None
+        if present is not None:
+            followed = self._follow(then.item_id, self._start, len(self._steps) - 1)
+        reborn = frozenset[str]() if followed is None else followed.reborn
+        return Origin(
+            base, tuple(tails), gone, rewritten,
+            differs or (bool(reborn) and not rewritten), reborn,
+        )
 
     def _was_there(self, path: str) -> bool:
         """Whether a shard was in force then, or had been; one in the making was not."""

@@ -85,7 +85,9 @@ class Origin(msgspec.Struct, frozen=True):
     to others, oldest first, the present one last. ``gone``: the files of ``base`` (or of another
     that is needed) were deleted when retention was over; ``rewritten``: rows of one were changed or
     removed since. ``differs``: the present shard lacks rows of then or of since (the table was
-    dropped, and another one has its name), or has some that a later rollback brought.
+    dropped, and another one has its name), or has some that a later rollback brought. ``reborn``
+    are columns of then that went with a rollback and that a release brought in again, so that
+    the present shard has nothing of what was in them then.
     """
 
     base: Source | None = None
@@ -93,6 +95,7 @@ class Origin(msgspec.Struct, frozen=True):
     gone: str | None = None
     rewritten: bool = False
     differs: bool = False
+    reborn: frozenset[str] = frozenset()
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -115,7 +118,8 @@ class GoingBack(msgspec.Struct, frozen=True):
     def refilled(self) -> frozenset[Identity]:
         """Tables that are to have other rows, however alike they are to those of now."""
         return frozenset(
-            identity for identity, origin in self.origins.items() if origin.differs
+            identity for identity, origin in self.origins.items()
+            if origin.differs or origin.reborn
         )
 
 
@@ -209,7 +213,8 @@ def movement_back(
     if origin.differs:
         return _from_then(definition, origin, approvals)
     if (
-        fits_in_place(compared)
+        not origin.reborn
+        and fits_in_place(compared)
         and not storage_needs_copy(old.definition, definition)
         and all(before is not None for _, before in pairs)
     ):
@@ -354,6 +359,13 @@ def _from_now(
             continue
         if before is not None:
             projection.append((column.name, _expression(column, before, losses)))
+            if column.name.lower() in origin.reborn and not empty:
+                losses.lose(
+                    "drop_column", ROWS_CHANGED,
+                    "rows were changed or removed since, so the values that column "
+                    f"{quote_part(column.name)} had then cannot be put beside them",
+                    column.name,
+                )
             continue
         projection.append((column.name, f"CAST(NULL AS {column.type})"))
         name = quote_part(column.name)

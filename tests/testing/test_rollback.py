@@ -707,6 +707,29 @@ def test_column_dropped_and_given_again() -> None:
     assert place.read("t") == [{"id": 1, "a": "old"}, {"id": 2, "a": None}]
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_column_that_a_rollback_took_and_a_release_brought_again(changed: bool) -> None:
+    """No release gave it up, so it is the same column: its values of then come back and those of
+    since are carried; where rows were changed since, that has to be approved."""
+    place = Place()
+    two = "CREATE TABLE t (id INT NOT NULL, a STRING);"
+    place.start("1", "CREATE TABLE t (id INT NOT NULL);")
+    place.start("2", two)
+    place.append("t", {"id": 1, "a": "then"})
+    before = place.state.serial
+    place.back(1, approve=("s.t.a",))
+    place.start("2.1", two + "CREATE VIEW v (id INT) AS SELECT id FROM s.t;")
+    assert place.read("t") == [{"id": 1, "a": None}]
+    place.append("t", {"id": 2, "a": "since"})
+    if changed:
+        newest = place.world.newest(place.shard("t"))
+        place.world.commit(place.shard("t"), replace(newest, act="rewrite"))
+        assert [(b.code, b.column) for b in place.plan(before).blocked] == [(ROWS_CHANGED, "a")]
+    place.back(before, approve=("s.t.a",) if changed else ())
+    first = None if changed else "then"
+    assert place.read("t") == [{"id": 1, "a": first}, {"id": 2, "a": "since"}]
+
+
 def test_renamed_in_a_circle() -> None:
     """Tables that swapped their names get them back, each with its own rows."""
     place = Place()
