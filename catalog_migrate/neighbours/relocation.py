@@ -41,12 +41,18 @@ from catalog_migrate.errors import (
     RelocationRefused,
     UsageError,
 )
-from catalog_migrate.files import read_file
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours import copied_sinks
+from catalog_migrate.neighbours.apart import (
+    misplaced,
+    originals_shards,
+    same_place,
+    shared,
+    went_on,
+)
 from catalog_migrate.neighbours.marks import mark_at, put_mark
 from catalog_migrate.neighbours.survey import held
 from catalog_migrate.reconciler.actions import FORMER, former, originals
@@ -123,7 +129,7 @@ def relocate(
     aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
     problems += _shard_problems(state, aim, new_lineage)
     if new_lineage:
-        problems += _checkpoint_problems(state, aim)
+        problems += _shared_problems(state, aim)
     if problems:
         raise RelocationRefused(
             f"{counted(len(problems), 'reason')} against it; nothing was changed",
@@ -135,7 +141,7 @@ def relocate(
         tables=sum(1 for _ in _live(state)),
         held=_to_hold(state) if new_lineage else (),
         notes=tuple(_notes(state, aim)),
-        changed=aim.away or bool(aim.moved) or not _same(aim.old_warehouse, aim.warehouse),
+        changed=aim.away or bool(aim.moved) or not same_place(aim.old_warehouse, aim.warehouse),
     )
     if dry_run or not found.changed:
         return found
@@ -176,7 +182,7 @@ def _aim(
     problems: list[Problem] = []
     record = state.config.get(HOME)
     home, here = (None if record is None else record.value), log.home
-    away = home is not None and here is not None and not _same(home, here)
+    away = home is not None and here is not None and not same_place(home, here)
     if away and home is not None and not new_lineage and _stands(home, state.lineage):
         problems.append(Problem(
             ORIGINAL_THERE, f"the catalog that this one is a copy of is still at {home}",
@@ -194,7 +200,7 @@ def _aim(
         place = old
         if away and home is not None and here is not None and _within(old, home):
             place = here + os.path.normpath(old)[len(os.path.normpath(home)):]
-    if new_lineage and away and _same(place, old):
+    if new_lineage and away and same_place(place, old):
         problems.append(Problem(
             SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
             remedy="copy that directory too, and say where: --warehouse DIR",
@@ -209,11 +215,10 @@ def _aim(
                 f"{name} is no adopted table of this catalog",
                 remedy="shards below the warehouse move with it: --warehouse DIR",
             )
-        if not _same(shard, path):
+        if not same_place(shard, path):
             moved[shard] = os.path.abspath(path)
         real = os.path.realpath(path)
-        reasons = list(held(real, state, here or home or log.uri, place))
-        reasons = [f"{inside} lies inside it" for inside in reasons]
+        reasons = [*misplaced(path, state, here or home or log.uri, place)]
         if real in said:
             reasons.append(f"it is said to be {said[real]}'s too")
         said[real] = name
@@ -221,6 +226,13 @@ def _aim(
             Problem(MISPLACED, f"{name} at {path}: {reason}",
                     remedy="a table has a directory of its own: give the right --table")
             for reason in reasons
+        ]
+    if away or not same_place(place, old):
+        problems += [
+            Problem(MISPLACED, f"{shard}: {inside} lies inside it",
+                    remedy="put the catalog and its warehouse elsewhere")
+            for _, shard in _live(state) if is_absolute(shard) and shard not in moved
+            for inside in held(os.path.realpath(shard), None, here or home or log.uri, place)
         ]
     return _Aim(away, here, old, place, moved), problems
 
@@ -236,7 +248,6 @@ def _live(state: State) -> Iterator[tuple[str, str]]:
 
 def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]:
     problems = []
-    theirs = _originals_shards(state) if new_lineage else frozenset()
     fingerprints = {m.item_id: m.fingerprint for m in state.mappings.values()}
     for item_id, shard in _live(state):
         name = state.items[item_id].definition.item_name
@@ -270,14 +281,6 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 remedy="that is another table: give the right --warehouse or --table",
             ))
         before = shard_location(aim.old_warehouse, shard)
-        if new_lineage and not _same(aim.warehouse, aim.old_warehouse) and (
-            _same(path, before) or os.path.realpath(path) in theirs
-        ):
-            problems.append(Problem(
-                SHARED_ROWS, f"{name}: {path} is the original's own directory, by now or by a link",
-                remedy="copy that directory, or what the link leads to, and say where it is",
-            ))
-            continue
         if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
             problems.append(Problem(
                 MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
@@ -290,7 +293,7 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 + (f" at {mark.home}" if mark.home else ""),
                 remedy="that is another installation's: give the right --warehouse or --table",
             ))
-        elif not new_lineage and _went_on(before, path):
+        elif not new_lineage and went_on(before, path):
             problems.append(Problem(
                 LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
                 remedy="stop its writers and copy it again; or take the old directory away, and "
@@ -299,45 +302,20 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
     return problems
 
 
-def _originals_shards(state: State) -> frozenset[str]:
-    """Real directories of the tables that the installation which this is a copy of has now."""
-    record = state.config.get(HOME)
-    if record is None:
-        return frozenset()
-    try:
-        original = read_state(open_log(record.value))
-    except (CatalogMigrateError, OSError):
-        return frozenset()  # it is gone, or does not answer: then nobody can say
-    if original.lineage != state.lineage:
-        return frozenset()
-    place = original.setting("warehouse")
-    return frozenset(
-        os.path.realpath(shard_location(place, shard)) for _, shard in _live(original)
-    )
-
-
-def _went_on(old: str, new: str) -> bool:
-    """Whether a table that still stands in its old place has a commit that the new one lacks.
-
-    It was copied then and not moved, and rows that came meanwhile would be left behind.
-    """
-    if _same(old, new) or shard_version(new) is None:
-        return False
-    try:
-        version = shard_version(old)
-        newest = f"_delta_log/{version or 0:020d}.json"
-        return version is not None and (
-            not os.path.exists(os.path.join(new, newest))
-            or read_file(os.path.join(old, newest)) != read_file(os.path.join(new, newest))
+def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
+    """Why the rows and checkpoints of a copy would not be its own."""
+    if same_place(aim.warehouse, aim.old_warehouse):
+        return  # told already
+    theirs = originals_shards(state)
+    linked = [*shared(state, aim.old_warehouse, aim.warehouse, theirs)]
+    linked += [path for path in aim.moved.values() if os.path.realpath(path) in theirs]
+    for path in linked:
+        yield Problem(
+            SHARED_ROWS, f"{path} is the original's own directory, by now or by a link",
+            remedy="copy that directory, or what the link leads to, and say where it is",
         )
-    except (CatalogMigrateError, OSError):
-        return False  # what stands there cannot be read any more
-
-
-def _checkpoint_problems(state: State, aim: _Aim) -> Iterator[Problem]:
-    """Why the queries of a copy could not go on from checkpoints of their own."""
     there, here = (f"{place}/{CHECKPOINTS}" for place in (aim.old_warehouse, aim.warehouse))
-    if state.streams and not _same(aim.warehouse, aim.old_warehouse) and _same(there, here):
+    if state.streams and same_place(there, here):
         yield Problem(
             SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
             remedy="copy what the link leads to, and put that in its place",
@@ -379,7 +357,7 @@ def _changes(
             }
     else:
         places = {*warehouses}
-        if not _same(aim.old_warehouse, aim.warehouse):
+        if not same_place(aim.old_warehouse, aim.warehouse):
             places.add(aim.old_warehouse)
         kept = {
             "warehouses": tuple(sorted(places)), "lineages": lineages,
@@ -480,12 +458,6 @@ def _stands(home: str, lineage: str) -> bool:
         return False
     except CatalogMigrateError:
         return True  # something is there that does not answer: better asked than two of one
-
-
-def _same(one: str, other: str) -> bool:
-    if os.path.normpath(one) == os.path.normpath(other):
-        return True
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
 
 
 def _within(path: str, directory: str) -> bool:

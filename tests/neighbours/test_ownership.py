@@ -345,7 +345,59 @@ class TestSinksOfACopy:
         assert [problem.code for problem in refused.value.problems] == ["CM0823"]
 
 
+class TestLinksOfACopy:
+    @pytest.mark.parametrize("what", ["retired", "building", "twin"])
+    def test_a_link_to_what_the_original_may_still_need(self, place: Place, what: str) -> None:
+        """Not only tables: the copy would remove the original's earlier versions, and the shards
+        and twins of an attempt that is under way there."""
+        state = place.installed()
+        shard = f"old/orders/{7:032x}"
+        definition = state.items["i1"].definition
+        directory = Path(place.shard(state, "i1", definition, shard))
+
+        def known(_: State) -> Changes:
+            changes = Changes()
+            if what == "twin":
+                changes.put("intent", "0", IntentRecord(
+                    epoch=0, plan_hash="p", release="2", paths=(shard,)
+                ))
+            else:
+                changes.put("shard", shard, ShardRecord(
+                    item_id="i1", global_id="s1", state=what,  # type: ignore[arg-type]
+                    retired_at=1 if what == "retired" else None,
+                ))
+            return changes
+
+        commit(place.log(), known, kind="test")
+        elsewhere = place.home / "big disk"
+        directory.parent.parent.rename(elsewhere)
+        directory.parent.parent.symlink_to(elsewhere)
+        shutil.copytree(place.home / "catalog", place.home / "copy", symlinks=True)
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log("copy"), new_lineage=True)
+        assert [problem.code for problem in refused.value.problems] == ["CM0823"]
+        assert list(directory.glob("*.parquet"))
+
+
 class TestMove:
+    def test_into_another_table_or_the_warehouse(self, place: Place) -> None:
+        """A directory in which something else is tidied is no place for a table, and a table's is
+        none for the catalog."""
+        path = adopted(place)
+        place.table("others")
+        for new in (place.home / "data" / "others" / "mine", place.home / "catalog" / "mine"):
+            shutil.move(path, new)
+            with pytest.raises(RelocationRefused) as refused:
+                relocate(place.log(), tables={"shop.orders": str(new)})
+            assert [problem.code for problem in refused.value.problems] == ["CM0827"]
+            shutil.move(new, path)
+        (place.home / "catalog").rename(Path(path, "catalog"))
+        from catalog_migrate.catalog.store import open_log
+
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(open_log(f"{path}/catalog"))
+        assert {problem.code for problem in refused.value.problems} == {"CM0827"}
+
     @pytest.mark.parametrize("which", ["warehouse", "table"])
     def test_rows_that_came_while_it_was_copied_are_not_left_behind(
         self, place: Place, which: str
