@@ -162,7 +162,8 @@ def relocate(
                 raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
             changes = _changes(current, aim, lineage, new_lineage, names_copied, clock)
             for item_id, stream in parted.items():
-                changes.put("stream", item_id, stream)
+                reads = aim.moved.get(stream.reads, stream.reads)
+                changes.put("stream", item_id, msgspec.structs.replace(stream, reads=reads))
             return changes
 
         commit(

@@ -241,7 +241,9 @@ class TestCopy:
         assert properties(shard) == before
 
 
-def add_sink(place: Place, checkpoint: str = "_checkpoints/i9/1") -> Path:
+def add_sink(
+    place: Place, checkpoint: str = "_checkpoints/i9/1", reads: str = ""
+) -> Path:
     """A sink INTO POSTGRES that has sent batch 0; its checkpoint's directory."""
     definition = ObjectDefinition(
         "shop", "sink", "out", external=External(connector="POSTGRES", options={})
@@ -256,7 +258,9 @@ def add_sink(place: Place, checkpoint: str = "_checkpoints/i9/1") -> Path:
             global_id="u9", fingerprint="1:0", definition_hash="", storage_hash="",
         ))
         changes.put("item", "i9", ItemRecord(owner="user", global_id="u9", definition=definition))
-        changes.put("stream", "i9", StreamRecord(checkpoint=checkpoint, upstream="pg"))
+        changes.put("stream", "i9", StreamRecord(
+            checkpoint=checkpoint, upstream="pg", reads=reads,
+        ))
         return changes
 
     commit(place.log(), decide, kind="test")
@@ -307,6 +311,17 @@ class TestSinksOfACopy:
             Path(place.warehouse("copy"), "_checkpoints/i9/1")
         ).query_id == QUERY
         assert place.state().streams["i9"].checkpoint == "_checkpoints/i9/1"
+
+    def test_read_the_copied_directory_of_an_adopted_table(self, place: Place) -> None:
+        """Not the original's, from which nothing would lead on to the copy's."""
+        place.installed()
+        path = adopted(place, "shop.more", place.table("more"))
+        add_sink(place, reads=path)
+        shutil.copytree(place.home / "catalog", place.home / "copy")
+        own = str(place.home / "data" / "own")
+        shutil.copytree(path, own)
+        relocate(place.log("copy"), new_lineage=True, tables={"shop.more": own})
+        assert place.state("copy").streams["i9"].reads == own
 
     def test_killed_in_between_it_is_finished_by_the_same_call(self, place: Place) -> None:
         """The second run leaves what the first one copied."""
