@@ -181,10 +181,11 @@ class _Walk:
         lost: dict[str, str] = {}
         for number in range(first, last):
             place = self._went_back_to(number)
-            if place is not None and first <= place and self._is_same(item_id, place, number + 1):
-                back = self._follow(item_id, first, place)  # what went meanwhile has come back
+            if place is not None and self._is_same(item_id, place, number + 1):
+                back = self._between(item_id, first, place)  # what went meanwhile has come back
                 if back is not None:
-                    names, reborn, lost = back.names, back.reborn, {}
+                    lost |= {one: now for one, now in names.items() if one not in back.names}
+                    names, reborn = back.names, back.reborn
                     continue
             step = self._step(item_id, number)
             if step is None:
@@ -202,6 +203,16 @@ class _Walk:
                 names = {**names, **dict.fromkeys(again, name)}
                 reborn = reborn.union(again)
         return _Followed(names, reborn.intersection(names))
+
+    def _between(self, item_id: str, first: int, place: int) -> _Followed | None:
+        """The columns at one step -> at another, be that later or earlier."""
+        if first <= place:
+            return self._follow(item_id, first, place)
+        forth = self._follow(item_id, place, first)
+        if forth is None:
+            return None
+        names = {now: then for then, now in forth.names.items()}
+        return _Followed(names, frozenset(forth.names[then] for then in forth.reborn))
 
     def _went_back_to(self, number: int) -> int | None:
         """The place, among the steps, that a rollback after a step led back to."""
