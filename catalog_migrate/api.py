@@ -481,9 +481,11 @@ class Catalog:
         import socket
 
         from catalog_migrate.catalog.lease import acquire
+        from catalog_migrate.catalog.transaction import require_in_use
         from catalog_migrate.reconciler.reconcile import reconcile_names
 
         state = self.state()
+        require_in_use(state, self.log)  # names would lead to rows of somebody else
         work = self._work(state, engine)
         if on_progress is not None:
             work.on_progress = on_progress

@@ -125,6 +125,11 @@ def require_in_use(state: State, log: CatalogLog) -> None:
             remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
             "an export that was cut off is finished by catalog-migrate export",
         )
+    require_at_home(state, log)
+
+
+def require_at_home(state: State, log: CatalogLog) -> None:
+    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved."""
     record = state.config.get("home")
     here = log.home
     if record is None or here is None or record.value == here:

@@ -20,7 +20,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
+from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit, require_at_home
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.shard_log import shard_version
@@ -100,9 +100,11 @@ def give_back(
 
     ``wait`` is how long another holder of the lease is waited for, in seconds; ``on_step`` hears
     ``close``, each name, ``unmark`` and ``done`` before the step. Run again after a kill, and in
-    any further session whose names die with it. Raises NotSettled, Refusal, LeaseHeld.
+    any further session whose names die with it. Raises CatalogMoved, NotSettled, Refusal,
+    LeaseHeld.
     """
-    state = read_state(log)
+    # a closed catalog may be gone on with; one that is not at home has the original's tables
+    require_at_home(read_state(log), log)
     clock = clock or SystemClock()
     lease = acquire(
         log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait, anyway=True

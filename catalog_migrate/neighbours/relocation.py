@@ -15,10 +15,11 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
 from catalog_migrate.catalog.marks import LINEAGE, marks_of
+from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import (
     ConfigRecord,
     HoldRecord,
@@ -68,6 +69,7 @@ SHARD_OF_OTHERS = "CM0826"
 MISPLACED = "CM0827"
 UNREADY = "CM0828"
 LEFT_BEHIND = "CM0829"
+RUNNING = "CM0806"
 
 COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
@@ -130,6 +132,9 @@ def relocate(
     problems += _shard_problems(state, aim, new_lineage)
     if new_lineage:
         problems += _shared_problems(state, aim)
+    changed = aim.away or bool(aim.moved) or not same_place(aim.old_warehouse, aim.warehouse)
+    if changed and not aim.away:
+        problems += _running(state)
     if problems:
         raise RelocationRefused(
             f"{counted(len(problems), 'reason')} against it; nothing was changed",
@@ -141,7 +146,7 @@ def relocate(
         tables=sum(1 for _ in _live(state)),
         held=_to_hold(state) if new_lineage else (),
         notes=tuple(_notes(state, aim)),
-        changed=aim.away or bool(aim.moved) or not same_place(aim.old_warehouse, aim.warehouse),
+        changed=changed,
     )
     if dry_run or not found.changed:
         return found
@@ -160,6 +165,8 @@ def relocate(
         def decide(current: State) -> Changes:
             if current.serial != state.serial:
                 raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
+            if not aim.away and [*_running(current)]:
+                raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
             changes = _changes(current, aim, lineage, new_lineage, names_copied, clock)
             for item_id, stream in parted.items():
                 reads = aim.moved.get(stream.reads, stream.reads)
@@ -301,6 +308,20 @@ def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]
                 "what was written since with it",
             ))
     return problems
+
+
+def _running(state: State) -> Iterator[Problem]:
+    """Runtimes that may be at work: they would go on in the old place, and lose what they do."""
+    for key, lease in sorted(state.leases.items()):
+        item = state.items.get(key.removeprefix("cluster/"))
+        if key == MIGRATION or not lease.holder or proven_dead(lease):
+            continue
+        name = key if item is None else str(item.definition.item_name)
+        yield Problem(
+            RUNNING, f"the runtime of cluster {name} is held by {lease.holder} (process "
+            f"{lease.pid} on {lease.host})",
+            remedy="stop it; if it is gone for good, start the cluster once and stop it",
+        )
 
 
 def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.errors import CatalogGivenBack, NotSettled, Refusal
+from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, NotSettled, Refusal
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.neighbours.adoption import adopt
@@ -152,6 +152,21 @@ class TestInASession:
         assert refused.value.pending == ("reconcile: ",)
         assert place.names() == before
         assert read_state(place.log).serial == state.serial
+
+
+def test_a_copy_gives_nothing_back(place: Place) -> None:
+    """What is in a copied catalog is the original's: refused before a name or a mark goes."""
+    place.installed()
+    path = place.table("outside")
+    adopt(place.log(), release_of("CREATE TABLE shop.outside (id BIGINT, qty INT);"),
+          [wanted("shop.outside", path)], warehouse="ignored")
+    settle(place)
+    shutil.copytree(place.home / "catalog", place.home / "copy")
+    before = place.files()
+    world = World()
+    with pytest.raises(CatalogMoved):
+        give_back(SimulatedEngine(world, persistent=True), place.log("copy"), wait=0.0)
+    assert place.files() == before
 
 
 class TestAsText:

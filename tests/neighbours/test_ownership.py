@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.records import (
@@ -27,7 +28,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards, empty_twin
-from catalog_migrate.errors import AdoptionRefused, EngineFailure, RelocationRefused
+from catalog_migrate.errors import (
+    AdoptionRefused,
+    CatalogMoved,
+    CommitConflict,
+    EngineFailure,
+    RelocationRefused,
+)
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import ObjectDefinition
@@ -39,6 +46,8 @@ from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.retention import remove_data
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import World
 
 from .conftest import (
     ORDERS,
@@ -294,6 +303,16 @@ class TestCopyOfOneThatMoved:
         assert place.files() == before
 
 
+def test_a_copy_names_nothing(place: Place) -> None:
+    """Names in a session that lead to the original's rows would be written to."""
+    place.installed()
+    shutil.copytree(place.home / "catalog", place.home / "copy")
+    engine = SimulatedEngine(World(), persistent=False)
+    with pytest.raises(CatalogMoved):
+        Catalog.open(str(place.home / "copy"), mode="write").repair(engine)
+    assert not engine.observe("shop")
+
+
 class TestSinksOfACopy:
     def test_go_on_under_ids_of_their_own(self, place: Place) -> None:
         """A ledger tells batches apart by query ids: what the copy sends must never pass for the
@@ -395,6 +414,26 @@ class TestLinksOfACopy:
 
 
 class TestMove:
+    def test_below_a_runtime_that_is_at_work(self, place: Place) -> None:
+        """It would go on writing in the old place: refused until it has stopped, also when it is
+        started at the last moment."""
+        path = adopted(place)
+        new = str(place.home / "data" / "new")
+        shutil.copytree(path, new)
+        lease = acquire(place.log(), holder="runtime", clock=SystemClock(), key="cluster/i5")
+        with pytest.raises(RelocationRefused) as refused:
+            relocate(place.log(), tables={"shop.orders": new})
+        assert [problem.code for problem in refused.value.problems] == ["CM0806"]
+        lease.release()
+
+        def starts(step: str) -> None:
+            if step == "commit":
+                acquire(place.log(), holder="runtime", clock=SystemClock(), key="cluster/i5")
+
+        with pytest.raises(CommitConflict, match="started"):
+            relocate(place.log(), tables={"shop.orders": new}, on_step=starts)
+        assert place.state().items["i1"].shard == path
+
     def test_into_another_table_or_the_warehouse(self, place: Place) -> None:
         """A directory in which something else is tidied is no place for a table, and a table's is
         none for the catalog."""
