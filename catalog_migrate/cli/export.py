@@ -62,5 +62,8 @@ def command(
         f"given back: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
         f"{counted(given.functions, 'function')}; the catalog is closed"
     )
+    if given.below:
+        click.echo(f"keep {given.below}, also when the catalog's directory is removed: rows are "
+                   "in it")
     for name in given.left:
         click.echo(f"left alone: {name} is somebody else's by now")

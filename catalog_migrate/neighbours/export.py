@@ -27,7 +27,7 @@ from catalog_migrate.engine.spark.shard_log import shard_version
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import shard_location
+from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours.marks import clear_mark
 from catalog_migrate.reconciler.actions import is_ours, matches, waves
@@ -47,13 +47,15 @@ NAME_TAKEN = "CM0842"
 class GivenBack(msgspec.Struct, frozen=True):
     """What a session's catalog has now: how many tables, views and functions, plain.
 
-    ``left`` are names that somebody else has by now: they stay as they are.
+    ``left`` are names that somebody else has by now: they stay as they are. ``below`` is the
+    directory that the rows of tables lie in which were not adopted, empty when there are none.
     """
 
     tables: int
     views: int
     functions: int
     left: tuple[str, ...] = ()
+    below: str = ""
 
 
 def registrations_sql(state: State) -> str:
@@ -185,9 +187,10 @@ def _make_plain(work: Work, state: State, on_step: Callable[[str], None]) -> Giv
                          - {name.name.schema for name in names.values()}):
         work.engine.drop_schema_if_empty(schema)
     kinds = [name.kind for name in names.values() if name not in left]
+    below = any(name.location and not is_absolute(name.location) for name in names.values())
     return GivenBack(
         kinds.count("table"), kinds.count("view"), kinds.count("function"),
-        tuple(sorted(str(name.name) for name in left)),
+        tuple(sorted(str(name.name) for name in left)), work.warehouse if below else "",
     )
 
 

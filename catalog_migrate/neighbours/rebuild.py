@@ -16,7 +16,6 @@ import msgspec
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, marks_of, read_mark
@@ -34,17 +33,14 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
-from catalog_migrate.catalog.store import HOME, read_state
+from catalog_migrate.catalog.store import HOME
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import (
-    CatalogCorrupt,
     CatalogLost,
     CatalogMigrateError,
-    CatalogNotFound,
-    NotACatalog,
     Problem,
     RebuildRefused,
 )
@@ -52,23 +48,20 @@ from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
+from catalog_migrate.neighbours.lost import WHOSE, require_homeless, require_lost
 from catalog_migrate.neighbours.marks import Marked, put_mark
 from catalog_migrate.neighbours.survey import definition_at
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.work import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
-from catalog_migrate.storage import is_remote
 from catalog_migrate.streams.specs import CHECKPOINTS
 
-NOTHING_LOST = "CM0831"
 WHICH_SHARD = "CM0832"
 SHORT_COPY = "CM0833"
 NO_SHARD = "CM0834"
-WHOSE = "CM0835"
 UNREADABLE = "CM0836"
 SAME_ID = "CM0837"
-WITHHELD = "CM0838"
 
 GAP = 1_000_000
 """Ids, serials and epochs of a rebuilt catalog start at a multiple of this above all known ones."""
@@ -133,14 +126,15 @@ def rebuild(
     Raises RebuildRefused with every question; nothing was written then. Killed anywhere, the same
     call goes on.
     """
-    _require_lost(log)
+    require_lost(log)
     findings = _Findings()
     named = {identity_text(parse_reference(n)): os.path.abspath(p)
              for n, p in (named or {}).items()}
     _look(findings, warehouse, named)
     chosen = _lineage(findings, lineage)
     if not findings.problems:  # else whose they are is not known yet
-        _require_homeless(log, findings, chosen)
+        marks = (each.mark for each in findings.found)
+        require_homeless(log, marks, chosen, said=lineage is not None)
     base = _base(findings, warehouse)
     live, retired = _choose(findings, release, named, registrations)
     _require_all(findings, release, live, missing)
@@ -231,62 +225,6 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
                 f"catalog-migrate rebuild --catalog {home} --warehouse {warehouse}",
                 home=home, path=path,
             )
-
-
-def _require_lost(log: DeltaLog) -> None:
-    """A log that can be read whole is not made again, nor one that may not be read."""
-    state = _whole(log)
-    if state is None:
-        return
-    raise RebuildRefused(
-        f"the catalog at {log.uri} can be read whole, at serial {state.serial}",
-        problems=[Problem(
-            NOTHING_LOST, "a rebuild would forget its history, ids and streams",
-            remedy="use it as it is; names are mended by catalog-migrate drift --repair",
-        )],
-        remedy="nothing is lost",
-    )
-
-
-def _require_homeless(log: DeltaLog, findings: _Findings, lineage: str) -> None:
-    """Shards whose own catalog still stands are not given a second one of the same lineage."""
-    homes = {each.mark.home for each in findings.found
-             if each.mark is not None and each.mark.lineage == lineage}
-    for home in sorted(homes - {"", log.home or ""}):
-        if is_remote(home):
-            continue  # which options its store wants is not known here
-        state = _whole(DeltaLog(home))
-        if state is not None and state.lineage == lineage:
-            raise RebuildRefused(
-                f"the catalog at {home} is whole, at serial {state.serial}, and these tables are "
-                "its own; nothing was written",
-                problems=[Problem(
-                    NOTHING_LOST, "a second catalog would own the same rows",
-                    remedy=f"use it: --catalog {home}",
-                )],
-                remedy="nothing is lost; names are mended by catalog-migrate drift --repair, "
-                "a catalog that is to be elsewhere is moved (docs/neighbours.md)",
-            )
-
-
-def _whole(log: DeltaLog) -> State | None:
-    """The state of a log that can be read whole, None for one that is lost.
-
-    Raises RebuildRefused for one that only may not be read: nothing says that it is lost.
-    """
-    try:
-        return read_state(log)
-    except (CatalogNotFound, NotACatalog):
-        return None
-    except CatalogCorrupt as error:
-        if not is_withheld(error.__cause__):
-            return None
-        raise RebuildRefused(
-            f"the catalog at {log.uri} cannot be read, which does not say that it is lost; "
-            "nothing was written",
-            problems=[Problem(WITHHELD, error.message, remedy=error.remedy)],
-            remedy="make it readable, and run again",
-        ) from error
 
 
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:

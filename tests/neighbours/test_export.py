@@ -79,7 +79,8 @@ class TestInASession:
         place = Simulated()
         assert place.start() == "initialized"
         assert all(place.names()[view] for view in ("shop.big", "shop.bigger"))
-        place.give_back()
+        given = place.give_back()
+        assert (given.tables, given.below) == (1, "/warehouse")  # not to be removed by its owner
         assert place.names() == PLAIN
         with pytest.raises(CatalogGivenBack):
             place.start()

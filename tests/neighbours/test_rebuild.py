@@ -20,6 +20,7 @@ from catalog_migrate.errors import CatalogCorrupt, CatalogLost, NotACatalog, Reb
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.neighbours.adoption import adopt
+from catalog_migrate.neighbours.marks import put_mark
 from catalog_migrate.neighbours.rebuild import rebuild, refuse_lost
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
@@ -151,6 +152,20 @@ class TestRebuild:
         assert codes(refused.value) == ["CM0835"]
         assert properties(path)["catalog_migrate.lineage"] == place.state("other").lineage
         assert not place.log().exists()
+
+    def test_tables_of_a_catalog_on_an_object_store(self, place: Place) -> None:
+        """Whether that still stands is not known here: refused until people say that it is gone."""
+        before = place.installed()
+        shard = f"{place.warehouse()}/{before.items['i1'].shard}"
+        put_mark(shard, {"catalog_migrate.home": "s3://bucket/catalog"}, lambda _: True)
+        lose(place)
+        with pytest.raises(RebuildRefused) as refused:
+            rebuild(delta_log(place, "new"), release_of(ORDERS), warehouse=place.warehouse())
+        assert codes(refused.value) == ["CM0835"]
+        assert not (place.home / "new").exists()
+        rebuild(delta_log(place, "new"), release_of(ORDERS), warehouse=place.warehouse(),
+                lineage=before.lineage)
+        assert place.state("new").lineage == before.lineage
 
     def test_a_corrupt_log_is_set_aside_and_not_removed(self, place: Place) -> None:
         """A cut commit file is what it was, in another place."""

@@ -1,0 +1,93 @@
+"""Whether a catalog is lost: only then is it made again, from what its shards say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from catalog_migrate.catalog.delta_files import is_withheld
+from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.marks import Mark
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogNotFound,
+    NotACatalog,
+    Problem,
+    RebuildRefused,
+)
+from catalog_migrate.storage import is_remote
+
+NOTHING_LOST = "CM0831"
+WHOSE = "CM0835"
+WITHHELD = "CM0838"
+
+
+def require_lost(log: DeltaLog) -> None:
+    """A log that can be read whole is not made again, nor one that may not be read."""
+    state = _whole(log)
+    if state is None:
+        return
+    raise RebuildRefused(
+        f"the catalog at {log.uri} can be read whole, at serial {state.serial}",
+        problems=[Problem(
+            NOTHING_LOST, "a rebuild would forget its history, ids and streams",
+            remedy="use it as it is; names are mended by catalog-migrate drift --repair",
+        )],
+        remedy="nothing is lost",
+    )
+
+
+def require_homeless(
+    log: DeltaLog, marks: Iterable[Mark | None], lineage: str, *, said: bool
+) -> None:
+    """Shards whose own catalog still stands are not given a second one of the same lineage.
+
+    Of one on an object store that is not known here: people have to say so, by the lineage.
+    """
+    homes = {mark.home for mark in marks if mark is not None and mark.lineage == lineage}
+    for home in sorted(homes - {"", log.home or ""}):
+        if is_remote(home):  # which options its store wants is not known here
+            if said:
+                continue
+            raise RebuildRefused(
+                f"these tables are of the catalog at {home}; nothing was written",
+                problems=[Problem(
+                    WHOSE, "a second catalog would own the same rows while that one stands",
+                    remedy=f"use it: --catalog {home}; or, when it is gone for good, say so: "
+                    f"--lineage {lineage}",
+                )],
+                remedy="nothing is lost while that catalog stands",
+            )
+        state = _whole(DeltaLog(home))
+        if state is not None and state.lineage == lineage:
+            raise RebuildRefused(
+                f"the catalog at {home} is whole, at serial {state.serial}, and these tables are "
+                "its own; nothing was written",
+                problems=[Problem(
+                    NOTHING_LOST, "a second catalog would own the same rows",
+                    remedy=f"use it: --catalog {home}",
+                )],
+                remedy="nothing is lost; names are mended by catalog-migrate drift --repair, "
+                "a catalog that is to be elsewhere is moved (docs/neighbours.md)",
+            )
+
+
+def _whole(log: DeltaLog) -> State | None:
+    """The state of a log that can be read whole, None for one that is lost.
+
+    Raises RebuildRefused for one that only may not be read: nothing says that it is lost.
+    """
+    try:
+        return read_state(log)
+    except (CatalogNotFound, NotACatalog):
+        return None
+    except CatalogCorrupt as error:
+        if not is_withheld(error.__cause__):
+            return None
+        raise RebuildRefused(
+            f"the catalog at {log.uri} cannot be read, which does not say that it is lost; "
+            "nothing was written",
+            problems=[Problem(WITHHELD, error.message, remedy=error.remedy)],
+            remedy="make it readable, and run again",
+        ) from error
