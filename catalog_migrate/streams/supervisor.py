@@ -37,7 +37,13 @@ from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by
-from catalog_migrate.streams.upstream import Upstream, identify, require_ledger, require_same
+from catalog_migrate.streams.upstream import (
+    Upstream,
+    identify,
+    require_ledger,
+    require_same,
+    require_there,
+)
 
 LONGEST_BACK_OFF = 60.0
 """Seconds between two starts of a query that keeps failing, at most."""
@@ -352,6 +358,7 @@ class Supervisor:
             reads = state.items[state.items[spec.item_id].links["reads"]].shard or ""
         if stream.upstream:
             require_same(spec, stream, found)
+        require_there(spec, found)
         topics = {**stream.topics, **found.topics}
         known = msgspec.structs.replace(
             stream, upstream=found.upstream, topics=topics, reads=reads

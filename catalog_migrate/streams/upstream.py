@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import UpstreamChanged
+from catalog_migrate.errors import EngineFailure, UpstreamChanged
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
 
@@ -71,6 +71,21 @@ def require_same(spec: QuerySpec, stream: StreamRecord, found: Upstream) -> None
                 remedy="if its records are new ones, inject positions by an unsafe operation, "
                 "or create another source",
             )
+
+
+def require_there(spec: QuerySpec, found: Upstream) -> None:
+    """:class:`EngineFailure` for a source whose topics are not all there: it starts later.
+
+    Started now, it would read of a topic that comes meanwhile before its id is written down: the
+    keys of those rows would have the topic's name, and one that came again would go unnoticed.
+    """
+    missing = [topic for topic in topics_of_query(spec) if topic not in found.topics]
+    if spec.kind == "source" and missing:
+        raise EngineFailure(
+            f"source {spec.name} reads topics that are not there: {', '.join(missing)}",
+            condition="UNKNOWN_TOPIC", transient=True,
+            remedy="create them; the source is started again by itself",
+        )
 
 
 def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.streams import takeover
+from catalog_migrate.streams import supervisor, takeover
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.unsafe import backfill, planning
 from catalog_migrate.testing.stream_play import failure_of, tell
@@ -79,11 +79,12 @@ def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
         (StreamRecord, "known_topics", property(lambda record: record.topics)),
         (planning, "_unsent", lambda *_: []),
         (planning, "sent_before", lambda *_: []),
+        (supervisor, "require_there", lambda *_: None),
     ],
     ids=[
         "a torn restore is taken over", "an ALTER in a trial", "nothing is barred",
         "a secret is told", "a chunk comes twice", "former topics are forgotten",
-        "nobody waits for sinks", "a sink goes back over another topic",
+        "nobody waits for sinks", "a sink goes back over another topic", "a source begins before its topic",
     ],
 )
 def test_a_fault_put_in_on_purpose_is_found(
