@@ -84,7 +84,8 @@ def _bars_nothing(_: StreamWorld, __: str) -> Callable[[str, str], int | None]:
     ids=[
         "a torn restore is taken over", "an ALTER in a trial", "nothing is barred",
         "a secret is told", "a chunk comes twice", "former topics are forgotten",
-        "nobody waits for sinks", "a sink goes back over another topic", "a source begins before its topic",
+        "nobody waits for sinks", "a sink goes back over another topic",
+        "a source begins before its topic",
     ],
 )
 def test_a_fault_put_in_on_purpose_is_found(

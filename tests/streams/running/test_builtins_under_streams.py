@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
-from catalog_migrate.reconciler.cleanup import expired
 from catalog_migrate.reconciler.reconcile import finish_shared
+from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.following import still_read
@@ -248,7 +248,7 @@ def test_three_releases(
     ]
     state = pipeline.catalog.state()
     assert still_read(state) == frozenset()
-    assert {first, second} == {path for path, _ in expired(state, time.time() + 1, 0.0)}
+    assert {first, second} == set(expired(state, time.time() + 1, 0.0))
     remove_expired(pipeline, spark)
     state = pipeline.catalog.state()
     assert [state.shards[each].state for each in (first, second)] == ["gone", "gone"]
