@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from catalog_migrate.catalog.delta_files import is_withheld
@@ -9,13 +10,16 @@ from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.marks import Mark
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import GIVEN_BACK
 from catalog_migrate.errors import (
     CatalogCorrupt,
+    CatalogMigrateError,
     CatalogNotFound,
     NotACatalog,
     Problem,
     RebuildRefused,
 )
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.storage import is_remote
 
 NOTHING_LOST = "CM0831"
@@ -25,7 +29,7 @@ WITHHELD = "CM0838"
 
 def require_lost(log: DeltaLog) -> None:
     """A log that can be read whole is not made again, nor one that may not be read."""
-    state = _whole(log)
+    state = whole(log)
     if state is None:
         return
     raise RebuildRefused(
@@ -59,7 +63,7 @@ def require_homeless(
                 )],
                 remedy="nothing is lost while that catalog stands",
             )
-        state = _whole(DeltaLog(home))
+        state = whole(DeltaLog(home))
         if state is not None and state.lineage == lineage:
             raise RebuildRefused(
                 f"the catalog at {home} is whole, at serial {state.serial}, and these tables are "
@@ -73,7 +77,30 @@ def require_homeless(
             )
 
 
-def _whole(log: DeltaLog) -> State | None:
+def still_has(mark: Mark, path: str) -> bool:
+    """Whether the catalog that a mark names stands and has the table at ``path`` in force.
+
+    One that does not answer, or may not be read, counts as standing.
+    """
+    if not mark.home:
+        return False
+    if is_remote(mark.home):
+        return False  # which options its store wants is not known here: people's word counts
+    try:
+        state = whole(DeltaLog(mark.home))
+    except CatalogMigrateError:
+        return True
+    if state is None or state.lineage != mark.lineage or GIVEN_BACK in state.config:
+        return False
+    place = state.setting("warehouse")
+    return any(
+        record.state == "live"
+        and os.path.realpath(shard_location(place, shard)) == os.path.realpath(path)
+        for shard, record in state.shards.items()
+    )
+
+
+def whole(log: DeltaLog) -> State | None:
     """The state of a log that can be read whole, None for one that is lost.
 
     Raises RebuildRefused for one that only may not be read: nothing says that it is lost.

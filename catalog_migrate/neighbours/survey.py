@@ -20,6 +20,7 @@ from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute, local_path, shard_location
+from catalog_migrate.neighbours.lost import still_has
 from catalog_migrate.reconciler.actions import is_twin
 from catalog_migrate.storage import is_remote
 
@@ -219,6 +220,12 @@ def _look(
     if not may_take(mark, None if state is None else state.lineage, forgotten):
         assert mark is not None
         problems.append(elsewhere(each, mark))
+    elif mark is not None and mark.lineage in forgotten and still_has(mark, each.path):
+        problems.append(_problem(
+            ADOPTED_ELSEWHERE, each,
+            f"it belongs to the installation {mark.lineage}, whose catalog stands at {mark.home}",
+            "export it there first: --forget is for a catalog that is gone for good",
+        ))
     return Candidate(each, definition, version, rows, size), problems
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -171,11 +172,30 @@ class TestTwoInstallations:
         adopt(place.log("gone"), release, [wanted("shop.orders", path)],
               warehouse=place.warehouse("gone"))
         lineage = place.state("gone").lineage
+        shutil.rmtree(place.home / "gone")
         done = adopt(place.log("new"), release, [wanted("shop.orders", path)],
                      warehouse=place.warehouse("new"), forgotten=[lineage])
         assert done.serial is not None
         assert properties(path)["catalog_migrate.lineage"] == place.state("new").lineage
 
+
+    def test_one_whose_catalog_stands_is_not_forgotten(self, place: Place) -> None:
+        """A word too many: while the other catalog has the table in force, two would own its
+        rows. It is free when that one has given it back, or is gone."""
+        path = place.table("orders")
+        adopt(place.log("other"), release_of(ORDERS), [wanted("shop.orders", path)],
+              warehouse=place.warehouse("other"))
+        theirs = place.state("other")
+        before = place.files()
+        with pytest.raises(AdoptedElsewhere) as refused:
+            adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+                  warehouse=place.warehouse(), forgotten=[theirs.lineage])
+        assert "stands at" in str(refused.value)
+        assert place.files() == before
+        (place.home / "other").rename(place.home / "gone")
+        adopt(place.log(), release_of(ORDERS), [wanted("shop.orders", path)],
+              warehouse=place.warehouse(), forgotten=[theirs.lineage])
+        assert properties(path)["catalog_migrate.lineage"] == place.state().lineage
 
     def test_two_processes_of_one_installation(self, place: Place) -> None:
         """One adopts the table, the other is told that the catalog has it."""
