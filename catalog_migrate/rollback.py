@@ -20,6 +20,7 @@ from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import UnknownSerial, UsageError
+from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.past import Grown, Step, going_back, release_of
@@ -105,7 +106,7 @@ def steps_since(log: CatalogLog, past: Past, now: State) -> list[Step]:
                 oldest = min(oldest, entry.rollback_to)
         if entry.serial_after < oldest:
             break
-    relevant = _tables(past.state) | _tables(now)
+    relevant = _tables(past.state) | _tables(now) | _namesakes(past.state, now)
     steps: list[Step] = []
     targets = {each.rollback_to for each in raised.values()} | {past.serial}
     for serial in sorted(newest):
@@ -133,6 +134,18 @@ def _tables(state: State) -> set[str]:
     return {
         row.item_id for row in state.mappings.values()
         if row.owner == "release" and row.kind == "table"
+    }
+
+
+def _namesakes(then: State, now: State) -> set[str]:
+    """Tables of which nothing is left but a retired shard, made under the name of one of then."""
+    places = {
+        shard_path(row.schema, row.name, "").rstrip("/")
+        for row in then.mappings.values() if row.kind == "table" and row.item_id not in now.items
+    }
+    return {
+        record.item_id for path, record in now.shards.items()
+        if places and record.retired_serial is not None and path.rpartition("/")[0] in places
     }
 
 

@@ -6,13 +6,13 @@ of a table are followed through the renames that were decided on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.records import ItemRecord, MappingRecord
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
@@ -262,8 +262,9 @@ class _Walk:
         held = contents(base_path, shards)
         has = () if present is None else contents(present, shards)
         ends = [has]
-        if base_path not in has:  # the table of then is gone; another may have its name by now
-            ends = [contents(self._last_holders.get(base_path, base_path), shards), has]
+        if base_path not in has:  # the table of then is gone; others had, or have, its name
+            last = (self._last_holders.get(base_path, base_path), *self._namesakes(then))
+            ends = [*(contents(path, shards) for path in last), has]
         since = tuple(dict.fromkeys(
             path for end in ends for path in end
             if path not in held and not self._was_there(path)
@@ -292,7 +293,8 @@ class _Walk:
                 rewritten = True
             tails.append(self._source(then, path, after, None, -1 if rows is None else rows))
         differs = False
-        if present is not None and not self._then.items[then.item_id].definition.is_derived:
+        derived = self._then.items[then.item_id].definition.is_derived
+        if present is not None and not derived:
             lacking = base.rows != 0 if apart else not set(held) <= set(has)
             lacking = lacking or any(
                 tail.rows != 0 for tail in tails if tail.path not in has
@@ -300,13 +302,25 @@ class _Walk:
             more = any(self._has_own(path) for path in has if path not in (*held, *since))
             differs = lacking or (more and not rewritten)
         followed = None
-        if present is not None:
+        if present is not None and not derived:
             followed = self._follow(then.item_id, self._start, len(self._steps) - 1)
         reborn = frozenset[str]() if followed is None else followed.reborn
         return Origin(
             base, tuple(tails), gone, rewritten,
             differs or (bool(reborn) and not rewritten), reborn,
         )
+
+    def _namesakes(self, then: MappingRecord) -> Iterator[str]:
+        """The last shards of other tables that had the name since, and have gone as well."""
+        found: dict[str, str] = {}
+        for step in self._steps[self._start + 1 : -1]:
+            row = step.state.mappings.get(identity_text(then.identity))
+            if row is None or row.kind != "table" or row.item_id == then.item_id:
+                continue
+            shard = step.state.items[row.item_id].shard
+            if shard is not None and row.item_id not in self._now.items:
+                found[row.item_id] = shard
+        yield from found.values()
 
     def _was_there(self, path: str) -> bool:
         """Whether a shard was in force then, or had been; one in the making was not."""

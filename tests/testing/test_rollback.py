@@ -672,6 +672,15 @@ def test_back_and_forth_over_another_table_under_the_name() -> None:
     assert place.read("t") == [*both, {"id": 10, "x": "after"}]
 
 
+def test_rows_of_every_table_that_had_the_name() -> None:
+    """Also of one that came and went between then and now."""
+    place = apart()
+    place.append("t", {"id": 9, "x": "between"})
+    place.start("4", WITHOUT, approve=("s.t",))
+    place.back(1)
+    assert place.read("t") == [{"id": 1, "x": "then"}, {"id": 9, "x": "between"}]
+
+
 def test_another_table_under_the_name_without_a_row_of_then() -> None:
     """Where nothing is to come back, nothing is copied."""
     place = Place()
