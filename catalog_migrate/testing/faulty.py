@@ -320,6 +320,51 @@ def drops_in_cascades() -> AbstractContextManager[None]:
     return _instead((SimulatedEngine, "drop", drop))
 
 
+def leaves_comments() -> AbstractContextManager[None]:
+    """Tables that are changed in place keep the comments that they had."""
+    original = SimulatedEngine.evolve
+
+    def evolve(self: SimulatedEngine, path: str, columns: Any, shard: Any, *rest: Any) -> None:
+        before = self.world.newest(path)
+        original(self, path, columns, replace(shard, comment=before.comment), *rest)
+
+    return _instead((SimulatedEngine, "evolve", evolve))
+
+
+def forgets_where_seals_are() -> AbstractContextManager[None]:
+    """The version of a seal that is put on record is that of the last rows before it."""
+    original = commit._retire
+
+    def retire(changes: Any, state: Any, path: Any, sealed: Any, *rest: Any) -> None:
+        original(changes, state, path, None if sealed is None else sealed - 1, *rest)
+
+    return _instead((commit, "_retire", retire))
+
+
+def declares_no_use() -> AbstractContextManager[None]:
+    """Objects are put on record without what they use."""
+    original = commit._put_target
+
+    def put(changes: Any, state: Any, target: Any, *rest: Any) -> None:
+        original(changes, state, replace(target, uses=()), *rest)
+
+    return _instead((commit, "_put_target", put))
+
+
+def signs_nobody_in() -> AbstractContextManager[None]:
+    """Processes that live on leave no word of that."""
+    return _instead((start, "sign_in", lambda _, state, **__: state))
+
+
+def seals_unannounced() -> AbstractContextManager[None]:
+    """Shards are sealed without word of that on record."""
+
+    def declare(work: Work, _: Any, __: Any, paths: list[str]) -> dict[str, int]:
+        return {path: work.engine.shard_version(work.absolute(path)) or 0 for path in paths}
+
+    return _instead((prepare, "_declare_seals", declare))
+
+
 FAULTS: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
@@ -331,7 +376,8 @@ FAULTS: Mapping[str, Fault] = {
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
         sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
         removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
-        drops_in_cascades,
+        drops_in_cascades, leaves_comments, forgets_where_seals_are, declares_no_use,
+        signs_nobody_in, seals_unannounced,
     )
 }  # fmt: skip
 """Every fault by name."""

@@ -42,6 +42,7 @@ from catalog_migrate.testing.invariants import (
     require,
 )
 from catalog_migrate.testing.others import Others
+from catalog_migrate.testing.promises import check_announced, check_signed_in
 from catalog_migrate.testing.releases import chain_of
 from catalog_migrate.testing.run import Run
 from catalog_migrate.testing.scenario import Fault, Scenario
@@ -66,6 +67,9 @@ DESTROYING = frozenset({
     "delete_shard_data.done",
 })  # fmt: skip
 """Acts after which rows are looked at."""
+
+ANNOUNCED = frozenset({"create_shard.done", "create_twin.done", "seal.done"})
+"""Acts that a process must have left word of before."""
 
 WRITING = frozenset(["append", "append.done", "create", "create.done"])
 """Points of the log at which it can say what is being written."""
@@ -289,7 +293,8 @@ class Play:
         self.story: list[str] | None = [] if telling else None
         self.scheduler = Scheduler(scenario.tick)
         self.run = Run(
-            scenario.releases(), persistent=scenario.persistent, random=self.random(-1)
+            scenario.releases(), persistent=scenario.persistent, random=self.random(-1),
+            records=scenario.chain % 4 == 0,  # it costs a fortieth of a schedule
         )
         self.others = Others(self.run, self.tell)
         self.sinks = Sinks(self.run, self.tell)
@@ -385,6 +390,8 @@ class Play:
             if call in ("append.done", "create.done"):
                 self.tell(f"{player} commits: {about}")
             self.guarded(self.look)
+        elif call in ANNOUNCED:
+            self.guarded(lambda: self.announced(player, call, str(about)))
         elif call in DESTROYING:
             if self.story is not None:
                 self.tell(f"{player}: {self.where(call, about)}")
@@ -410,6 +417,16 @@ class Play:
                 self.guarded(self.sources.receive)
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
+
+    def announced(self, player: Player, call: str, path: str) -> None:
+        """A process has made or sealed something. Late twins are empty, and go at once."""
+        state = self.run.place.state()
+        if state is None:
+            return
+        held = state.leases.get("migration")
+        late = held is None or held.holder != player.holder
+        if not (late and call == "create_twin.done"):
+            check_announced(state, call, path.removeprefix(WAREHOUSE + "/"))
 
     def leave(self) -> None:
         """The first session ends; an operator takes what is on record of those that are gone."""
@@ -445,8 +462,9 @@ class Play:
             self.sinks.check(state)
             self.sources.check(state)
         for player in self.players:
-            if player.lives:
+            if player.lives and state is not None:
                 check_session(self.run.place.world, player.name, player.lives)
+                check_signed_in(state, player.holder)
 
     def land(self, step: int | None) -> None:
         """Let commits in flight arrive; all that are left when ``step`` is None."""

@@ -29,6 +29,7 @@ from catalog_migrate.testing.invariants import (
     table_shards,
 )
 from catalog_migrate.testing.ledger import Ledger
+from catalog_migrate.testing.promises import RecordWatch, check_tables
 
 Populating = Literal["fills", "fails", "absent"]
 """What the application's callback for derived tables does in one start."""
@@ -38,8 +39,10 @@ class Run:
     """The installation, the oracle and what was seen so far; ``random`` answers what is open."""
 
     def __init__(
-        self, chain: Sequence[DraftedRelease], *, persistent: bool, random: Random
+        self, chain: Sequence[DraftedRelease], *, persistent: bool, random: Random,
+        records: bool = True,
     ) -> None:
+        """``records``: what every commit puts on record is compared with release and world."""
         self.random = random
         self.chain = chain
         self.releases = [release_of(draft) for draft in chain]
@@ -49,6 +52,10 @@ class Run:
         self.keys = KeyWatch(self.place.world, self.ledger, WAREHOUSE)
         self.watch = IdentityWatch()
         self.log_sum = LogSum()
+        self.records = (
+            RecordWatch(self.place.world, self.ledger, self.releases, WAREHOUSE)
+            if records else None
+        )
         self.tables = {
             shape.name: number for draft in chain for number, shape in draft.tables.items()
         }
@@ -131,6 +138,8 @@ class Run:
                 if name not in self.ledger.derived
             ]
         self.sound.see(state)
+        if self.records is not None:
+            self.records.see(state)
         self.watch.see(state, self.tables)
         self.keys.see(state, self._shards)
 
@@ -217,6 +226,7 @@ class Run:
         name = self.chain[target].name
         require("I6", held is not None and held.name == name, f"{held} is in force, not {name}")
         check_reconciled(engine, state, self.ledger, WAREHOUSE, late=late, users=users)
+        check_tables(self.place.world, state, WAREHOUSE)
         if again:
             before = (self.place.world.writes, self.place.log.version())
             _, report = self.place.start(self.chain[target], self.releases[target], engine=engine)
