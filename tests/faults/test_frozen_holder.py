@@ -14,9 +14,11 @@ TTL, MARGIN = 3.0, 1.0
 
 MOMENTS = [
     ("append intent", 1), ("create_shard", 1), ("copy_rows", 1), ("append intent", 2),
-    ("seal", 1), ("seal.done", 1), ("copy_tail", 1), ("append migrate", 1), ("append reconcile", 1),
+    ("seal", 1), ("seal.done", 1), ("copy_rows.done", 1), ("append migrate", 1),
+    ("append reconcile", 1),
 ]  # fmt: skip
-"""Calls before (or right after) which the holder is stopped."""
+"""Calls before (or right after) which the holder is stopped; no row comes between, so that there is
+no tail to copy."""
 
 ROUNDS = [(moment, successor) for moment in MOMENTS for successor in ("1", "2")]
 if int(os.environ.get("CRASH_FAULTS", "1")) < 2:

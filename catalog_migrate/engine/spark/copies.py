@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
+from catalog_migrate.engine.spark.shard_log import data_files, refuse_damaged_log, shard_columns
 from catalog_migrate.engine.spark.verbatim import run, verbatim
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
@@ -35,6 +35,7 @@ class Copies:
         self, source: str, source_version: int, target: str, projection: Projection
     ) -> CopyResult:
         """All rows of one version."""
+        refuse_damaged_log(source)
         rows = statements.at_version(local_path(source), source_version)
         return self._insert(rows, source, local_path(target), projection)
 
@@ -46,6 +47,7 @@ class Copies:
         Comparing the two file lists rather than reading commits also serves a compaction or an
         update of the new rows alone, and is exact.
         """
+        refuse_damaged_log(source)
         before, until = data_files(source, after), data_files(source, upto)
         if before - until:
             return None

@@ -24,6 +24,7 @@ from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
     grown,
+    refuse_damaged_log,
     shard_columns,
     shard_size,
     shard_version,
@@ -185,6 +186,7 @@ class Shards:
 
     def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
         """One commit behind ``follows`` and whatever data came after it."""
+        refuse_damaged_log(path)
         return seals.seal(path, follows=follows, app_id=app_id, epoch=epoch)
 
     def unseal(
