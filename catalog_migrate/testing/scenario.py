@@ -142,6 +142,9 @@ _KINDS: tuple[FaultKind, ...] = (
     "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
     "reorder",
 )  # fmt: skip
+_ALONE = tuple(name for name in MUTATIONS if name != "rename column")
+"""Whose columns are told by their names alone, as between two tables that had one name in turn."""
+
 _COPYING = ("add NOT NULL column", "narrow column", "widen column", "partition")
 _AIMS = (
     "append", "append", "append", "seal", "fence", "unseal", "evolve", "copy_rows", "copy_tail",
@@ -153,8 +156,14 @@ _OUTSIDE: tuple[OutsideKind, ...] = (
 )
 
 
+LONG, LONG_AT = 50, 37
+"""Of so many seeds this one is of a long chain, gone up and down again and again."""
+
+
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
+    if seed % LONG == LONG_AT:
+        return back_and_forth(seed)
     drawn = _drawn(seed)
     if seed % USERS == USERS - 1:
         return _with_users(Random(f"users {seed}"), drawn)  # noqa: S311 - repeatable
@@ -227,6 +236,45 @@ def _going_back(random: Random, drawn: Scenario) -> Scenario:
         amount = 5.0 if kind == "in flight" else random.choice((0.0, 12.0, 45.0, 90.0))
         faults.append(Fault(process, random.randint(1, 60), kind, amount, _aim(random)))
     return replace(drawn, starts=starts, faults=tuple(faults), installed=True)
+
+
+def back_and_forth(seed: int) -> Scenario:
+    """Up and down a chain of up to five releases: rollbacks over rollbacks, and rows in between."""
+    random = Random(f"back and forth {seed}")  # noqa: S311 - must be repeatable, not secret
+    latest = random.choice((2, 3, 3, 4))
+    groups = tuple(tuple(random.sample(_ALONE, random.randint(1, 3))) for _ in range(latest))
+    starts: list[Start] = []
+    at = 0.0
+    for _ in range(random.randint(4, 9)):
+        at += random.choice((0.0, 0.5, 5.0, 40.0, 40.0, 120.0))
+        if random.random() < 0.4:
+            starts.append(Start(0, at, back=random.choice((1, 1, 1, 2, 2, 3, 4))))
+        else:
+            starts.append(Start(
+                random.randint(1, latest), at, random.choice(("fills", "fills", "fails", "absent")),
+                session=random.random() < 0.15,
+            ))
+    count = len(starts)
+    faults = [_fault(random, count) for _ in range(random.choice((0, 0, 1, 2, 3)))]
+    if random.random() < 0.25:
+        faults.append(Fault(random.randrange(count), 1, "skew", 30 * 86_400.0))
+    if random.random() < 0.15:
+        of = random.choice(("evolve", "alter"))
+        faults.append(Fault(random.randrange(count), random.choice((1, 20, 40)), "refuse", of=of))
+    turns = tuple(
+        Turn(process, call, random.randrange(count))
+        for process in range(count)
+        for call in _gaps(random, random.choice((10, 30, 100)), CALLS)
+    )
+    outside = tuple(
+        Outside(step, random.choice(_OUTSIDE[:-1]), random.randrange(1_000_000))
+        for step in _gaps(random, 25, CALLS * count)
+    )
+    return Scenario(
+        chain=seed, groups=groups, starts=tuple(starts), faults=tuple(faults), turns=turns,
+        outside=outside, persistent=random.random() < 0.6, tick=random.choice((0.02, 0.02, 0.3)),
+        first=seed // SHARED,
+    )
 
 
 _IN_PLACE = ("rename column", "rename column", "add nullable column", "drop column", "relax column")
