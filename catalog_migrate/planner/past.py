@@ -252,7 +252,7 @@ class _Walk:
         base_path = self._then.items[then.item_id].shard
         if base_path is None:
             return None
-        base_path = where_now(base_path, self._now.shards)
+        base_path = where_now(self._in_shape(base_path), self._now.shards)
         present: str | None = None
         if now is not None and now.kind == "table":
             present = self._now.items[now.item_id].shard
@@ -309,6 +309,17 @@ class _Walk:
             base, tuple(tails), gone, rewritten,
             differs or (bool(reborn) and not rewritten), reborn,
         )
+
+    def _in_shape(self, path: str) -> str:
+        """The copy that got the columns of then, where the shard of then was refused them."""
+        record = self._then.shards.get(path)
+        if record is None or not record.evolve:
+            return path
+        copies = (
+            other for other, made in self._now.shards.items()
+            if made.source == path and (made.state == "live" or made.retired_serial is not None)
+        )
+        return next(copies, path)
 
     def _namesakes(self, then: MappingRecord) -> Iterator[str]:
         """The last shards of other tables that had the name since, and have gone as well."""

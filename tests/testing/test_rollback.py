@@ -603,6 +603,11 @@ def test_a_change_in_place_that_was_refused_and_copied(at: int) -> None:
     assert place.read("t") == [
         {"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": "a2", "b": "b2"},
     ]
+    # forth again, to the serial whose shard was refused its columns: its copy has them
+    place.back(2)
+    assert place.read("t") == [
+        {"id": 1, "x": "a1", "y": "b1", "z": None}, {"id": 2, "x": "a2", "y": "b2", "z": 1},
+    ]
 
 
 def test_retention_between_plan_and_apply() -> None:
