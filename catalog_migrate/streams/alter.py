@@ -29,6 +29,7 @@ from catalog_migrate.streams.effects import (
     Effect,
     restarts,
 )
+from catalog_migrate.streams.loops import refuse_new_loops
 
 OPERATOR = "operator"
 """Holder of the holds that PAUSE sets."""
@@ -105,12 +106,14 @@ def _altered(
         )
     draft = Draft(state)
     draft.redefine(found, definition, links=links)
+    after = draft.after()
+    refuse_new_loops(state, after)
     return Effect(
         f"{found.text} {what}", draft.changes, validate=validate,
         alteration=Alteration(
             found.item_id, found.item.definition, definition, found.item.links, links
         ),
-        restarts=restarts(state, draft.after(), [found.item_id]),
+        restarts=restarts(state, after, [found.item_id]),
     )
 
 

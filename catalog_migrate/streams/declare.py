@@ -21,6 +21,7 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.loops import refuse_new_loops
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
@@ -355,8 +356,8 @@ def create_sink(
     links["reads"] = reads.item_id
     links["cluster"], notices = _cluster(draft, external.cluster)
     definition = named("sink", statement.name, external=external, comment=statement.comment)
-    refuse_loop(state, str(name), reads, links["connection"], external)
     created = draft.create(definition, links=links)
+    refuse_new_loops(state, draft.after())
     if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (
             f"{reads.text} is append-only from now on: UPDATE, DELETE and MERGE are refused there "
@@ -405,49 +406,6 @@ def check_input(where: str, reads: wiring.Found, external: External) -> None:
                 f"{where}: {definition.item_name} has no column {column}",
                 remedy="its columns: " + ", ".join(c.name for c in definition.columns),
             )
-
-
-def refuse_loop(
-    state: State, name: str, reads: wiring.Found, connection: str, external: External
-) -> None:
-    """Refuse a sink whose topic comes back to it through sources and sinks."""
-    if external.connector != "KAFKA":
-        return
-    (target,) = _topics(state, connection, external)
-    feeds: dict[str, list[tuple[str, str]]] = {}
-    sources: dict[str, set[tuple[str, str]]] = {}
-    for found in wiring.queries(state):
-        if found.external.connector != "KAFKA":
-            continue
-        topics = _topics(state, found.item.links["connection"], found.external)
-        if found.mapping.kind == "sink":
-            feeds.setdefault(found.item.links["reads"], []).extend(topics)
-        else:
-            sources[found.item_id] = topics
-    reached, pending = {target}, [target]
-    while pending:
-        topic = pending.pop()
-        for source, its_topics in sources.items():
-            if topic not in its_topics:
-                continue
-            if source == reads.item_id:
-                raise RefusedStatement(
-                    f"sink {name} would read what it writes: its topic {target[1]} comes back "
-                    f"through source {wiring.display(state, source)}",
-                    remedy="write to another topic",
-                )
-            for onward in feeds.get(source, ()):
-                if onward not in reached:
-                    reached.add(onward)
-                    pending.append(onward)
-
-
-def _topics(state: State, connection: str, external: External) -> set[tuple[str, str]]:
-    """(brokers, topic) of each topic that a source reads or a sink writes."""
-    from catalog_migrate.connections.values import topics_of
-
-    brokers = str(wiring.effective(state, connection).options.get("BROKER", ""))
-    return {(brokers, topic) for topic in topics_of(str(external.options["TOPIC"]))}
 
 
 def _connector(name: str | None) -> str:

@@ -158,6 +158,22 @@ class TestCreate:
         with pytest.raises(RefusedStatement, match=r"source default\.back"):
             plan("CREATE SINK loop FROM back INTO KAFKA CONNECTION base (TOPIC 't') FORMAT JSON")
 
+    def test_a_loop_that_an_alter_closes(
+        self, do: Any, plan: Plan, setting: Any, state: Now
+    ) -> None:
+        """Another connection or address is looked at like a new sink; other changes pass."""
+        brokers = wiring.effective(
+            state(), wiring.find(state(), "source", "s").item.links["connection"]
+        ).options["BROKER"]
+        do("CREATE CONNECTION far TO KAFKA (BROKER 'far:9092');"
+           "CREATE SINK home FROM s INTO KAFKA CONNECTION far (TOPIC 't') FORMAT JSON")
+        for statement in (
+            "ALTER SINK home SET CONNECTION c", f"ALTER CONNECTION far SET (BROKER '{brokers}')",
+        ):
+            with pytest.raises(RefusedStatement, match="would read what it writes"):
+                plan(statement)
+        assert plan("ALTER CONNECTION far SET (BROKER 'farther:9092')").changes is not None
+
 
 class TestNames:
     def test_a_rename_reaches_nobody(self, do: Any, setting: Any, state: Now) -> None:

@@ -23,6 +23,7 @@ from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
+from catalog_migrate.streams.loops import refuse_new_loops
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
@@ -261,8 +262,9 @@ def plan_unsafe(
     """
     require_bound(state, request)
     warehouse = state.config["warehouse"].value
-    verdicts = validated(state, request, warehouse, resolve=resolve)
     after = altered(state, request.parts)
+    refuse_new_loops(state, after)
+    verdicts = validated(state, request, warehouse, resolve=resolve)
     items = []
     for looked in look(state, request, warehouse, resolve=resolve, now=now):
         part, found = looked.part, looked.survey.forecast
