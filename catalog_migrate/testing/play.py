@@ -184,6 +184,8 @@ class Player:
         self.point(call, self.engine.about)
         if call in NAMING:  # not when it is done
             self.play.named(self)  # as it is when the statement goes off, after any pause
+        elif call == "evolve" and not self.play.holds(self):
+            self.play.late_evolve = True
 
     def on_log(self, call: str) -> None:
         """One point of the log."""
@@ -301,6 +303,7 @@ class Play:
         self.sources = Sources(self.run, self.sinks, self.tell)
         self.landing: list[tuple[int, Player]] = []
         self.late_names = False
+        self.late_evolve = False
         self._seen = 0
         self._outside = sorted(scenario.outside, key=lambda each: each.step)
         self._next_outside = 0
@@ -347,7 +350,7 @@ class Play:
             self.repair(engine, clock)
         run.check_settled(
             engine, target, again=self.scenario.chain % 4 == 0, late=True,
-            users=self.others.reading,
+            users=self.others.reading, described=not self.late_evolve,
         )
         self.others.check()
         self.others.check_reading(engine)
@@ -474,11 +477,15 @@ class Play:
             if self.run.place.log.land():
                 self.tell(f"the commit of {due[0][1]} that was under way lands")
 
-    def named(self, player: Player) -> None:
-        """A process acts on names: late, when the lease is another's by now."""
+    def holds(self, player: Player) -> bool:
+        """Whether the lease is this process's by the catalog."""
         state = self.run.place.state()
         held = None if state is None else state.leases.get("migration")
-        if self.scenario.persistent and (held is None or held.holder != player.holder):
+        return held is not None and held.holder == player.holder
+
+    def named(self, player: Player) -> None:
+        """A process acts on names: late, when the lease is another's by now."""
+        if self.scenario.persistent and not self.holds(player):
             self.late_names = True
             if isinstance(player.engine.about, ItemName):
                 self.others.lost.add(player.engine.about.folded)
