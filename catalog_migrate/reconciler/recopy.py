@@ -57,6 +57,7 @@ def recopy(work: Work, state: State, path: str) -> State:
                 item_id=record.item_id, global_id=record.global_id, state="live", source=path,
                 source_version=made.source_version, version=made.version,
                 renamed={new: old for new, old in standing.items() if new != old},
+                unfilled=current.shards[path].unfilled,
             ),
         )
         changes.put(

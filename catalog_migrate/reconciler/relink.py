@@ -16,10 +16,10 @@ def relink(changes: Changes, state: State, migration: Migration) -> None:
     A table that comes back has a new item id, because ids never do. Its users keep theirs, use it
     again and are let back into the world, unless something else that they use is gone.
     """
-    back = {
-        state.shards[target.segments[0].path].item_id: target.item_id
-        for target in migration.targets
-        if target.old is None and target.segments and target.segments[0].path in state.shards
+    back = {  # whose rows are put together: the table of then, and those that had its name since
+        state.shards[segment.path].item_id: target.item_id
+        for target in migration.targets if target.old is None
+        for segment in target.segments if segment.path in state.shards
     }
     if not back:
         return
