@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.store import open_log, read_state
-from catalog_migrate.errors import CatalogNotFound, UsageError
+from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.files import read_file
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.plan import Plan
@@ -89,7 +89,7 @@ def bootstrap(
         engine,
         log,
         loaded,
-        warehouse=_warehouse(log, warehouse),
+        warehouse=None if warehouse is None else rows_directory(os.fspath(warehouse)),
         clock=SystemClock(),
         holder=f"{socket.gethostname()}/{os.getpid()}",
         approve=approve,
@@ -105,23 +105,6 @@ def bootstrap(
         time_zone=time_zone,
         session=session,
     )
-
-
-def _warehouse(log: CatalogLog, given: str | os.PathLike[str] | None) -> str | None:
-    """The shards' directory, absolute; UsageError for one that is no directory."""
-    text = None if given is None else os.fspath(given)
-    if text is not None and is_remote(text):
-        raise UsageError(
-            f"the warehouse {text} is on an object store; rows are kept in directories",
-            remedy="give --warehouse a directory that every Spark process sees (a mounted volume);"
-            " the catalog itself may be on an object store",
-        )
-    if text is None and is_remote(log.uri) and not log.exists():
-        raise UsageError(
-            f"the catalog {log.uri} is on an object store, so where are the rows kept?",
-            remedy="give --warehouse a directory that every Spark process sees",
-        )
-    return None if text is None else rows_directory(text)
 
 
 def session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:

@@ -17,7 +17,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.sessions import sign_in
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.catalog.store import create_catalog, default_warehouse, read_state
 from catalog_migrate.catalog.transaction import require_in_use
 from catalog_migrate.errors import (
     CatalogNotFound,
@@ -365,7 +365,7 @@ class Start:
             )
             if not first.plan.applyable:
                 raise blocked(first.plan) from None
-            place = warehouse or f"{self.log.uri.rstrip('/')}/warehouse"
+            place = warehouse or default_warehouse(self.log)
             from catalog_migrate.neighbours.rebuild import refuse_lost
 
             refuse_lost(self.log.home, place)

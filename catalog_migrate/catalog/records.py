@@ -119,7 +119,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
     ``renamed`` has the names that columns have in ``source`` by those that they have here.
     ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
-    ``contents`` are the shards, oldest first, whose own rows a rollback put together here; where
+    ``rows_of`` are the shards, oldest first, whose own rows a rollback put together here; where
     there are none, it has what ``source`` has. ``moved_to`` is the path by which an adopted table
     is known since its directory was moved.
     """
@@ -139,7 +139,7 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: Shape | None = None
     removing: bool = False
     moved_to: str | None = None
-    contents: tuple[str, ...] = ()
+    rows_of: tuple[str, ...] = ()
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

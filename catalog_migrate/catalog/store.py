@@ -12,7 +12,7 @@ from catalog_migrate.catalog.records import (
     ConfigRecord,
 )
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CommitConflict
+from catalog_migrate.errors import CommitConflict, UsageError
 from catalog_migrate.storage import Storage, is_remote
 
 HOME = "home"
@@ -73,6 +73,21 @@ def create_catalog(
         for key, value in records.items()
     ]
     return state.at(log.create(rows, commit_id=uuid4().hex))
+
+
+def default_warehouse(log: CatalogLog) -> str:
+    """Where rows are when nobody says it: what the catalog has, else beside it.
+
+    UsageError for a catalog that is to be made on an object store, where no rows can be kept.
+    """
+    if not is_remote(log.uri):
+        return f"{log.uri.rstrip('/')}/warehouse"
+    if log.exists():
+        return read_state(log).setting("warehouse")
+    raise UsageError(
+        f"the catalog {log.uri} is on an object store, so where are the rows kept?",
+        remedy="give --warehouse a directory that every Spark process sees",
+    )
 
 
 def read_state(log: CatalogLog) -> State:

@@ -17,7 +17,6 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.storage import is_remote, rows_directory
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.log import CatalogLog
     from catalog_migrate.neighbours.adoption import Adoption
     from catalog_migrate.neighbours.survey import LeftAlone, Wanted
 
@@ -27,7 +26,7 @@ def run(
     dry_run: bool, format_: str,
 ) -> None:
     """Adopt what is asked for (or say what would be) and print it as a table."""
-    from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.catalog.store import default_warehouse, open_log
     from catalog_migrate.neighbours.adoption import adopt, propose
 
     if not schemas and not tables:
@@ -38,7 +37,7 @@ def run(
     if not is_remote(uri):
         uri = os.path.abspath(local_path(uri))
     log = open_log(uri, settings.storage)
-    warehouse = rows_directory(settings.text("catalog.warehouse") or _beside(log))
+    warehouse = rows_directory(settings.text("catalog.warehouse") or default_warehouse(log))
     release = read_release(settings)
     wanted, left = looked_up(settings, schemas, tables)
     if dry_run:
@@ -51,20 +50,6 @@ def run(
             wait=settings.number("bootstrap.timeout"),
         )
     emit(as_json(summary(found)) if format_ == "json" else text(found))
-
-
-def _beside(log: CatalogLog) -> str:
-    """Where the rows are of a catalog that nobody has said it of."""
-    if not is_remote(log.uri):
-        return f"{log.uri}/warehouse"
-    if log.exists():
-        from catalog_migrate.catalog.store import read_state
-
-        return read_state(log).setting("warehouse")
-    raise UsageError(
-        f"the catalog {log.uri} is on an object store, so where are the rows kept?",
-        remedy="give --warehouse a directory that every Spark process sees",
-    )
 
 
 def looked_up(

@@ -55,6 +55,7 @@ def command(
       catalog-migrate rebuild --catalog catalog --release release --table shop.orders=/data/orders
     """
     from catalog_migrate.catalog.delta_log import DeltaLog
+    from catalog_migrate.catalog.store import default_warehouse
     from catalog_migrate.engine.port import Registration
     from catalog_migrate.neighbours.rebuild import rebuild
 
@@ -78,9 +79,10 @@ def command(
             engine = engine_on(spark, settings)
             for schema in schemas:
                 standing += engine.observe(schema)
+    log = DeltaLog(uri)
     done = rebuild(
-        DeltaLog(uri), read_release(settings),
-        warehouse=rows_directory(settings.text("catalog.warehouse") or f"{uri}/warehouse"),
+        log, read_release(settings),
+        warehouse=rows_directory(settings.text("catalog.warehouse") or default_warehouse(log)),
         named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
         time_zone=time_zone, dry_run=dry_run,
     )

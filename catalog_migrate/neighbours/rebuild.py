@@ -187,7 +187,7 @@ def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:
             f"another installation has taken {path} meanwhile; no catalog was written",
             problems=[Problem(WHOSE, f"{path} is of {lost.mark.lineage}", remedy="name another")],
             remedy="run again without it",
-        ) from None
+        ) from lost
 
 
 def _base(findings: _Findings, warehouse: str) -> int:

@@ -26,6 +26,7 @@ from catalog_migrate.catalog.records import (
     LeaseRecord,
     OperationRecord,
     ShardRecord,
+    StreamRecord,
     identity_text,
 )
 from catalog_migrate.catalog.state import State
@@ -47,14 +48,14 @@ from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.neighbours import copied_sinks
-from catalog_migrate.neighbours.apart import (
+from catalog_migrate.neighbours.marks import mark_at, put_mark
+from catalog_migrate.neighbours.own_directories import (
     misplaced,
     originals_shards,
     same_place,
     shared,
     went_on,
 )
-from catalog_migrate.neighbours.marks import mark_at, put_mark
 from catalog_migrate.neighbours.survey import held
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -167,11 +168,7 @@ def relocate(
                 raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
             if not aim.away and [*_running(current)]:
                 raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
-            changes = _changes(current, aim, lineage, new_lineage, names_copied, clock)
-            for item_id, stream in parted.items():
-                reads = aim.moved.get(stream.reads, stream.reads)
-                changes.put("stream", item_id, msgspec.structs.replace(stream, reads=reads))
-            return changes
+            return _changes(current, aim, lineage, new_lineage, names_copied, parted, clock)
 
         commit(
             log, decide, epoch=None if lease is None else lease.epoch, kind="relocate",
@@ -363,8 +360,10 @@ def _mark(
 
 
 def _changes(
-    state: State, aim: _Aim, lineage: str, new_lineage: bool, names_copied: bool, clock: Clock
+    state: State, aim: _Aim, lineage: str, new_lineage: bool, names_copied: bool,
+    parted: Mapping[str, StreamRecord], clock: Clock,
 ) -> Changes:
+    """``parted`` are the sinks of a copy, by item id, with checkpoints of their own."""
     changes = Changes()
     warehouses, lineages = former(state)
     if new_lineage:
@@ -402,10 +401,10 @@ def _changes(
         changes.put("shard", path, record)
         changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
         changes.raise_serial()
-    for item_id, stream in state.streams.items():  # a sink has read of the table where it is now
-        if stream.reads in aim.moved:
+    for item_id, stream in {**state.streams, **parted}.items():
+        if item_id in parted or stream.reads in aim.moved:  # the table is elsewhere now
             changes.put("stream", item_id, msgspec.structs.replace(
-                stream, reads=aim.moved[stream.reads]
+                stream, reads=aim.moved.get(stream.reads, stream.reads)
             ))
     for key, intent in state.intents.items():  # a seal is taken off where the table is now
         changes.put("intent", key, msgspec.structs.replace(intent, seals=tuple(

@@ -20,14 +20,14 @@ def where_now(path: str, shards: Shards) -> str:
     return path
 
 
-def contents(path: str, shards: Shards) -> tuple[str, ...]:
+def rows_of(path: str, shards: Shards) -> tuple[str, ...]:
     """The shards whose own rows are in this one, oldest first and itself the last."""
     chain: list[str] = []
     made_of: tuple[str, ...] = ()
     following: str | None = path
     while following is not None and following in shards and following not in chain:
         chain.append(following)
-        made_of = shards[following].contents
+        made_of = shards[following].rows_of
         following = None if made_of else shards[following].source
     return tuple(dict.fromkeys((*made_of, *reversed(chain))))
 
@@ -38,6 +38,6 @@ def last_holders(shards: Shards) -> Mapping[str, str]:
     for path, record in shards.items():
         if record.retired_serial is None:
             continue  # in force, or an attempt that ended
-        for held in contents(path, shards):
+        for held in rows_of(path, shards):
             found[held] = max(found.get(held, (0, "")), (record.retired_serial, path))
     return {held: path for held, (_, path) in found.items()}

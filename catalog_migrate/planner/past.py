@@ -18,7 +18,7 @@ from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute
-from catalog_migrate.planner.descent import contents, last_holders, where_now
+from catalog_migrate.planner.descent import last_holders, rows_of, where_now
 from catalog_migrate.planner.diff import compare_columns
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
 from catalog_migrate.release.facts import Facts
@@ -169,10 +169,10 @@ class _Walk:
     def _follow(self, item_id: str, first: int, last: int) -> _Followed | None:
         key = (item_id, first, last)
         if key not in self._known:
-            self._known[key] = self._walk(item_id, first, last)
+            self._known[key] = self._traced(item_id, first, last)
         return self._known[key]
 
-    def _walk(self, item_id: str, first: int, last: int) -> _Followed | None:
+    def _traced(self, item_id: str, first: int, last: int) -> _Followed | None:
         start = _table(self._steps[first].state, item_id)
         if start is None:
             return None
@@ -259,12 +259,12 @@ class _Walk:
         if present == base_path:
             return Origin()
         shards = self._now.shards
-        held = contents(base_path, shards)
-        has = () if present is None else contents(present, shards)
+        held = rows_of(base_path, shards)
+        has = () if present is None else rows_of(present, shards)
         ends = [has]
         if base_path not in has:  # the table of then is gone; others had, or have, its name
             last = (self._last_holders.get(base_path, base_path), *self._namesakes(then))
-            ends = [*(contents(path, shards) for path in last), has]
+            ends = [*(rows_of(path, shards) for path in last), has]
         since = tuple(dict.fromkeys(
             path for end in ends for path in end
             if path not in held and not self._was_there(path)

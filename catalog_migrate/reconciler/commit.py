@@ -23,7 +23,7 @@ from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
-from catalog_migrate.planner.descent import contents
+from catalog_migrate.planner.descent import rows_of
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.prepare import Prepared
@@ -234,7 +234,7 @@ def _put_target(
                 item_id=target.item_id, global_id=target.global_id, state="live",
                 source=new.source, source_version=new.source_version, version=new.version,
                 unfilled=new.unfilled, renamed={} if new.source is None else dict(renamed),
-                contents=_contents(state, new),
+                rows_of=_rows_of(state, new),
             ),
         )
     elif shard is not None:
@@ -253,14 +253,14 @@ def _put_target(
         _retire(changes, state, old_shard, prepared.sealed.get(old_shard), now, serial)
 
 
-def _contents(state: State, new: NewShard) -> tuple[str, ...]:
+def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:
     """Whose rows a rollback put together; empty for a copy, which has those of its source."""
     if new.target.definition.is_derived:
         return ()
     found: dict[str, None] = {}
     for segment in new.target.segments:
         if segment.projection is not None:
-            whole = contents(segment.path, state.shards) if segment.after is None else ()
+            whole = rows_of(segment.path, state.shards) if segment.after is None else ()
             found |= dict.fromkeys((*whole, segment.path))
     return tuple(found)
 

@@ -46,6 +46,10 @@ def _loops(state: State) -> Mapping[str, tuple[Topic, str]]:
             writes[found.item_id] = found.item.links["reads"], topics
         else:
             sources[found.item_id] = topics
+    readers: dict[Topic, list[str]] = {}
+    for source, topics in sources.items():
+        for topic in topics:
+            readers.setdefault(topic, []).append(source)
     feeds: dict[str, set[Topic]] = {}
     for reads, topics in writes.values():
         feeds.setdefault(reads, set()).update(topics)
@@ -56,9 +60,7 @@ def _loops(state: State) -> Mapping[str, tuple[Topic, str]]:
         reached, pending = set(topics), list(topics)
         while pending:
             topic = pending.pop()
-            for source, its_topics in sources.items():
-                if topic not in its_topics:
-                    continue
+            for source in readers.get(topic, ()):
                 if source == reads:
                     loops[sink] = topic, source
                 onward = feeds.get(source, set()) - reached

@@ -25,11 +25,8 @@ def live(query: SimulatedQuery) -> Iterator[None]:
     checkpoint = query.begin()
     while True:
         query.reach()
-        latest, done = checkpoint.latest_offsets, checkpoint.latest_commits
-        if latest is not None and (done is None or done < latest):
-            batch = latest
-        else:
-            batch = 0 if latest is None else latest + 1
+        batch, begun = query.upcoming(checkpoint)
+        if not begun:
             first = next_version(checkpoint, batch - 1)
             query.batch = max(batch - 1, 0)
             upto = _next_rows(world, spec.shard, first)

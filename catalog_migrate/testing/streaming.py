@@ -230,11 +230,8 @@ class SimulatedQuery:
         topic = str(spec.external.options["TOPIC"])
         while True:
             self.reach()
-            latest, done = checkpoint.latest_offsets, checkpoint.latest_commits
-            if latest is not None and (done is None or done < latest):
-                batch = latest
-            else:
-                batch = 0 if latest is None else latest + 1
+            batch, begun = self.upcoming(checkpoint)
+            if not begun:
                 if topic not in world.topics:  # asked for some more times, as by Spark
                     yield
                     continue
@@ -270,6 +267,14 @@ class SimulatedQuery:
         if str(self.spec.connection["BROKER"]) == "lame:9092":
             raise EngineFailure("the broker drops every fetch", condition="FETCH_FAILED")
         self.engine.world.cluster_at(self.spec.connection, str(self.spec.name))
+
+    @staticmethod
+    def upcoming(checkpoint: Checkpoint) -> tuple[int, bool]:
+        """The batch to run next, and whether it was begun before and not ended."""
+        latest, done = checkpoint.latest_offsets, checkpoint.latest_commits
+        if latest is not None and (done is None or done < latest):
+            return latest, True
+        return 0 if latest is None else latest + 1, False
 
     def commit(self, checkpoint: Checkpoint, batch: int) -> None:
         """A batch is over."""

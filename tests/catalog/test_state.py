@@ -128,6 +128,22 @@ class TestGolden:
         assert encode_record(shard) + "\n" == text
         assert decode_record("shard", "k", text) == shard
 
+    def test_put_together(self) -> None:
+        """A shard that a rollback made of several, and one whose directory was moved."""
+        for name, shard in (
+            ("put-together", ShardRecord(
+                item_id="i4", global_id="s9", state="live", source="s/t/2", source_version=3,
+                version=4, rows_of=("s/t/0", "s/t/1", "s/t/2"),
+            )),
+            ("moved", ShardRecord(
+                item_id="i4", global_id="s9", state="gone", retired_at=1_800_000_000,
+                moved_to="/data/new",
+            )),
+        ):
+            text = (GOLDEN / f"shard-{name}.json").read_text(encoding="utf-8")
+            assert encode_record(shard) + "\n" == text
+            assert decode_record("shard", "k", text) == shard
+
     def test_later_fields(self) -> None:
         """A field that a later tool of the same format added is passed over."""
         assert decode_record("allocator", "i", '{"next":3,"new":1}') == AllocatorRecord(next=3)

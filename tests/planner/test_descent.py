@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.catalog.records import ShardRecord
-from catalog_migrate.planner.descent import contents, last_holders, where_now
+from catalog_migrate.planner.descent import last_holders, rows_of, where_now
 
 
 def shard(source: str | None = None, **fields: object) -> ShardRecord:
@@ -15,7 +15,7 @@ SHARDS = {
     "a": shard(retired_serial=2),
     "b": shard("a", retired_serial=3),
     "c": shard(retired_serial=5),
-    "d": shard("c", retired_serial=6, contents=("a", "b", "c")),
+    "d": shard("c", retired_serial=6, rows_of=("a", "b", "c")),
     "e": shard("d"),
     "building": shard("b"),
     "circle": shard("circle"),
@@ -25,13 +25,13 @@ SHARDS = {
 }
 
 
-def test_contents() -> None:
+def test_rows_of() -> None:
     """A copy has what its source has; what a rollback made has what it names; each its own."""
-    assert contents("b", SHARDS) == ("a", "b")
-    assert contents("d", SHARDS) == ("a", "b", "c", "d")
-    assert contents("e", SHARDS) == ("a", "b", "c", "d", "e")
-    assert contents("circle", SHARDS) == ("circle",)
-    assert contents("unknown", SHARDS) == ()
+    assert rows_of("b", SHARDS) == ("a", "b")
+    assert rows_of("d", SHARDS) == ("a", "b", "c", "d")
+    assert rows_of("e", SHARDS) == ("a", "b", "c", "d", "e")
+    assert rows_of("circle", SHARDS) == ("circle",)
+    assert rows_of("unknown", SHARDS) == ()
 
 
 def test_last_holders() -> None:
