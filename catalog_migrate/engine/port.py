@@ -141,8 +141,11 @@ class Engine(Protocol):
         """
         ...
 
-    def create_function(self, function: FunctionSpec) -> None:
-        """Create or replace a permanent SQL function."""
+    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+        """Create a permanent SQL function.
+
+        Without ``replace`` the name must be free, or held by this very function.
+        """
         ...
 
     def drop(self, registration: Registration) -> None:

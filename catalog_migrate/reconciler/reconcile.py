@@ -188,11 +188,11 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
 
 
 def _put(work: Work, name: DesiredName, *, replace: bool) -> None:
+    # without `replace`: what came under the name since the look is somebody else's
     if name.view is not None:
-        # what came under the name since the look is somebody else's: never replaced
         work.engine.create_view(name.view, replace=replace)
     elif name.function is not None:
-        work.engine.create_function(name.function)
+        work.engine.create_function(name.function, replace=replace)
     elif name.location is not None:
         work.engine.register_table(name.name, work.absolute(name.location))
 

@@ -179,10 +179,17 @@ class SimulatedEngine:
             self._names.relations[view.name.folded] = view
             self._wrote_name()
 
-    def create_function(self, function: FunctionSpec) -> None:
-        """Create or replace a SQL function."""
+    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+        """Create (or replace) a SQL function."""
         with self._call("create_function", function.name):
             self._need_schema(function.name)
+            held = self._names.functions.get(function.name.folded)
+            if held is not None and not replace:
+                if held == function:
+                    return
+                raise EngineFailure(
+                    f"{function.name} exists already", condition="ROUTINE_ALREADY_EXISTS"
+                )
             self._names.functions[function.name.folded] = function
             self._wrote_name()
 

@@ -118,13 +118,21 @@ def abandons_at_once() -> AbstractContextManager[None]:
 
 def replaces_blindly() -> AbstractContextManager[None]:
     """Views are created with OR REPLACE, whoever's they are."""
-    original = SimulatedEngine.create_view
+    return _instead((SimulatedEngine, "create_view", _replacing(SimulatedEngine.create_view)))
 
-    def create_view(self: SimulatedEngine, view: Any, *, replace: bool = True) -> None:
+
+def replaces_functions_blindly() -> AbstractContextManager[None]:
+    """Functions are created with OR REPLACE, whoever's they are."""
+    original = SimulatedEngine.create_function
+    return _instead((SimulatedEngine, "create_function", _replacing(original)))
+
+
+def _replacing(original: Callable[..., None]) -> Callable[..., None]:
+    def create(self: SimulatedEngine, spec: Any, *, replace: bool = True) -> None:
         del replace
-        original(self, view, replace=True)
+        original(self, spec, replace=True)
 
-    return _instead((SimulatedEngine, "create_view", create_view))
+    return create
 
 
 def leaves_a_name() -> AbstractContextManager[None]:
@@ -370,7 +378,8 @@ FAULTS: Mapping[str, Fault] = {
     for fault in (
         commits_unfenced, seals_nothing, copies_no_tail, cleans_nothing_up,
         keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
-        leaves_a_name, creates_in_any_order, owns_everything, forgets_to_evolve,
+        replaces_functions_blindly, leaves_a_name, creates_in_any_order, owns_everything,
+        forgets_to_evolve,
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,

@@ -305,7 +305,7 @@ def _check_names(
     for schema in SCHEMAS:
         for held in engine.observe(schema):
             properties = held.properties
-            if held.kind == "view" and properties.get("catalog_migrate.lineage") != state.lineage:
+            if held.kind != "table" and properties.get("catalog_migrate.lineage") != state.lineage:
                 continue  # a user's own
             key = (held.kind, held.name.schema, held.name.name)
             found[key] = held.location or " ".join(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
+from typing import Any
 
-from catalog_migrate.engine.port import ViewSpec
+from catalog_migrate.engine.port import FunctionSpec, ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.reconciler.desired import SHARD_KINDS
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.installation import WAREHOUSE
@@ -29,6 +30,8 @@ class Others:
         self.known: dict[str, int] = {}
         """Every path that a table was ever in force at, with the table's number."""
         self.foreign: dict[tuple[str, str], ViewSpec] = {}
+        self.functions: dict[tuple[str, str], FunctionSpec] = {}
+        """Functions of users' own."""
         self.reading: dict[tuple[str, str], ViewSpec] = {}
         """Those of ``foreign`` that read something: what a release takes away may break them."""
         self.lost: set[tuple[str, str]] = set()
@@ -114,13 +117,17 @@ class Others:
             self.tell(f"a user alters the view {held.name}")
 
     def _foreign(self, random: Random) -> None:
-        """A view of a user's own, under a name that some release has or that none has."""
+        """A view or function of a user's own, under a name that a release has or that none has."""
         wanted = sorted(
-            {(d.schema, d.name) for draft in self.run.chain for d in draft.objects
-             if d.kind in ("table", "view")} | {("s", "mine"), ("z", "mine")}
+            {(d.schema, d.name, d.kind == "function") for draft in self.run.chain
+             for d in draft.objects if d.kind in ("table", "view", "function")}
+            | {("s", "mine", False), ("z", "mine", False)}
         )
-        schema, name = random.choice(wanted)
+        schema, name, called = random.choice(wanted)
         names = self.run.place.world.names
+        if called:
+            self._function(schema, name)
+            return
         if (schema, name) in names.relations:
             return
         self.meddled = True
@@ -130,6 +137,19 @@ class Others:
         names.relations[schema, name] = view
         self.foreign[schema, name] = view
         self.tell(f"a user makes the view {schema}.{name}")
+
+    def _function(self, schema: str, name: str) -> None:
+        """A function of a user's own."""
+        names = self.run.place.world.names
+        if (schema, name) in names.functions:
+            return
+        self.meddled = True
+        function = FunctionSpec(
+            ItemName(schema, name), (Argument("x", "BIGINT"),), "BIGINT", "x", "his own"
+        )
+        names.schemas.add(schema)
+        names.functions[schema, name] = self.functions[schema, name] = function
+        self.tell(f"a user makes the function {schema}.{name}")
 
     def _view(self, random: Random) -> None:
         """A view of a user's own over something that stands, under a name that no release has."""
@@ -155,26 +175,28 @@ class Others:
         self.tell(f"a user makes the view {schema}.{name}: {view.sql}")
 
     def withdraw(self) -> None:
-        """Users take their views from names that the release in force wants, else they stay."""
+        """Users take what is theirs from names that the release in force wants; the rest stays."""
         run = self.run
-        held = run.release_in_force()
-        wanted = {(d.schema, d.name) for d in run.chain[max(held, 0)].objects}
+        objects = run.chain[max(run.release_in_force(), 0)].objects
+        names = run.place.world.names
         self.check()
-        for key in sorted(wanted & set(self.foreign)):
-            view = self.foreign.pop(key)
-            if run.place.world.names.relations.get(key) != view:
-                continue  # lost to a late statement
-            run.place.world.names.relations.pop(key)
-            self.tell(f"the user drops the view {'.'.join(key)} again")
+        relations = {(d.schema, d.name) for d in objects if d.kind != "function"}
+        functions = {(d.schema, d.name) for d in objects if d.kind == "function"}
+        _withdraw("view", relations, self.foreign, names.relations, self.tell)
+        _withdraw("function", functions, self.functions, names.functions, self.tell)
 
     def check(self) -> None:
         """I7: what is not ours is never dropped or replaced, but by the one statement that is on
         its way when its sender is stopped until its lease is another's."""
-        names = self.run.place.world.names.relations
+        names = self.run.place.world.names
         for key, view in self.foreign.items():
             if key not in self.lost:
-                same = names.get(key) == view
+                same = names.relations.get(key) == view
                 require("I7", same, f"a user's view {'.'.join(key)} was replaced")
+        for key, function in self.functions.items():
+            if key not in self.lost:
+                same = names.functions.get(key) == function
+                require("I7", same, f"a user's function {'.'.join(key)} was replaced")
 
     def check_reading(self, engine: SimulatedEngine) -> None:
         """I8 at rest: a user's view can be read if what it reads is committed with its columns."""
@@ -200,3 +222,15 @@ class Others:
         own = self.foreign.get(name.folded)
         return committed.get(name.folded) if own is None else own.columns
 
+
+
+def _withdraw(
+    kind: str, wanted: set[tuple[str, str]], own: MutableMapping[tuple[str, str], Any],
+    standing: MutableMapping[tuple[str, str], Any], tell: Callable[..., None],
+) -> None:
+    """Take what is a user's ``own`` from names that are ``wanted``."""
+    for key in sorted(wanted & set(own)):
+        entry = own.pop(key)
+        if standing.get(key) == entry:  # else lost to a late statement
+            standing.pop(key)
+            tell(f"the user drops the {kind} {'.'.join(key)} again")

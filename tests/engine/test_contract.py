@@ -158,6 +158,28 @@ def test_a_function_is_created_and_recognised(kit):
     assert list(kit.engine.observe(kit.schema)) == []
 
 
+def test_a_function_that_is_not_to_be_replaced_is_not(kit):
+    """Without ``replace`` a name that is held is refused, unless this very function holds it."""
+    name = kit.name("twice")
+    ours = FunctionSpec(
+        name, [Argument("x", "INT")], "INT", "x * 2", properties={"catalog_migrate.id": "s9"}
+    )
+    kit.engine.create_function(ours, replace=False)
+    kit.engine.create_function(ours, replace=False)
+    (before,) = kit.engine.observe(kit.schema)
+    others = FunctionSpec(
+        name, [Argument("x", "INT")], "INT", "x * 3", properties={"catalog_migrate.id": "s10"}
+    )
+    with pytest.raises(EngineFailure) as caught:
+        kit.engine.create_function(others, replace=False)
+    assert caught.value.condition == "ROUTINE_ALREADY_EXISTS"
+    assert list(kit.engine.observe(kit.schema)) == [before]
+    kit.engine.create_function(others)
+    (after,) = kit.engine.observe(kit.schema)
+    assert dict(after.properties) == {"catalog_migrate.id": "s10"}
+    kit.engine.drop(after)
+
+
 def test_rows_are_copied_in_bulk_and_then_the_tail(kit):
     """copy_rows takes one version, copy_tail what came after it; counts agree."""
     source, target = kit.shard("a"), kit.shard("b")

@@ -98,7 +98,7 @@ class DirectEngine:
             view.name, "view", properties=view.properties, text=view.sql
         )
 
-    def create_function(self, function: FunctionSpec) -> None:
+    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
         """Remember a function."""
         self._names[function.name.folded] = Registration(
             function.name, "function", properties=function.properties

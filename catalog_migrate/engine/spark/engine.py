@@ -115,9 +115,9 @@ class SparkEngine:
         )
         self._registrations.create_view(spec, types, replace=replace)
 
-    def create_function(self, function: FunctionSpec) -> None:
-        """Create or replace a permanent SQL function."""
-        self._registrations.create_function(function)
+    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+        """Create (or replace) a permanent SQL function."""
+        self._registrations.create_function(function, replace=replace)
 
     def drop(self, registration: Registration) -> None:
         """Drop exactly this name with the statement of its kind."""

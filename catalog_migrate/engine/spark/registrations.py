@@ -175,10 +175,17 @@ class Registrations:
             if twin is not None:
                 run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
 
-    def create_function(self, function: FunctionSpec) -> None:
-        """CREATE OR REPLACE FUNCTION."""
-        with failing(f"create the function {function.name}"):
-            run(self._spark, statements.create_function(function))
+    def create_function(self, function: FunctionSpec, *, replace: bool) -> None:
+        """CREATE [OR REPLACE] FUNCTION; without ``replace``, nothing when this very one stands."""
+        try:
+            with failing(f"create the function {function.name}"):
+                run(self._spark, statements.create_function(function, replace=replace))
+        except EngineFailure as error:
+            if replace or error.condition != "ROUTINE_ALREADY_EXISTS":
+                raise
+            standing = self._function(function.name)
+            if any(standing.properties.get(k) != v for k, v in function.properties.items()):
+                raise
 
     def drop(self, registration: Registration) -> None:
         """DROP by kind. Spark's DROP TABLE drops views too, so the kind is looked up first."""

@@ -152,8 +152,10 @@ def _argument(argument: Argument) -> str:
     return f"{quote_sql(argument.name)} {argument.type}{default}"
 
 
-def create_function(function: FunctionSpec, *, temporary_as: str | None = None) -> str:
-    """CREATE OR REPLACE FUNCTION; ``temporary_as`` makes it a temporary one of that name.
+def create_function(
+    function: FunctionSpec, *, temporary_as: str | None = None, replace: bool = True
+) -> str:
+    """CREATE [OR REPLACE] FUNCTION; ``temporary_as`` makes it a temporary one of that name.
 
     Spark keeps no properties of a function: they travel in its comment.
     """
@@ -166,10 +168,11 @@ def create_function(function: FunctionSpec, *, temporary_as: str | None = None) 
         )
         returns = f"TABLE ({columns})"
     comment = write_function_comment(function.comment, function.properties)
+    create = "CREATE OR REPLACE" if replace else "CREATE"
     head = (
-        f"CREATE OR REPLACE FUNCTION {function.name.sql}"
+        f"{create} FUNCTION {function.name.sql}"
         if temporary_as is None
-        else f"CREATE OR REPLACE TEMPORARY FUNCTION {quote_sql(temporary_as)}"
+        else f"{create} TEMPORARY FUNCTION {quote_sql(temporary_as)}"
     )
     body = function.body.rstrip().rstrip(";")
     return f"{head} ({arguments}) RETURNS {returns}{_comment(comment)} RETURN {body}"
