@@ -32,6 +32,17 @@ class Registration(msgspec.Struct, frozen=True):
     text: str | None = None
     managed: bool = False
 
+    def is_still(self, now: Registration | None) -> bool:
+        """Whether ``now``, found under the name later, is what was seen then.
+
+        A table is by its directory, a view or function by its properties: an ALTER VIEW keeps them.
+        """
+        if now is None or now.kind != self.kind:
+            return False
+        if self.kind == "table":
+            return self.location is None or now.location == self.location
+        return self.properties.items() <= now.properties.items()
+
 
 class ShardSpec(msgspec.Struct, frozen=True):
     """What a shard is created with. ``columns`` have canonical types.
@@ -134,22 +145,25 @@ class Engine(Protocol):
         """Make ``name`` a table at an existing shard (checks the log first, never creates one)."""
         ...
 
-    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+    def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create a view WITH SCHEMA BINDING, with its column list and casts.
 
-        Without ``replace`` the name must be free, or held by this very view.
+        The name must be free, or held by this very view, or still by what was seen there and is to
+        be replaced (``over``). EngineFailure otherwise: it is somebody else's by now.
         """
         ...
 
-    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
-        """Create a permanent SQL function.
-
-        Without ``replace`` the name must be free, or held by this very function.
-        """
+    def create_function(
+        self, function: FunctionSpec, *, over: Registration | None = None
+    ) -> None:
+        """Create a permanent SQL function; the name as for :meth:`create_view`."""
         ...
 
     def drop(self, registration: Registration) -> None:
-        """Drop exactly this name with the statement of its kind; the files of a table stay."""
+        """Drop exactly this name with the statement of its kind; the files of a table stay.
+
+        Nothing where something else of the kind stands there by now.
+        """
         ...
 
     # shards --------------------------------------------------------------------------------

@@ -174,12 +174,13 @@ def _make_plain(work: Work, state: State, on_step: Callable[[str], None]) -> Giv
                     left.append(name)
                 continue
             on_step(f"give back {name.name}")
+            there = standing.get(name.identity)
             if name.view is not None:
-                work.engine.create_view(replace(name.view, properties=_plain(name.view.properties)))
+                plain = replace(name.view, properties=_plain(name.view.properties))
+                work.engine.create_view(plain, over=there)
             elif name.function is not None:
-                work.engine.create_function(replace(name.function, properties={}))
+                work.engine.create_function(replace(name.function, properties={}), over=there)
             else:
-                there = standing.get(name.identity)
                 if there is not None and there.managed:
                     work.engine.drop(there)
                 work.engine.register_table(name.name, work.absolute(name.location or ""))

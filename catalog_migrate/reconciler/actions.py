@@ -36,14 +36,14 @@ class Drift(msgspec.Struct, frozen=True):
 class Actions(msgspec.Struct, frozen=True):
     """Drops and creates in waves, names of others that are in the way, and it all in words.
 
-    ``replaced`` are the item ids whose view or function stands there in an earlier form.
+    ``replaced`` has what stands there of a view or function in an earlier form, by item id.
     """
 
     drops: tuple[tuple[Registration, ...], ...]
     waves: tuple[tuple[DesiredName, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
-    replaced: frozenset[str] = frozenset()
+    replaced: Mapping[str, Registration] = msgspec.field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -153,7 +153,7 @@ def decide(
     drops: list[Registration] = []
     drift: list[Drift] = []
     create: dict[str, DesiredName] = {}
-    replaced: set[str] = set()
+    replaced: dict[str, Registration] = {}
     for registration in observed:
         folded = registration.name.folded
         identity = (namespace_of(registration.kind), folded[0], folded[1])
@@ -166,7 +166,7 @@ def decide(
         if wanted is not None and matches(wanted, registration, warehouse):
             standing[identity] = registration
         elif wanted is not None and _replaceable(wanted, registration):
-            replaced.add(wanted.item_id)
+            replaced[wanted.item_id] = registration
             drift.append(
                 Drift("different", str(wanted.name), "its definition is not the committed one",
                       "catalog-migrate drift --repair")
@@ -197,7 +197,7 @@ def decide(
         waves=waves(create, {name.item_id: name for name in desired.values()}),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
-        replaced=frozenset(replaced),
+        replaced=replaced,
     )
 
 

@@ -177,7 +177,7 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
         ready = [name for name in wave if not failed.intersection(name.uses)]
         failed.update(name.item_id for name in wave if failed.intersection(name.uses))
         for name, result in work.each(
-            ready, lambda name: _put(work, name, replace=name.item_id in actions.replaced)
+            ready, lambda name: _put(work, name, actions.replaced.get(name.item_id))
         ):
             done += 1
             work.on_progress(Progress("create", done, total, str(name.name)))
@@ -187,12 +187,12 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
     return done
 
 
-def _put(work: Work, name: DesiredName, *, replace: bool) -> None:
-    # without `replace`: what came under the name since the look is somebody else's
+def _put(work: Work, name: DesiredName, over: Registration | None) -> None:
+    # what came under the name since the look is somebody else's: the engine refuses to replace it
     if name.view is not None:
-        work.engine.create_view(name.view, replace=replace)
+        work.engine.create_view(name.view, over=over)
     elif name.function is not None:
-        work.engine.create_function(name.function, replace=replace)
+        work.engine.create_function(name.function, over=over)
     elif name.location is not None:
         work.engine.register_table(name.name, work.absolute(name.location))
 

@@ -132,7 +132,7 @@ class SimulatedEngine:
                 if key[0] == folded
             ]
             functions = [
-                Registration(entry.name, "function", properties=entry.properties)
+                _function_registration(entry)
                 for key, entry in sorted(self._names.functions.items(), key=lambda pair: pair[0])
                 if key[0] == folded
             ]
@@ -156,7 +156,7 @@ class SimulatedEngine:
             self._names.relations[name.folded] = TableEntry(name, path)
             self._wrote_name()
 
-    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+    def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a view; its body is analysed against the names that stand now.
 
         EngineFailure: a table holds the name, a parent or column is missing, the body's types do
@@ -169,7 +169,10 @@ class SimulatedEngine:
                 raise EngineFailure(
                     f"{view.name} is a table", condition="EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
                 )
-            if held is not None and not replace:
+            still = over is not None and held is not None and over.is_still(
+                _relation_registration(held)
+            )
+            if held is not None and not still:
                 if held == view:
                     return
                 raise EngineFailure(
@@ -179,12 +182,17 @@ class SimulatedEngine:
             self._names.relations[view.name.folded] = view
             self._wrote_name()
 
-    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+    def create_function(
+        self, function: FunctionSpec, *, over: Registration | None = None
+    ) -> None:
         """Create (or replace) a SQL function."""
         with self._call("create_function", function.name):
             self._need_schema(function.name)
             held = self._names.functions.get(function.name.folded)
-            if held is not None and not replace:
+            still = over is not None and held is not None and over.is_still(
+                _function_registration(held)
+            )
+            if held is not None and not still:
                 if held == function:
                     return
                 raise EngineFailure(
@@ -194,11 +202,16 @@ class SimulatedEngine:
             self._wrote_name()
 
     def drop(self, registration: Registration) -> None:
-        """Drop a name by the statement of its kind; absent succeeds, another kind is refused."""
+        """Drop a name by the statement of its kind; absent succeeds, another kind is refused.
+
+        Nothing where something else of the kind stands there by now.
+        """
         with self._call("drop", registration.name):
             folded = registration.name.folded
             if registration.kind == "function":
-                if self._names.functions.pop(folded, None) is not None:
+                called = self._names.functions.get(folded)
+                if called is not None and registration.is_still(_function_registration(called)):
+                    del self._names.functions[folded]
                     self._wrote_name()
                 return
             held = self._names.relations.get(folded)
@@ -210,8 +223,9 @@ class SimulatedEngine:
                     f"{registration.name} is a {kind}",
                     condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
                 )
-            del self._names.relations[folded]
-            self._wrote_name()
+            if registration.is_still(_relation_registration(held)):
+                del self._names.relations[folded]
+                self._wrote_name()
 
     # shards --------------------------------------------------------------------------------
     def create_shard(self, shard: ShardSpec) -> None:
@@ -566,6 +580,10 @@ def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
     if isinstance(entry, TableEntry):
         return Registration(entry.name, "table", location=entry.path)
     return Registration(entry.name, "view", properties=entry.properties, text=entry.sql)
+
+
+def _function_registration(entry: FunctionSpec) -> Registration:
+    return Registration(entry.name, "function", properties=entry.properties)
 
 
 def _scalar_returns(function: FunctionSpec | None) -> str | None:

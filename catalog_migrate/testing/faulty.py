@@ -18,7 +18,7 @@ from catalog_migrate.catalog import intent, lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.engine.port import ViewSpec
+from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
@@ -127,10 +127,21 @@ def replaces_functions_blindly() -> AbstractContextManager[None]:
     return _instead((SimulatedEngine, "create_function", _replacing(original)))
 
 
+def drops_without_looking() -> AbstractContextManager[None]:
+    """What goes is dropped by its name, whatever stands there by then."""
+    original = SimulatedEngine.drop
+
+    def drop(self: SimulatedEngine, registration: Registration) -> None:
+        original(self, Registration(registration.name, registration.kind))
+
+    return _instead((SimulatedEngine, "drop", drop))
+
+
 def _replacing(original: Callable[..., None]) -> Callable[..., None]:
-    def create(self: SimulatedEngine, spec: Any, *, replace: bool = True) -> None:
-        del replace
-        original(self, spec, replace=True)
+    def create(self: SimulatedEngine, spec: Any, *, over: Registration | None = None) -> None:
+        del over
+        blindly = Registration(spec.name, "view" if isinstance(spec, ViewSpec) else "function")
+        original(self, spec, over=blindly)
 
     return create
 
@@ -378,8 +389,8 @@ FAULTS: Mapping[str, Fault] = {
     for fault in (
         commits_unfenced, seals_nothing, copies_no_tail, cleans_nothing_up,
         keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
-        replaces_functions_blindly, leaves_a_name, creates_in_any_order, owns_everything,
-        forgets_to_evolve,
+        replaces_functions_blindly, drops_without_looking, leaves_a_name,
+        creates_in_any_order, owns_everything, forgets_to_evolve,
         loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
         plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
         brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,

@@ -117,7 +117,10 @@ class Others:
             self.tell(f"a user alters the view {held.name}")
 
     def _foreign(self, random: Random) -> None:
-        """A view or function of a user's own, under a name that a release has or that none has."""
+        """A view or function of a user's own, under a name that a release has or that none has.
+
+        It may go over one of ours, as CREATE OR REPLACE does.
+        """
         wanted = sorted(
             {(d.schema, d.name, d.kind == "function") for draft in self.run.chain
              for d in draft.objects if d.kind in ("table", "view", "function")}
@@ -125,10 +128,12 @@ class Others:
         )
         schema, name, called = random.choice(wanted)
         names = self.run.place.world.names
+        replaces = random.random() < 0.2
         if called:
-            self._function(schema, name)
+            self._function(schema, name, replaces=replaces)
             return
-        if (schema, name) in names.relations:
+        held = names.relations.get((schema, name))
+        if held is not None and not (replaces and isinstance(held, ViewSpec)):
             return
         self.meddled = True
         one = (Column("one", "INT", False),)
@@ -138,10 +143,10 @@ class Others:
         self.foreign[schema, name] = view
         self.tell(f"a user makes the view {schema}.{name}")
 
-    def _function(self, schema: str, name: str) -> None:
+    def _function(self, schema: str, name: str, *, replaces: bool) -> None:
         """A function of a user's own."""
         names = self.run.place.world.names
-        if (schema, name) in names.functions:
+        if (schema, name) in names.functions and not replaces:
             return
         self.meddled = True
         function = FunctionSpec(

@@ -107,9 +107,10 @@ def test_a_schema_goes_only_when_it_is_empty(kit):
 
 
 def test_a_view_is_recognised_by_its_properties(kit):
-    """create_view replaces, carries properties and text, and observe reads them back."""
+    """create_view replaces what was seen, carries properties and text; observe reads them back."""
     kit.engine.register_table(kit.name("a"), kit.shard("a"))
     sql = f"SELECT id, note FROM {kit.schema}.a"
+    over = None
     for fingerprint in ("1:aa", "1:bb"):
         view = ViewSpec(
             kit.name("v"), COLUMNS, sql, comment="it's a view",
@@ -118,8 +119,9 @@ def test_a_view_is_recognised_by_its_properties(kit):
                 "catalog_migrate.fingerprint": fingerprint,
             },
         )
-        kit.engine.create_view(view)
-    seen = {found.name.name: found for found in kit.engine.observe(kit.schema)}
+        kit.engine.create_view(view, over=over)
+        seen = {found.name.name: found for found in kit.engine.observe(kit.schema)}
+        over = seen["v"]
     assert seen["v"].kind == "view"
     assert seen["v"].text == sql
     assert dict(seen["v"].properties) == {
@@ -143,7 +145,7 @@ def test_dropping_a_table_never_drops_a_view(kit):
 
 
 def test_a_function_is_created_and_recognised(kit):
-    """create_function replaces; its properties come back with observe; drop is repeatable."""
+    """create_function is repeatable; its properties come back with observe; drop is repeatable."""
     function = FunctionSpec(
         kit.name("twice"), [Argument("x", "INT")], "INT", "x * 2",
         comment="doubles", properties={"catalog_migrate.id": "s9"},
@@ -158,26 +160,64 @@ def test_a_function_is_created_and_recognised(kit):
     assert list(kit.engine.observe(kit.schema)) == []
 
 
-def test_a_function_that_is_not_to_be_replaced_is_not(kit):
-    """Without ``replace`` a name that is held is refused, unless this very function holds it."""
-    name = kit.name("twice")
-    ours = FunctionSpec(
-        name, [Argument("x", "INT")], "INT", "x * 2", properties={"catalog_migrate.id": "s9"}
+def _named_function(kit, constant, stamp):
+    return FunctionSpec(
+        kit.name("twice"), [Argument("x", "INT")], "INT", f"x * {constant}",
+        properties={"catalog_migrate.id": stamp},
     )
-    kit.engine.create_function(ours, replace=False)
-    kit.engine.create_function(ours, replace=False)
-    (before,) = kit.engine.observe(kit.schema)
-    others = FunctionSpec(
-        name, [Argument("x", "INT")], "INT", "x * 3", properties={"catalog_migrate.id": "s10"}
+
+
+def _named_view(kit, constant, stamp):
+    return ViewSpec(
+        kit.name("one"), [Column("one", "INT", False)], f"SELECT {constant} AS one",
+        properties={"catalog_migrate.id": stamp},
     )
+
+
+@pytest.mark.parametrize(
+    ("act", "spec", "taken"),
+    [
+        ("create_function", _named_function, "ROUTINE_ALREADY_EXISTS"),
+        ("create_view", _named_view, "TABLE_OR_VIEW_ALREADY_EXISTS"),
+    ],
+)
+def test_only_what_was_seen_is_replaced_or_dropped(kit, act, spec, taken):
+    """A name is free, or holds the very same or what was seen; else it is another's by now."""
+    create = getattr(kit.engine, act)
+    create(spec(kit, 2, "s9"))
+    create(spec(kit, 2, "s9"))
+    (seen,) = kit.engine.observe(kit.schema)
     with pytest.raises(EngineFailure) as caught:
-        kit.engine.create_function(others, replace=False)
-    assert caught.value.condition == "ROUTINE_ALREADY_EXISTS"
-    assert list(kit.engine.observe(kit.schema)) == [before]
-    kit.engine.create_function(others)
-    (after,) = kit.engine.observe(kit.schema)
-    assert dict(after.properties) == {"catalog_migrate.id": "s10"}
-    kit.engine.drop(after)
+        create(spec(kit, 3, "s10"))
+    assert caught.value.condition == taken
+    assert list(kit.engine.observe(kit.schema)) == [seen]
+    create(spec(kit, 3, "s10"), over=seen)
+    (now,) = kit.engine.observe(kit.schema)
+    assert dict(now.properties) == {"catalog_migrate.id": "s10"}
+    with pytest.raises(EngineFailure) as caught:
+        create(spec(kit, 4, "s11"), over=seen)
+    assert caught.value.condition == taken
+    kit.engine.drop(seen)
+    assert list(kit.engine.observe(kit.schema)) == [now]
+    kit.engine.drop(now)
+    kit.engine.drop(now)
+    assert list(kit.engine.observe(kit.schema)) == []
+    create(spec(kit, 4, "s11"), over=seen)
+    kit.engine.drop(kit.engine.observe(kit.schema)[0])
+
+
+def test_a_table_of_another_place_is_not_dropped(kit):
+    """A name that was seen at one shard and stands at another by now is left."""
+    first, second = kit.shard("a"), kit.shard("b")
+    kit.engine.register_table(kit.name("t"), first)
+    (seen,) = kit.engine.observe(kit.schema)
+    kit.engine.drop(seen)
+    kit.engine.register_table(kit.name("t"), second)
+    (now,) = kit.engine.observe(kit.schema)
+    kit.engine.drop(seen)
+    assert list(kit.engine.observe(kit.schema)) == [now]
+    kit.engine.drop(now)
+    assert list(kit.engine.observe(kit.schema)) == []
 
 
 def test_rows_are_copied_in_bulk_and_then_the_tail(kit):

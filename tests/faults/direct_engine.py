@@ -92,13 +92,15 @@ class DirectEngine:
         assert self._shards.shard_version(path) is not None, path
         self._names[name.folded] = Registration(name, "table", location=path)
 
-    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+    def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Remember a view."""
         self._names[view.name.folded] = Registration(
             view.name, "view", properties=view.properties, text=view.sql
         )
 
-    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+    def create_function(
+        self, function: FunctionSpec, *, over: Registration | None = None
+    ) -> None:
         """Remember a function."""
         self._names[function.name.folded] = Registration(
             function.name, "function", properties=function.properties

@@ -13,7 +13,7 @@ from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.port import ViewSpec
+from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, NotSettled, Refusal
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
@@ -122,15 +122,14 @@ class TestInASession:
             ItemName("shop", "bigger"), (Column("id", "BIGINT"),),
             "SELECT id + 2 AS id FROM shop.big",
         )
-        engine.create_view(theirs)
-        engine.create_view(users)
+        for view in (theirs, users):
+            engine.create_view(view, over=Registration(view.name, "view"))
         before = engine.observe("shop")
         given = place.give_back()
         assert engine.observe("shop") == before
         assert (given.tables, given.views, given.left) == (1, 0, ("shop.big", "shop.bigger"))
-        engine.create_view(ViewSpec(
-            ItemName("shop", "big"), (Column("id", "BIGINT"),), "SELECT id FROM shop.orders"
-        ))
+        plain = ViewSpec(theirs.name, theirs.columns, "SELECT id FROM shop.orders")
+        engine.create_view(plain, over=Registration(theirs.name, "view"))
         assert place.give_back().left == ("shop.bigger",)
 
     def test_is_refused_while_something_is_unfinished(self) -> None:

@@ -28,6 +28,10 @@ def engine() -> SimulatedEngine:
     return engine
 
 
+VIEW = Registration(V, "view")
+"""Whatever view stands under the name."""
+
+
 def view(sql: str, *columns: Column, name: ItemName = V) -> ViewSpec:
     return ViewSpec(name, columns, sql)
 
@@ -66,10 +70,10 @@ def test_views_are_analysed_when_created(engine: SimulatedEngine) -> None:
     strict = view("SELECT a FROM s.t", Column("a", "INT", False))
     itself = view("SELECT x FROM s.v", Column("x", "BIGINT"))
     on_table = view("SELECT a FROM s.t", Column("a", "INT"), name=T)
-    assert refused(lambda: engine.create_view(lost)) == "TABLE_OR_VIEW_NOT_FOUND"
-    assert refused(lambda: engine.create_view(narrow)) == "CANNOT_UP_CAST_DATATYPE"
-    assert refused(lambda: engine.create_view(strict)) == "CANNOT_UP_CAST_DATATYPE"
-    assert refused(lambda: engine.create_view(itself)) == "RECURSIVE_VIEW"
+    assert refused(lambda: engine.create_view(lost, over=VIEW)) == "TABLE_OR_VIEW_NOT_FOUND"
+    assert refused(lambda: engine.create_view(narrow, over=VIEW)) == "CANNOT_UP_CAST_DATATYPE"
+    assert refused(lambda: engine.create_view(strict, over=VIEW)) == "CANNOT_UP_CAST_DATATYPE"
+    assert refused(lambda: engine.create_view(itself, over=VIEW)) == "RECURSIVE_VIEW"
     assert refused(lambda: engine.create_view(on_table)) == "EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
 
 
@@ -79,7 +83,7 @@ def test_a_circle_through_another_view_is_refused(engine: SimulatedEngine) -> No
     engine.create_view(view("SELECT a FROM s.t", Column("a", "INT")))
     engine.create_view(view("SELECT a FROM s.v", Column("a", "INT"), name=other))
     circle = view("SELECT a FROM s.w", Column("a", "INT"))
-    assert refused(lambda: engine.create_view(circle)) == "RECURSIVE_VIEW"
+    assert refused(lambda: engine.create_view(circle, over=VIEW)) == "RECURSIVE_VIEW"
 
 
 def test_check_views_finds_a_view_that_lost_its_parent(engine: SimulatedEngine) -> None:

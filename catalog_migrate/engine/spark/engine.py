@@ -100,7 +100,7 @@ class SparkEngine:
             )
         self._registrations.register_table(name, path)
 
-    def create_view(self, view: ViewSpec, *, replace: bool = True) -> None:
+    def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a view with its column list, casts and SCHEMA BINDING."""
         types = self._binding.body_types(view.name, view.sql, view.columns)
         spec = ViewSpec(
@@ -113,11 +113,13 @@ class SparkEngine:
             view.comment,
             view.properties,
         )
-        self._registrations.create_view(spec, types, replace=replace)
+        self._registrations.create_view(spec, types, over=over)
 
-    def create_function(self, function: FunctionSpec, *, replace: bool = True) -> None:
+    def create_function(
+        self, function: FunctionSpec, *, over: Registration | None = None
+    ) -> None:
         """Create (or replace) a permanent SQL function."""
-        self._registrations.create_function(function, replace=replace)
+        self._registrations.create_function(function, over=over)
 
     def drop(self, registration: Registration) -> None:
         """Drop exactly this name with the statement of its kind."""

@@ -25,6 +25,10 @@ _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 
 
+_NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", "SCHEMA_NOT_FOUND"})
+"""What Spark says of a function that is not there."""
+
+
 def read_information(name: ItemName, information: str) -> Registration:
     """One row of SHOW TABLE EXTENDED as a registration."""
     if "\nType: VIEW\n" in information:
@@ -144,18 +148,19 @@ class Registrations:
             if standing is None or standing.location != local_path(path):
                 raise
 
-    def create_view(self, view: ViewSpec, body_types: Sequence[str], *, replace: bool) -> None:
-        """CREATE [OR REPLACE] VIEW; without ``replace``, nothing when this very view is there."""
+    def create_view(
+        self, view: ViewSpec, body_types: Sequence[str], *, over: Registration | None
+    ) -> None:
+        """CREATE VIEW, or OR REPLACE while what it is to go ``over`` stands there."""
+        ours = Registration(view.name, "view", properties=view.properties)
+        replace = over is not None and over.is_still(self.find(view.name))
         try:
             with failing(f"create the view {view.name}"):
                 run(self._spark, statements.create_view(view, body_types, replace=replace))
         except EngineFailure as error:
             if replace or error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
-            standing = self.find(view.name)
-            if standing is None or standing.kind != "view":
-                raise
-            if any(standing.properties.get(k) != v for k, v in view.properties.items()):
+            if not ours.is_still(self.find(view.name)):
                 raise
 
     def find(self, name: ItemName) -> Registration | None:
@@ -175,32 +180,48 @@ class Registrations:
             if twin is not None:
                 run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
 
-    def create_function(self, function: FunctionSpec, *, replace: bool) -> None:
-        """CREATE [OR REPLACE] FUNCTION; without ``replace``, nothing when this very one stands."""
+    def create_function(self, function: FunctionSpec, *, over: Registration | None) -> None:
+        """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
+        ours = Registration(function.name, "function", properties=function.properties)
+        replace = over is not None and over.is_still(self._find_function(function.name))
         try:
             with failing(f"create the function {function.name}"):
                 run(self._spark, statements.create_function(function, replace=replace))
         except EngineFailure as error:
             if replace or error.condition != "ROUTINE_ALREADY_EXISTS":
                 raise
-            standing = self._function(function.name)
-            if any(standing.properties.get(k) != v for k, v in function.properties.items()):
+            if not ours.is_still(self._find_function(function.name)):
                 raise
 
+    def _find_function(self, name: ItemName) -> Registration | None:
+        try:
+            return self._function(name)
+        except EngineFailure as error:
+            if error.condition in _NO_FUNCTION:
+                return None
+            raise
+
     def drop(self, registration: Registration) -> None:
-        """DROP by kind. Spark's DROP TABLE drops views too, so the kind is looked up first."""
+        """DROP by kind, while what was seen stands there.
+
+        Looked at right before, for Spark has no DROP of what was seen only; and its DROP TABLE
+        drops views too.
+        """
         name = registration.name
-        if registration.kind == "table":
-            standing = self.find(name)
-            if standing is not None and standing.kind == "view":
-                raise EngineFailure(
-                    f"cannot drop the table {name}: a view stands there",
-                    condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
-                )
-            if (
-                standing is not None and standing.managed and standing.location is not None
-                and not standing.location.endswith(".twin")
-            ):
+        look = self._find_function if registration.kind == "function" else self.find
+        standing = look(name)
+        if standing is None:
+            return
+        if standing.kind != registration.kind:
+            raise EngineFailure(
+                f"cannot drop the {registration.kind} {name}: a {standing.kind} stands there",
+                condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
+            )
+        parted = standing.location is not None and standing.location.endswith(".twin")
+        if not parted:
+            if not registration.is_still(standing):
+                return
+            if standing.managed and standing.location is not None:
                 self._part_from_files(name, standing.location)
         try:
             with failing(f"drop the {registration.kind} {name}"):
