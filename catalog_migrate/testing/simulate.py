@@ -39,7 +39,7 @@ STREAMS = 25
 MOVES = (3, 5)
 """Which of eight schedules of streams move sources from topic to topic."""
 
-EVERY = 16
+EVERY = 32
 """Every so many schedules the paths through a chain are compared as well (I4)."""
 
 COLLECTED = 200
