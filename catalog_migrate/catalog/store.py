@@ -76,7 +76,7 @@ def create_catalog(
 
 
 def default_warehouse(log: CatalogLog) -> str:
-    """Where rows are when nobody says it: what the catalog has, else beside it.
+    """Where rows are when nobody says it: beside a catalog on files, else where the catalog says.
 
     UsageError for a catalog that is to be made on an object store, where no rows can be kept.
     """

@@ -169,10 +169,7 @@ class SimulatedEngine:
                 raise EngineFailure(
                     f"{view.name} is a table", condition="EXPECT_VIEW_NOT_TABLE.NO_ALTERNATIVE"
                 )
-            still = over is not None and held is not None and over.is_still(
-                _relation_registration(held)
-            )
-            if held is not None and not still:
+            if held is not None and not _gives_way(_relation_registration(held), over):
                 if held == view:
                     return
                 raise EngineFailure(
@@ -189,10 +186,7 @@ class SimulatedEngine:
         with self._call("create_function", function.name):
             self._need_schema(function.name)
             held = self._names.functions.get(function.name.folded)
-            still = over is not None and held is not None and over.is_still(
-                _function_registration(held)
-            )
-            if held is not None and not still:
+            if held is not None and not _gives_way(_function_registration(held), over):
                 if held == function:
                     return
                 raise EngineFailure(
@@ -580,6 +574,10 @@ def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
     if isinstance(entry, TableEntry):
         return Registration(entry.name, "table", location=entry.path)
     return Registration(entry.name, "view", properties=entry.properties, text=entry.sql)
+
+
+def _gives_way(held: Registration, over: Registration | None) -> bool:
+    return over is not None and over.is_still(held)
 
 
 def _function_registration(entry: FunctionSpec) -> Registration:

@@ -228,7 +228,6 @@ class Others:
         return committed.get(name.folded) if own is None else own.columns
 
 
-
 def _withdraw(
     kind: str, wanted: set[tuple[str, str]], own: MutableMapping[tuple[str, str], Any],
     standing: MutableMapping[tuple[str, str], Any], tell: Callable[..., None],

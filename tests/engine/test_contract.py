@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from catalog_migrate.engine.port import BindRequest, Engine, FunctionSpec, ShardSpec, ViewSpec
+from catalog_migrate.engine.port import (
+    BindRequest,
+    Engine,
+    FunctionSpec,
+    Registration,
+    ShardSpec,
+    ViewSpec,
+)
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
@@ -204,6 +212,25 @@ def test_only_what_was_seen_is_replaced_or_dropped(kit, act, spec, taken):
     assert list(kit.engine.observe(kit.schema)) == []
     create(spec(kit, 4, "s11"), over=seen)
     kit.engine.drop(kit.engine.observe(kit.schema)[0])
+
+
+@pytest.mark.parametrize("act", ["create_function", "create_view"])
+def test_without_marks_a_name_that_is_held_is_refused(kit, act):
+    """What carries no marks, as of an export, can't pass for somebody else's under its name."""
+    make = {"create_function": _named_function, "create_view": _named_view}[act]
+    create = getattr(kit.engine, act)
+    create(make(kit, 2, "s9"))
+    before = list(kit.engine.observe(kit.schema))
+    with pytest.raises(EngineFailure) as caught:
+        create(replace(make(kit, 3, ""), properties={}))
+    assert caught.value.condition in ("ROUTINE_ALREADY_EXISTS", "TABLE_OR_VIEW_ALREADY_EXISTS")
+    assert list(kit.engine.observe(kit.schema)) == before
+
+
+def test_what_a_schema_that_is_gone_had_is_dropped_already(kit):
+    """drop of any kind succeeds where not even the schema is there."""
+    for kind in ("table", "view", "function"):
+        kit.engine.drop(Registration(ItemName("nowhere", "x"), kind))
 
 
 def test_a_table_of_another_place_is_not_dropped(kit):

@@ -23,9 +23,9 @@ _TEXT = "\nView Text: "
 _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
+_MARK = "catalog_migrate."
 
-
-_NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", "SCHEMA_NOT_FOUND"})
+_NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
 """What Spark says of a function that is not there."""
 
 
@@ -53,6 +53,17 @@ def _read_properties(information: str) -> Mapping[str, str]:
         return {}
     line = information[start + len(_PROPERTIES) :].split("\n", 1)[0]
     return dict(_PROPERTY.findall(line))
+
+
+def _is_made(wanted: ViewSpec | FunctionSpec, standing: Registration | None) -> bool:
+    """Whether what stands there has the marks of what was to be made: the reply was lost.
+
+    Without marks (an export's) nothing can be told apart, and a name that is held is refused.
+    """
+    marks = {key: value for key, value in wanted.properties.items() if key.startswith(_MARK)}
+    if standing is None or not marks:
+        return False
+    return Registration(wanted.name, standing.kind, properties=marks).is_still(standing)
 
 
 def _like(name: ItemName) -> str:
@@ -152,7 +163,6 @@ class Registrations:
         self, view: ViewSpec, body_types: Sequence[str], *, over: Registration | None
     ) -> None:
         """CREATE VIEW, or OR REPLACE while what it is to go ``over`` stands there."""
-        ours = Registration(view.name, "view", properties=view.properties)
         replace = over is not None and over.is_still(self.find(view.name))
         try:
             with failing(f"create the view {view.name}"):
@@ -160,7 +170,7 @@ class Registrations:
         except EngineFailure as error:
             if replace or error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
-            if not ours.is_still(self.find(view.name)):
+            if not _is_made(view, self.find(view.name)):
                 raise
 
     def find(self, name: ItemName) -> Registration | None:
@@ -182,7 +192,6 @@ class Registrations:
 
     def create_function(self, function: FunctionSpec, *, over: Registration | None) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
-        ours = Registration(function.name, "function", properties=function.properties)
         replace = over is not None and over.is_still(self._find_function(function.name))
         try:
             with failing(f"create the function {function.name}"):
@@ -190,7 +199,7 @@ class Registrations:
         except EngineFailure as error:
             if replace or error.condition != "ROUTINE_ALREADY_EXISTS":
                 raise
-            if not ours.is_still(self._find_function(function.name)):
+            if not _is_made(function, self._find_function(function.name)):
                 raise
 
     def _find_function(self, name: ItemName) -> Registration | None:
