@@ -74,19 +74,36 @@ def counted(pipeline: Pipeline, key: str) -> tuple[int | None, int | None]:
     return found.actual_doubled, found.actual_skipped
 
 
+def await_rows(pipeline: Pipeline, count: int) -> None:
+    """Wait until so many rows are in the table and the batch that brought them is committed.
+
+    Spark writes a batch's rows first and its commit after that; what is planned in between counts
+    from the batch before.
+    """
+    pipeline.until(lambda: pipeline.ids("s").total() >= count, f"{count} rows")
+    newest = newest_transaction(pipeline)
+    assert newest is not None
+    pipeline.until(lambda: (checkpoint_of(pipeline).latest_commits or 0) >= newest, "their commit")
+
+
 def await_ids(pipeline: Pipeline, wanted: Counter[int]) -> None:
-    pipeline.until(lambda: pipeline.ids("s").total() >= wanted.total(), f"{wanted.total()} rows")
+    await_rows(pipeline, wanted.total())
     assert pipeline.ids("s") == wanted
 
 
-def newest_transaction(pipeline: Pipeline) -> int | None:
-    """The newest batch of the source that its shard has, and its checkpoint committed."""
+def checkpoint_of(pipeline: Pipeline) -> Checkpoint:
     state = pipeline.catalog.state()
-    item_id = pipeline.id("s")
     warehouse = state.config["warehouse"].value
-    checkpoint = Checkpoint(f"{warehouse}/{state.streams[item_id].checkpoint}")
+    return Checkpoint(f"{warehouse}/{state.streams[pipeline.id('s')].checkpoint}")
+
+
+def newest_transaction(pipeline: Pipeline) -> int | None:
+    """The newest batch of the source that its shard has."""
+    state = pipeline.catalog.state()
+    checkpoint = checkpoint_of(pipeline)
     assert checkpoint.query_id is not None
-    return delta_batch(f"{warehouse}/{state.items[item_id].shard}", checkpoint.query_id)
+    shard = f"{state.config['warehouse'].value}/{state.items[pipeline.id('s')].shard}"
+    return delta_batch(shard, checkpoint.query_id)
 
 
 def test_back_and_forward(pipeline: Pipeline) -> None:
@@ -141,12 +158,12 @@ def test_under_a_producer(pipeline: Pipeline) -> None:
     topic = lay_out(pipeline)
     pipeline.start(unsafe=True)
     producer = pipeline.produce(topic, pause=0.05)
-    pipeline.until(lambda: pipeline.ids("s").total() >= 20, "20 rows")
+    await_rows(pipeline, 20)
     key = unsafe(pipeline, "INJECT OFFSETS (TO 'shift -5')").operation
     producer.stop()
     pipeline.producers.clear()
     total = producer.sent[topic]
-    pipeline.until(lambda: pipeline.ids("s").total() >= total + 5, f"{total + 5} rows")
+    await_rows(pipeline, total + 5)
     found = pipeline.ids("s")
     assert found.keys() == once(total).keys()
     assert Counter(found.values()) == Counter({2: 5, 1: total - 5})
@@ -268,7 +285,7 @@ def test_backfill(pipeline: Pipeline) -> None:
     pipeline.kafka.produce(topic, ["no json"], partition=0)
     send(pipeline, topic, 21, 40)
     pipeline.start(unsafe=True)
-    pipeline.until(lambda: pipeline.ids("s").total() >= 39, "39 rows")
+    await_rows(pipeline, 39)
     state = pipeline.catalog.state()
     (bad,) = (m.item_id for m in state.mappings.values() if m.name == "bad")
 
