@@ -111,6 +111,7 @@ class Supervisor:
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
+    _target: tuple[State, Mapping[str, str]] | None = None
     _pool: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -121,15 +122,12 @@ class Supervisor:
 
         Items in ``pinned`` are left alone: an operation is at work on them.
         """
-        wanted = {
-            found.item_id: found for found in wiring.queries(state, self.cluster)
-            if not held_by(state, found.item_id)
-        }
+        wanted = self._wanted(state)
         acted = self.collect()
         stop = [
             item_id for item_id, each in self.managed.items()
             if item_id not in self.pinned and each.active
-            and (item_id not in wanted or each.fingerprint != wiring.fingerprint(state, item_id))
+            and each.fingerprint != wanted.get(item_id)
         ]
         if stop:
             self.stop(stop, state)
@@ -151,6 +149,16 @@ class Supervisor:
                 self._begin(state, each)
                 acted = True
         return acted
+
+    def _wanted(self, state: State) -> Mapping[str, str]:
+        """The queries that a state wants to run, with their fingerprints; found once a state."""
+        if self._target is None or self._target[0] is not state:
+            self._target = state, {
+                found.item_id: wiring.fingerprint(state, found.item_id)
+                for found in wiring.queries(state, self.cluster)
+                if not held_by(state, found.item_id)
+            }
+        return self._target[1]
 
     def collect(self) -> bool:
         """Take in what started and what died since the last round."""

@@ -337,6 +337,15 @@ class Play:
         self.settle()
         return run
 
+    def let_go(self) -> None:
+        """It is over, and all that it knows goes at once; later the collector would have to look.
+
+        A play and its processes know each other.
+        """
+        for player in self.players:
+            vars(player).clear()
+        vars(self).clear()
+
     def settle(self) -> None:
         """One more process, and the world is what is committed (I6); again, and it is (I3)."""
         run = self.run

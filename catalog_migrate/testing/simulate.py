@@ -88,6 +88,7 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
         run = play.to_its_end()
     except Exception as error:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    play.let_go()
     return run.starts, run.crashes, run.rows
 
 
@@ -109,7 +110,9 @@ def _streams(number: int) -> tuple[int, int, int]:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
     crashes = sum(fault.kind == "crash" for fault in play.scenario.faults)
     rows = sum(len(table.rows) for table in play.world.tables.values())
-    return len(play.scenario.runtimes) + 1, crashes, rows
+    starts = len(play.scenario.runtimes) + 1
+    play.let_go()
+    return starts, crashes, rows
 
 
 def spread(

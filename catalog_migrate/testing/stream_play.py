@@ -173,6 +173,8 @@ class Actor(ABC):
         ]:
             self.faults.remove(fault)
             self.suffer(fault, call)
+        if not call.startswith("read"):
+            self.play.acts += 1  # what was announced is done next, before anybody else has a turn
 
     def suffer(self, fault: Fault, call: str) -> None:
         """What the scenario wants here."""
@@ -265,8 +267,11 @@ class StreamPlay:
         shm = Path("/dev/shm")  # noqa: S108 - a directory of our own is made in it
         self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
         self.actors: list[Actor] = []
+        self.ended: list[Actor] = []
         self.clients: list[ClientActor] = []
         self.untried = False
+        self.acts = 0
+        self._quiet = (-1, False)
         self._seen = self._rows = 0
         self._records = list(scenario.records)
         self._again = sorted(
@@ -283,6 +288,12 @@ class StreamPlay:
                 self._play()
         finally:
             shutil.rmtree(self.warehouse, ignore_errors=True)
+
+    def let_go(self) -> None:
+        """As :meth:`catalog_migrate.testing.play.Play.let_go`."""
+        for actor in (*self.ended, *self.actors):
+            vars(actor).clear()
+        vars(self).clear()
 
     def _play(self) -> None:
         create_catalog(self.log, warehouse=self.warehouse)
@@ -304,7 +315,7 @@ class StreamPlay:
                 self.world.create(topic, partitions)
         self._again.clear()
         last = RuntimeActor(self, len(self.actors), "the last runtime", self.scheduler.now)
-        self.actors = [last]
+        self.ended, self.actors = self.actors, [last]
         self.scheduler.run()
         self.check()
 
@@ -340,6 +351,7 @@ class StreamPlay:
             self.scheduler.fail(InvariantBroken("I6", self.world.wrong))
         while self._again and self._again[0][0] <= self.scheduler.step:
             _, comes, topic, partitions = self._again.pop(0)
+            self.acts += 1
             if comes:
                 self.world.create(topic, partitions)
                 self.tell(f"the topic {topic} is created again")
@@ -352,6 +364,7 @@ class StreamPlay:
             counts = self.world.topics.get(fed[pick % len(fed)])
             if counts is not None:
                 counts[pick % len(counts)] += 1
+                self.acts += 1
 
     def look_through(self) -> None:
         """I9: no secret's value is in a commit, its metadata included."""
@@ -371,7 +384,15 @@ class StreamPlay:
         return read_state(self.log)
 
     def quiet(self) -> bool:
-        """Whether no operation is open and every source has read all there is."""
+        """Whether no operation is open and every source has read all there is.
+
+        Runtimes ask whenever they sleep: it is looked at when anything was done or came since.
+        """
+        if self._quiet[0] != self.acts:
+            self._quiet = self.acts, self._is_quiet()
+        return self._quiet[1]
+
+    def _is_quiet(self) -> bool:
         state = self.state()
         if any(row.state in OPEN for row in state.operations.values()):
             return False
