@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.engine.spark.verbatim import run, verbatim
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import local_path
@@ -24,6 +25,9 @@ _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 _MARK = "catalog_migrate."
+
+_NO_RELATION = frozenset({"TABLE_OR_VIEW_NOT_FOUND", _NO_SCHEMA})
+"""What Spark says of a table or view that is not there."""
 
 _NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
 """What Spark says of a function that is not there."""
@@ -64,11 +68,6 @@ def _is_made(wanted: ViewSpec | FunctionSpec, standing: Registration | None) -> 
     if standing is None or not marks:
         return False
     return Registration(wanted.name, standing.kind, properties=marks).is_still(standing)
-
-
-def _like(name: ItemName) -> str:
-    """A pattern that finds the name, and maybe others: patterns are regular expressions."""
-    return string_literal(re.sub(r"[^A-Za-z0-9_]", ".", name.name))
 
 
 class Registrations:
@@ -174,12 +173,26 @@ class Registrations:
                 raise
 
     def find(self, name: ItemName) -> Registration | None:
-        """The relation under one name, or None."""
-        statement = f"SHOW TABLE EXTENDED IN {quote_sql(name.schema)} LIKE {_like(name)}"
-        for row in self._show(statement, name.schema):
-            if row["namespace"] and row["tableName"].lower() == name.name.lower():
-                return read_information(name, row["information"])
-        return None
+        """The relation under one name, or None.
+
+        Spark's own catalog is asked, not SHOW TABLE EXTENDED, which takes fifteen times as long:
+        this is done before every DROP. What it says of a table is the same text.
+        """
+        catalog, parser = self._internals
+        try:
+            with failing(f"look for {name}"), verbatim(self._spark, name.sql):
+                found = catalog.getTableMetadata(parser.parseTableIdentifier(name.sql))
+                return read_information(name, found.simpleString() + "\n")
+        except EngineFailure as error:
+            if error.condition in _NO_RELATION:
+                return None
+            raise
+
+    @cached_property
+    def _internals(self) -> tuple[Any, Any]:
+        """The session's catalog and its parser, in the JVM."""
+        state = self._spark._jsparkSession.sessionState()
+        return state.catalog(), state.sqlParser()
 
     def _part_from_files(self, name: ItemName, location: str) -> None:
         """Point a managed table at an empty twin, so that Spark removes that with the name."""
