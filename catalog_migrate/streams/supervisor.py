@@ -7,7 +7,7 @@ cluster's lease has a supervisor.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -90,6 +90,25 @@ class Managed:
         return self.query is not None and self.query.active
 
 
+class Wanted:
+    """The queries that a state wants to run, and what each is started from once that is asked."""
+
+    def __init__(self, state: State, item_ids: Iterable[str]) -> None:
+        self.state = state
+        self._fingerprints: dict[str, str | None] = dict.fromkeys(item_ids)
+
+    def __iter__(self) -> Iterator[str]:
+        """The items' ids, in their order."""
+        return iter(self._fingerprints)
+
+    def fingerprint(self, item_id: str) -> str:
+        """The fingerprint of a query; empty for one that is not wanted."""
+        found = self._fingerprints.get(item_id, "")
+        if found is None:
+            found = self._fingerprints[item_id] = wiring.fingerprint(self.state, item_id)
+        return found
+
+
 @dataclass(slots=True)
 class Supervisor:
     """The queries of one cluster; methods are called from one thread only.
@@ -111,7 +130,7 @@ class Supervisor:
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
-    _target: tuple[State, Mapping[str, str]] | None = None
+    _wanted: Wanted | None = None
     _pool: ThreadPoolExecutor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -122,12 +141,12 @@ class Supervisor:
 
         Items in ``pinned`` are left alone: an operation is at work on them.
         """
-        wanted = self._wanted(state)
+        wanted = self._wants(state)
         acted = self.collect()
         stop = [
             item_id for item_id, each in self.managed.items()
             if item_id not in self.pinned and each.active
-            and each.fingerprint != wanted.get(item_id)
+            and each.fingerprint != wanted.fingerprint(item_id)
         ]
         if stop:
             self.stop(stop, state)
@@ -150,15 +169,14 @@ class Supervisor:
                 acted = True
         return acted
 
-    def _wanted(self, state: State) -> Mapping[str, str]:
-        """The queries that a state wants to run, with their fingerprints; found once a state."""
-        if self._target is None or self._target[0] is not state:
-            self._target = state, {
-                found.item_id: wiring.fingerprint(state, found.item_id)
-                for found in wiring.queries(state, self.cluster)
+    def _wants(self, state: State) -> Wanted:
+        """What a state wants; looked for once, for most rounds find the state of the last one."""
+        if self._wanted is None or self._wanted.state is not state:
+            self._wanted = Wanted(state, (
+                found.item_id for found in wiring.queries(state, self.cluster)
                 if not held_by(state, found.item_id)
-            }
-        return self._target[1]
+            ))
+        return self._wanted
 
     def collect(self) -> bool:
         """Take in what started and what died since the last round."""
