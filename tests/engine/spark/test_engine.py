@@ -9,6 +9,7 @@ import pytest
 
 from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.engine import SparkEngine, check_session
+from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Check, Column
@@ -161,3 +162,24 @@ def test_an_absent_schema_is_empty(engine):
     assert list(engine.observe("nowhere")) == []
     engine.drop_schema_if_empty("nowhere")
     assert engine.persistent_names is False
+
+
+def test_a_name_alone_is_seen_as_in_a_look_at_all(spark, schema_name, warehouse):
+    """What is looked at again before a DROP is compared with what SHOW TABLE EXTENDED said."""
+    registrations = Registrations(spark)
+    registrations.ensure_schema(schema_name)
+    spark.sql(f"CREATE TABLE {schema_name}.away (c INT) USING delta LOCATION '{warehouse}/a way'")
+    spark.sql(f"CREATE TABLE {schema_name}.managed (c INT) USING delta")
+    spark.sql(
+        f"CREATE VIEW {schema_name}.V (c COMMENT 'it''s') TBLPROPERTIES "
+        "('catalog_migrate.id' = 'u1', 'other' = 'a, [b]') AS SELECT 1 AS c\n-- View Text: x\n"
+    )
+    seen = registrations.observe(schema_name)
+    assert {each.name.name for each in seen} == {"away", "managed", "v"}
+    assert [registrations.find(each.name) for each in seen] == seen
+    spark.sql("CREATE TEMPORARY VIEW gone AS SELECT 1 AS c")
+    try:
+        assert registrations.find(ItemName(schema_name, "gone")) is None
+    finally:
+        spark.catalog.dropTempView("gone")
+    assert registrations.find(ItemName("nowhere", "away")) is None
