@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 
 import pytest
 
@@ -84,6 +86,20 @@ def test_a_success_prints_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_processes_share_the_same_schedules() -> None:
     """However many processes run them, the schedules are the same; failures travel whole."""
     assert spread(6, seed=3, jobs=2) == simulate(6, seed=3)
+
+
+def test_workers_end_with_the_process_that_they_work_for() -> None:
+    """Also when that is killed: the pipe that they share with it is closed by all."""
+    whole = subprocess.Popen(
+        [sys.executable, "-m", "catalog_migrate.testing.simulate", "2000", "--jobs", "2"],
+        stderr=subprocess.PIPE, text=True,
+    )
+    assert whole.stderr is not None
+    try:
+        assert "of 2000 schedules" in whole.stderr.readline()  # a worker has ended its first part
+    finally:
+        whole.kill()
+    whole.communicate(timeout=120)
     failure = ScheduleFailed(7, ["release 1: initialized"], "I6: x")
     assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
 
