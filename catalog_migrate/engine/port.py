@@ -159,10 +159,11 @@ class Engine(Protocol):
         """Create a permanent SQL function; the name as for :meth:`create_view`."""
         ...
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
         """Drop exactly this name with the statement of its kind; the files of a table stay.
 
-        Nothing where something else of the kind stands there by now.
+        Nothing where something else of the kind stands there by now. ``beside`` are those that are
+        dropped in the same moment, this one among them: one look may serve all of them.
         """
         ...
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -37,6 +37,9 @@ from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.retention import expired, remove_data, removing
 from catalog_migrate.reconciler.work import Progress, Work, wave_count
+
+TOGETHER = 16
+"""How many names at most are looked at together before they are dropped."""
 
 
 class StepFailure(msgspec.Struct, frozen=True):
@@ -158,13 +161,22 @@ def _tolerated(
 def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
     total = wave_count(actions.drops)
     done = 0
-    for wave in actions.drops:
-        for registration, result in work.each(wave, work.engine.drop):
+    drops = [group for wave in actions.drops for group in _groups(wave)]
+    for group in drops:
+        for registration, result in work.each(
+            group, lambda each, group=group: work.engine.drop(each, beside=group)  # type: ignore[misc]
+        ):
             done += 1
             work.on_progress(Progress("drop", done, total, str(registration.name)))
             if isinstance(result, Exception):
                 failures.append(_failure("drop", str(registration.name), result))
     return done
+
+
+def _groups(wave: Sequence[Registration]) -> Iterator[Sequence[Registration]]:
+    """Names that are looked at together: so few that all are dropped right after the look."""
+    for first in range(0, len(wave), TOGETHER):
+        yield wave[first : first + TOGETHER]
 
 
 def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:

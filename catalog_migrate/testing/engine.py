@@ -195,11 +195,12 @@ class SimulatedEngine:
             self._names.functions[function.name.folded] = function
             self._wrote_name()
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
         """Drop a name by the statement of its kind; absent succeeds, another kind is refused.
 
         Nothing where something else of the kind stands there by now.
         """
+        del beside  # a look costs nothing
         with self._call("drop", registration.name):
             folded = registration.name.folded
             if registration.kind == "function":

@@ -131,7 +131,9 @@ def drops_without_looking() -> AbstractContextManager[None]:
     """What goes is dropped by its name, whatever stands there by then."""
     original = SimulatedEngine.drop
 
-    def drop(self: SimulatedEngine, registration: Registration) -> None:
+    def drop(
+        self: SimulatedEngine, registration: Registration, **_: object
+    ) -> None:
         original(self, Registration(registration.name, registration.kind))
 
     return _instead((SimulatedEngine, "drop", drop))
@@ -327,7 +329,7 @@ def drops_in_cascades() -> AbstractContextManager[None]:
     """With a name go the views that read it, whoever's they are."""
     original = SimulatedEngine.drop
 
-    def drop(self: SimulatedEngine, registration: Any) -> None:
+    def drop(self: SimulatedEngine, registration: Any, **_: object) -> None:
         original(self, registration)
         relations = self._names.relations
         for key, view in list(relations.items()):

@@ -106,7 +106,7 @@ class DirectEngine:
             function.name, "function", properties=function.properties
         )
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Registration, **_: object) -> None:
         """Forget a name."""
         self._names.pop(registration.name.folded, None)
 

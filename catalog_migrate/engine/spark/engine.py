@@ -121,9 +121,9 @@ class SparkEngine:
         """Create (or replace) a permanent SQL function."""
         self._registrations.create_function(function, over=over)
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
         """Drop exactly this name with the statement of its kind."""
-        self._registrations.drop(registration)
+        self._registrations.drop(registration, beside=beside)
 
     # shards --------------------------------------------------------------------------------
     def create_shard(self, shard: ShardSpec) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.verbatim import run, verbatim
+from catalog_migrate.engine.spark.looks import Folded, GroupLook
+from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import local_path
@@ -25,9 +25,6 @@ _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 _MARK = "catalog_migrate."
-
-_NO_RELATION = frozenset({"TABLE_OR_VIEW_NOT_FOUND", _NO_SCHEMA})
-"""What Spark says of a table or view that is not there."""
 
 _NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
 """What Spark says of a function that is not there."""
@@ -70,11 +67,17 @@ def _is_made(wanted: ViewSpec | FunctionSpec, standing: Registration | None) -> 
     return Registration(wanted.name, standing.kind, properties=marks).is_still(standing)
 
 
+def _like(names: Iterable[ItemName]) -> str:
+    """A pattern that finds the names, and maybe others: patterns are regular expressions."""
+    return string_literal("|".join(re.sub(r"[^A-Za-z0-9_]", ".", name.name) for name in names))
+
+
 class Registrations:
     """What :class:`~catalog_migrate.engine.port.Engine` says of names, on a Spark session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
+        self._group_look = GroupLook(self._look)
 
     @property
     def persistent_names(self) -> bool:
@@ -173,26 +176,19 @@ class Registrations:
                 raise
 
     def find(self, name: ItemName) -> Registration | None:
-        """The relation under one name, or None.
+        """The relation under one name, or None."""
+        return self._look([name]).get(name.folded)
 
-        Spark's own catalog is asked, not SHOW TABLE EXTENDED, which takes fifteen times as long:
-        this is done before every DROP. What it says of a table is the same text.
-        """
-        catalog, parser = self._internals
-        try:
-            with failing(f"look for {name}"), verbatim(self._spark, name.sql):
-                found = catalog.getTableMetadata(parser.parseTableIdentifier(name.sql))
-                return read_information(name, found.simpleString() + "\n")
-        except EngineFailure as error:
-            if error.condition in _NO_RELATION:
-                return None
-            raise
-
-    @cached_property
-    def _internals(self) -> tuple[Any, Any]:
-        """The session's catalog and its parser, in the JVM."""
-        state = self._spark._jsparkSession.sessionState()
-        return state.catalog(), state.sqlParser()
+    def _look(self, names: Sequence[ItemName]) -> dict[Folded, Registration]:
+        """The relations under names of one schema, by the folded name."""
+        schema, asked = names[0].schema, {name.folded: name for name in names}
+        found: dict[Folded, Registration] = {}
+        statement = f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE {_like(names)}"
+        for row in self._show(statement, schema):
+            name = asked.get(ItemName(schema, row["tableName"]).folded)
+            if row["namespace"] and name is not None:
+                found[name.folded] = read_information(name, row["information"])
+        return found
 
     def _part_from_files(self, name: ItemName, location: str) -> None:
         """Point a managed table at an empty twin, so that Spark removes that with the name."""
@@ -223,15 +219,19 @@ class Registrations:
                 return None
             raise
 
-    def drop(self, registration: Registration) -> None:
+    def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
         """DROP by kind, while what was seen stands there.
 
         Looked at right before, for Spark has no DROP of what was seen only; and its DROP TABLE
         drops views too.
         """
         name = registration.name
-        look = self._find_function if registration.kind == "function" else self.find
-        standing = look(name)
+        if registration.kind == "function":
+            standing = self._find_function(name)
+        elif len(beside) > 1:
+            standing = self._group_look.find(name, beside)
+        else:
+            standing = self.find(name)
         if standing is None:
             return
         if standing.kind != registration.kind:
