@@ -6,6 +6,7 @@ an operator's software would; the one that is killed with SIGKILL is a real proc
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -69,6 +70,13 @@ def run(directory: Path | None = None, *, keep: bool = False) -> None:
         _say(f"\nDone in {time.monotonic() - began:.0f} s. Every row is there.")
         if keep or directory is not None:
             _say(f"The catalog is at {catalog}; try: catalog-migrate status --catalog {catalog}")
+    except KeyboardInterrupt:
+        kept = keep or directory is not None
+        what = f"its catalog is left at {home}" if kept else "its catalog is removed"
+        raise KeyboardInterrupt(
+            f"interrupted: the demonstration ends here, {what}; run it again to begin anew"
+            + (" in an empty directory" if directory is not None else "")
+        ) from None
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
@@ -101,16 +109,23 @@ def _kill_in_the_middle(home: Path) -> None:
         _command(home, "16"), stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            _say("    " + line.rstrip())
-            if line.strip().startswith(f"{phase} {count}/"):
-                import os
-
-                os.killpg(process.pid, signal.SIGKILL)  # the JVM too: nothing gets to say goodbye
-                _say(f"    kill -9 {process.pid}")
-                process.wait()
-                return
+        try:
+            for line in process.stdout:
+                _say("    " + line.rstrip())
+                if line.strip().startswith(f"{phase} {count}/"):
+                    _kill(process)
+                    _say(f"    kill -9 {process.pid}")
+                    return
+        except BaseException:
+            _kill(process)  # it is in a session of its own, where no Ctrl-C comes
+            raise
     raise DemoFailed("the upgrade ended before it could be killed", remedy="run it again")
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """With its JVM, which is in its session: nothing gets to say goodbye."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _report(manifest: Path, catalog: Path) -> None:

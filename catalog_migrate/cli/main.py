@@ -107,7 +107,10 @@ def _failed(error: BaseException) -> int:
         logs.log_error(error)
         return error.exit_code
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
-        logs.log(logging.WARNING, "interrupted", INTERRUPT, {"exit_code": INTERRUPTED})
+        # a verb may know better what is left; click wraps what it says
+        said = error.__cause__ if isinstance(error, click.Abort) else error
+        message = str(said) if isinstance(said, KeyboardInterrupt) and str(said) else INTERRUPT
+        logs.log(logging.WARNING, "interrupted", message, {"exit_code": INTERRUPTED})
         return INTERRUPTED
     if not logs.is_json():
         if not isinstance(error, click.ClickException):

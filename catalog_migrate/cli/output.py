@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -108,7 +109,8 @@ def save(out: str, text: str) -> None:
             stream.write(text)
         partial.replace(target)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk even what is not there cannot be removed
+            partial.unlink()
         raise _failed(out, error) from error
 
 

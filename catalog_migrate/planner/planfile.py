@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import EditedPlan, UnsupportedFormat
-from catalog_migrate.planner.plan import PLAN_FORMAT, Plan
+from catalog_migrate.planner.no_return import point_of_no_return
+from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return")
@@ -74,4 +75,16 @@ def decode_plan(data: bytes) -> Plan:
             expected=plan.plan_hash,
             actual=actual,
         )
+    said, follows = _bare(plan.point_of_no_return), _bare(point_of_no_return(plan.changes))
+    if said != follows:
+        raise EditedPlan(
+            f"the plan was changed after it was made: its point of no return is {follows},"
+            f" the file says {said}",
+            remedy=again, expected=str(follows), actual=str(said),
+        )
     return plan
+
+
+def _bare(point: PointOfNoReturn | None) -> tuple[str, tuple[str, ...], tuple[str, ...]] | None:
+    """A point of no return without its words, which may be another version's."""
+    return None if point is None else (point.after, point.names, point.kept)

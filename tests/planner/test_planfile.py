@@ -94,3 +94,18 @@ def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:
     document["later"] = {"x": 2}
     with pytest.raises(EditedPlan):
         decode_plan(json.dumps(document).encode())
+
+
+def test_another_point_of_no_return_is_an_edit(make: Any) -> None:
+    """It is not in the hash, for it follows from the changes; an approver reads it first."""
+    old, new = make.table("t", "a INT, b INT"), make.table("t", "a INT", dropped=("b",))
+    plan = plan_migration(make.baseline(old), make.release(new)).plan
+    point = plan.point_of_no_return
+    assert point is not None
+    reworded = msgspec.structs.replace(point, meaning="said in another way")
+    found = decode_plan(encode_plan(msgspec.structs.replace(plan, point_of_no_return=reworded)))
+    assert found.changes == plan.changes
+    for other in (None, msgspec.structs.replace(point, after="retention")):
+        edited = msgspec.structs.replace(plan, point_of_no_return=other)
+        with pytest.raises(EditedPlan, match="its point of no return is"):
+            decode_plan(encode_plan(edited))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.planner.assembly import point_of_no_return
+from catalog_migrate.planner.no_return import point_of_no_return
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,
