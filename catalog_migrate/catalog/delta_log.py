@@ -100,6 +100,12 @@ class DeltaLog:
             return True
         strange = sorted(names - _PARTS)
         if strange:
+            if any(name.startswith("lost-") for name in strange):
+                raise NotACatalog(
+                    f"{self._root} has no log: what was left of a lost one is set aside in it, and"
+                    " no other was made yet",
+                    remedy="call the same catalog-migrate rebuild again",
+                )
             if "warehouse" in strange:
                 raise NotACatalog(
                     f"{self._root} has lost its log: the directory holds a warehouse and no log",

@@ -83,7 +83,7 @@ def text(rows: list[dict[str, Any]]) -> str:
     if not rows:
         return "nothing\n"
     about_object = "happening" in rows[0]
-    head = ["serial", "when", "what", "release", "who"]
+    head = ["serial", "when (UTC)", "what", "release", "who"]
     if about_object:
         head += ["object", "id"]
     lines = [[*head, "reason"]]

@@ -65,7 +65,8 @@ def run_hook(
     if report.outcome == "fenced_out":
         raise FencedOut(
             report.reason or f"a later release than {release.name} is in force",
-            remedy="start the newer software, or apply with --allow-downgrade",
+            remedy="start the software of the release that is in force; to bring this one in force"
+            " again: catalog-migrate apply --allow-downgrade",
         )
     sys.stdout.write(as_json(summary(report)) if format_ == "json" else sentence(report))
     return report

@@ -41,6 +41,7 @@ from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import (
     CatalogLost,
     CatalogMigrateError,
+    CatalogWriteRefused,
     Problem,
     RebuildRefused,
 )
@@ -173,7 +174,15 @@ def rebuild(
     on_step("set aside")
     aside = log.set_aside()
     on_step("create")
-    log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
+    try:
+        log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
+    except CatalogWriteRefused as error:
+        left = f"; what was left of the old log is in {aside}" if aside is not None else ""
+        raise CatalogWriteRefused(
+            f"{error.message}{left}",
+            remedy="make the directory writable for this user, or free space on its disk, and call"
+            " this again: it goes on from here",
+        ) from error
     log.keep_audit()  # our own views read it
     return Rebuilt(report.lineage, report.tables, report.unknown, report.left_alone, aside)
 

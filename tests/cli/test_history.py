@@ -65,7 +65,7 @@ def test_history(call: Call) -> None:
     code, out, _ = call("history", "--limit", "1")
     assert code == 0
     head, line = out.splitlines()
-    assert head.split() == ["serial", "when", "what", "release", "who", "reason"]
+    assert head.split() == ["serial", "when", "(UTC)", "what", "release", "who", "reason"]
     assert line.startswith("1 -> 2  ")
     assert f"migrate  2        {this_user()}@{this_host()}" in line
 

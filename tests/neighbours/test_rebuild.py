@@ -16,7 +16,13 @@ from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import fence, seal
-from catalog_migrate.errors import CatalogCorrupt, CatalogLost, NotACatalog, RebuildRefused
+from catalog_migrate.errors import (
+    CatalogCorrupt,
+    CatalogLost,
+    CatalogWriteRefused,
+    NotACatalog,
+    RebuildRefused,
+)
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.neighbours.adoption import adopt
@@ -294,6 +300,10 @@ class TestRebuild:
         with pytest.raises(Killed):
             rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse(),
                     on_step=killed_at(step))
+        if step == "create":
+            with pytest.raises(NotACatalog) as between:
+                place.state()
+            assert "the same catalog-migrate rebuild again" in between.value.remedy
         rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
         assert set(place.state().items) == {"i1"}
         commit(place.log(), lambda _: Changes(), kind="test")
@@ -425,6 +435,24 @@ class TestNotMadeAnew:
         refuse_lost(place.log("another").home, elsewhere)
         done = rebuild(delta_log(place), release_of(ORDERS), warehouse=elsewhere)
         assert done.lineage == state.lineage
+
+    def test_a_disk_without_room_for_the_new_log(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is told where the old one is, not that nothing was changed; with room it goes on."""
+        place.installed()
+        (place.home / "catalog" / "log" / "_delta_log" / f"{0:020d}.json").unlink()
+
+        def full(*_: object, **__: object) -> int:
+            raise CatalogWriteRefused("no space left", remedy="nothing was changed")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(DeltaLog, "recreate", full)
+            with pytest.raises(CatalogWriteRefused, match="no space left; what was left") as ended:
+                rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        assert "it goes on from here" in ended.value.remedy
+        rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        assert set(place.state().items) == {"i1"}
 
     def test_a_directory_that_has_only_its_warehouse_names_the_remedy(self, place: Place) -> None:
         """It is no empty place for a new catalog."""
