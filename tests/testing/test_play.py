@@ -85,7 +85,7 @@ def test_a_look_from_before_a_suspension_drops_nothing() -> None:
 
 def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that forgets to drop shrinks to one process, no fault and few objects."""
-    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_: None)
+    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_, **__: None)
     failing = next(scenario for scenario in map(draw, range(200)) if _breaks(scenario))
     small = shrink(failing)
     assert _breaks(small)

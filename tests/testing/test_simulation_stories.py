@@ -43,7 +43,7 @@ def test_no_story_breaks_an_invariant(story: Story) -> None:
 
 def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that forgets to drop names is told of by one release with one such change."""
-    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_: None)
+    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_, **__: None)
 
     def breaks(story: Story) -> bool:
         try:
