@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,8 @@ def _kill_in_the_middle(home: Path) -> None:
 
 def _kill(process: subprocess.Popen[str]) -> None:
     """With its JVM, which is in its session: nothing gets to say goodbye."""
-    os.killpg(process.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it was killed before
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 

@@ -131,9 +131,7 @@ def drops_without_looking() -> AbstractContextManager[None]:
     """What goes is dropped by its name, whatever stands there by then."""
     original = SimulatedEngine.drop
 
-    def drop(
-        self: SimulatedEngine, registration: Registration, **_: object
-    ) -> None:
+    def drop(self: SimulatedEngine, registration: Registration, **_: object) -> None:
         original(self, Registration(registration.name, registration.kind))
 
     return _instead((SimulatedEngine, "drop", drop))

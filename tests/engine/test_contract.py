@@ -214,6 +214,32 @@ def test_only_what_was_seen_is_replaced_or_dropped(kit, act, spec, taken):
     kit.engine.drop(kit.engine.observe(kit.schema)[0])
 
 
+def test_those_that_are_dropped_together_are_each_looked_at(kit):
+    """Of a group goes what is still what was seen, also where something went before; no other."""
+    def view(name, stamp):
+        return ViewSpec(
+            kit.name(name), [Column("one", "INT", False)], "SELECT 1 AS one",
+            properties={"catalog_migrate.id": stamp},
+        )
+
+    for name in ("a", "b", "c"):
+        kit.engine.create_view(view(name, "s9"))
+    kit.engine.create_function(_named_function(kit, 2, "s9"))
+    seen = {each.name.name: each for each in kit.engine.observe(kit.schema)}
+    group = tuple(seen.values())
+    kit.engine.create_view(view("b", "theirs"), over=seen["b"])
+    kit.engine.drop(seen["c"])
+    for each in group:
+        kit.engine.drop(each, beside=group)
+    (left,) = kit.engine.observe(kit.schema)
+    assert (left.name, left.properties["catalog_migrate.id"]) == (kit.name("b"), "theirs")
+    kit.engine.create_view(view("a", "s10"))
+    kit.engine.drop(seen["a"], beside=group)
+    assert kit.engine.names(kit.schema) == {kit.name("a"), kit.name("b")}
+    for each in kit.engine.observe(kit.schema):
+        kit.engine.drop(each)
+
+
 @pytest.mark.parametrize("act", ["create_function", "create_view"])
 def test_without_marks_a_name_that_is_held_is_refused(kit, act):
     """What carries no marks, as of an export, can't pass for somebody else's under its name."""

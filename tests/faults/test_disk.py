@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.cli.output import OutputFailed, save
+
 pytestmark = pytest.mark.crash
 
 MANY = int(os.environ.get("CRASH_FAULTS", "1"))
@@ -63,6 +65,21 @@ def test_a_read_only_disk_serves_the_release_in_force_and_refuses_an_upgrade(
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
     assert small.start("2")["outcome"] == "migrated"
     small.verify("2")
+
+
+@pytest.mark.parametrize("standing", [False, True])
+def test_a_report_for_a_read_only_disk_is_refused_with_the_reason(
+    disk: Path, standing: bool
+) -> None:
+    """Nothing can be removed there either, not even what could not be made."""
+    report = disk / "plan.json"
+    if standing:
+        report.write_text("before")
+    before = snapshot(disk)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(OutputFailed, match=r"plan\.json cannot be written: Read-only file system"):
+        save(str(report), "after")
+    assert snapshot(disk) == before
 
 
 def snapshot(directory: Path) -> dict[str, int]:

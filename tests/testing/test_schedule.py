@@ -86,6 +86,8 @@ def test_a_success_prints_the_speed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_processes_share_the_same_schedules() -> None:
     """However many processes run them, the schedules are the same; failures travel whole."""
     assert spread(6, seed=3, jobs=2) == simulate(6, seed=3)
+    failure = ScheduleFailed(7, ["release 1: initialized"], "I6: x")
+    assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
 
 
 def test_workers_end_with_the_process_that_they_work_for() -> None:
@@ -100,8 +102,6 @@ def test_workers_end_with_the_process_that_they_work_for() -> None:
     finally:
         whole.kill()
     whole.communicate(timeout=120)
-    failure = ScheduleFailed(7, ["release 1: initialized"], "I6: x")
-    assert str(pickle.loads(pickle.dumps(failure))) == str(failure)
 
 
 def _always_broken(*_: object, **__: object) -> None:

@@ -228,10 +228,8 @@ class Registrations:
         name = registration.name
         if registration.kind == "function":
             standing = self._find_function(name)
-        elif len(beside) > 1:
-            standing = self._group_look.find(name, beside)
         else:
-            standing = self.find(name)
+            standing = self._group_look.find(name, beside or (registration,))
         if standing is None:
             return
         if standing.kind != registration.kind:
