@@ -23,7 +23,8 @@ def build(directory: Path, size: int, reached: int) -> None:
 
     ``same.json`` is the release in force, ``changed.json`` the next one, in which one table has a
     wider column and so have the ``reached`` views that depend on it. Names and rows are simulated;
-    the log and the changed table's shard are real.
+    the log and the changed table's shard are real, and every other shard has the directory that a
+    plan looks for.
     """
     tables = size // 2
     same = generated.objects(tables, size - tables, reached=reached)
@@ -33,14 +34,20 @@ def build(directory: Path, size: int, reached: int) -> None:
     (directory / "same.json").write_bytes(data)
     (directory / "changed.json").write_bytes(generated.manifest("2.0", changed))
     log = open_log(str(directory / "catalog"))
+    engine = SimulatedEngine(persistent=True)
     migrate(
-        SimulatedEngine(persistent=True), log, load_manifest(data),
+        engine, log, load_manifest(data),
         warehouse=str(directory / "warehouse"), clock=SystemClock(), holder="bench",
     )
-    _create_root(directory / "warehouse", log.uri)
+    root = _create_root(directory / "warehouse", log.uri)
+    for path in engine.world.shards:
+        if path != root:
+            place = Path(path, "_delta_log")
+            place.mkdir(parents=True)
+            (place / f"{0:020}.json").touch()
 
 
-def _create_root(warehouse: Path, uri: str) -> None:
+def _create_root(warehouse: Path, uri: str) -> str:
     """The shard of the root as a real Delta table: a plan that replaces it looks at its size."""
     from deltalake import DeltaTable, Schema
 
@@ -48,11 +55,11 @@ def _create_root(warehouse: Path, uri: str) -> None:
 
     state = read_state(open_log(uri))
     mapping = next(m for m in state.mappings.values() if m.name == "t00000")
-    shard = state.items[mapping.item_id].shard
+    path = str(warehouse / str(state.items[mapping.item_id].shard))
     DeltaTable.create(
-        str(warehouse / str(shard)),
-        schema=Schema.from_json(json.dumps(json_schema(generated.columns(), stored=True))),
+        path, schema=Schema.from_json(json.dumps(json_schema(generated.columns(), stored=True)))
     )
+    return path
 
 
 if __name__ == "__main__":

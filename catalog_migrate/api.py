@@ -18,10 +18,15 @@ from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
-from catalog_migrate.errors import CatalogMigrateError, UsageError
+from catalog_migrate.errors import (
+    CatalogGivenBack,
+    CatalogMigrateError,
+    CatalogMoved,
+    UsageError,
+)
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.storage import Storage
+from catalog_migrate.storage import Storage, is_remote
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.planner.presence import Gone
     from catalog_migrate.policy import Policy
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.work import OnProgress
@@ -61,7 +67,8 @@ class Status(msgspec.Struct, frozen=True):
     the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged. ``sessions`` are processes that may
-    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still.
+    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still,
+    ``gone`` tables (or the warehouse) that are not where their rows should be.
     """
 
     release: str | None
@@ -78,6 +85,7 @@ class Status(msgspec.Struct, frozen=True):
     unsafe: tuple[Unseen, ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
     still: tuple[Still, ...] = ()
+    gone: tuple[Gone, ...] = ()
 
 
 class Catalog:
@@ -158,7 +166,9 @@ class Catalog:
         """:meth:`plan` with everything that applying (or binding) it needs."""
         from catalog_migrate.planner.assembly import in_force
         from catalog_migrate.planner.baseline import Baseline
+        from catalog_migrate.planner.fencing import with_fence
         from catalog_migrate.planner.planning import plan_migration
+        from catalog_migrate.planner.proofs import with_gone
         from catalog_migrate.release.loader import load_release
         from catalog_migrate.release.release import Release
 
@@ -168,11 +178,13 @@ class Catalog:
             state, loaded.name, loaded.manifest_hash, len(loaded.objects), uri=self.log.uri
         )
         if known is not None:
-            return known
+            return with_gone(known, self._gone(state))
         migration = plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
+        migration = with_fence(migration, state, loaded, policy)
+        migration = with_gone(migration, self._gone(state))
         if not (loaded.statements or state.has_streams):
             return migration
         from catalog_migrate.streams.shipping import with_shipments
@@ -185,9 +197,29 @@ class Catalog:
         Spares reading the manifest's objects, which is most of what a plan without changes costs.
         """
         from catalog_migrate.planner.assembly import in_force
+        from catalog_migrate.planner.proofs import with_gone
 
-        known = in_force(self.state(), *outline, uri=self.log.uri)
-        return None if known is None else known.plan
+        state = self.state()
+        known = in_force(state, *outline, uri=self.log.uri)
+        return None if known is None else with_gone(known, self._gone(state)).plan
+
+    def _gone(self, state: State) -> tuple[Gone, ...]:
+        """Tables whose rows are gone, as far as that can be told from here.
+
+        The rows of a catalog on an object store may lie on disks of other machines, those of a copy
+        or of what was given back are somebody else's.
+        """
+        from catalog_migrate.catalog.transaction import require_in_use
+        from catalog_migrate.engine.spark.shard_log import has_log
+        from catalog_migrate.planner.presence import gone
+
+        if is_remote(self.log.uri):
+            return ()
+        try:
+            require_in_use(state, self.log)
+        except (CatalogGivenBack, CatalogMoved):
+            return ()
+        return gone(state, has_log)
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view proven by ``engine``'s analyser; writes nothing."""
@@ -232,13 +264,15 @@ class Catalog:
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
+        from catalog_migrate.planner.proofs import with_gone
         from catalog_migrate.rollback import grown_on_disk, plan_rollback, read_past
 
         state = self.state()
-        return plan_rollback(
+        migration = plan_rollback(
             self.log, read_past(self.log, to), state, grown=grown_on_disk(state),
             sizes=lambda item_id: shard_size(state, item_id), approve=approve, policy=policy,
-        ).plan
+        )
+        return with_gone(migration, self._gone(state)).plan
 
     def rollback(
         self,
@@ -410,6 +444,7 @@ class Catalog:
                 key=lambda pair: pair[1].since,
             )),
             still=_still(state),
+            gone=self._gone(state) if serial is None else (),
         )
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import UnknownSerial, UsageError
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.fencing import with_fence
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.past import Grown, Step, going_back, release_of
 from catalog_migrate.planner.plan import Plan
@@ -164,10 +165,16 @@ def plan_rollback(
     ``grown`` and ``sizes`` look at shards by their relative paths and item ids.
     """
     back = going_back(steps_since(log, past, now), past.serial, grown)
-    return plan_migration(
+    migration = plan_migration(
         Baseline.from_state(now, owner="release", uri=log.uri), past.release, approve=approve,
         sizes=sizes, policy=policy, back=back,
     )
+    return with_fence(migration, now, past.release, going_back_by(policy))
+
+
+def going_back_by(policy: Policy | None) -> Policy:
+    """The policy of a rollback: it is meant, so that nothing but a rule refuses it."""
+    return Policy(allow_downgrade=True, rules=policy.rules if policy is not None else ())
 
 
 def grown_on_disk(state: State) -> Grown:
@@ -244,11 +251,10 @@ def roll_back(
             )
         to = serial
     past = read_past(log, to)
-    rules = policy.rules if policy is not None else ()
     start = _Rollback(
         engine, log, past.release, clock=clock, holder=holder, approve=tuple(approve),
         populate=None, wait=wait, threads=threads,
-        policy=Policy(allow_downgrade=True, rules=rules), approved=plan,
+        policy=going_back_by(policy), approved=plan,
         on_progress=on_progress, system=None, token=token, ttl=ttl, margin=margin,
         settings=(True, "UTC"),
     )

@@ -32,6 +32,8 @@ from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.planner.presence import gone
+from catalog_migrate.planner.proofs import ROWS_GONE, with_gone
 from catalog_migrate.planner.ruling import POLICY_ASKS, POLICY_REFUSES
 from catalog_migrate.planner.staleness import stale
 from catalog_migrate.policy import Policy
@@ -83,6 +85,9 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     reason: str | None = None
     outstanding: tuple[str, ...] = ()
 
+_OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
+"""What the plan made now may say and the approved one not: its policy and its disks are others."""
+
 REPLANS = 3
 """How often a start plans again when others change what it planned from."""
 
@@ -128,6 +133,7 @@ class Start:
         try:
             state = read_state(self.log)
         except CatalogNotFound:
+            self._free_place(warehouse)
             migration = plan_migration(
                 Baseline.empty(), self.release, approve=self.approve, policy=self.policy
             )
@@ -136,8 +142,8 @@ class Start:
         refusal = fenced_out(state, self.release, self.policy)
         if refusal is not None:
             return self._report("fenced_out", None, state.serial, reason=refusal)
-        migration = self._plan(state, "release", self.release)
-        changed = not migration.plan.is_empty
+        migration = self._planned(state, "release", self.release)
+        changed = not migration.plan.is_empty or not migration.plan.applyable
         return self._report(
             "planned" if changed else "unchanged", migration.plan, state.serial,
             unfilled=unfilled(state), outstanding=self._outstanding(state),
@@ -171,6 +177,8 @@ class Start:
             return self._report("fenced_out", None, state.serial, reason=refusal)
         first = self._first_plan(state)
         self._check_approved(state, first)
+        if not first.plan.applyable:
+            raise blocked(first.plan)
         if not self._shared_to_do(state, first):
             local = not self.engine.persistent_names
             if local or not self._names_to_do(work, state):
@@ -182,8 +190,6 @@ class Start:
                 if local:
                     signed, names = self._session_names(signed)
                 return self._done("unchanged", first.plan, signed, names=names)
-        if not first.plan.applyable:
-            raise blocked(first.plan)
         self.first = (state.serial, first)
         seen_hash = _manifest_in_force(state)
         lease = acquire(
@@ -297,10 +303,10 @@ class Start:
         """
         for attempt in range(1, REPLANS + 1):
             migration = self._plan_again(state, owner, release)
-            if migration.plan.is_empty:
-                return self._keep(work, state, owner, release, migration), migration, 0, False
             if not migration.plan.applyable:
                 raise blocked(migration.plan)
+            if migration.plan.is_empty:
+                return self._keep(work, state, owner, release, migration), migration, 0, False
             migration = prove(work, state, migration)
             try:
                 prepared = prepare(work, state, migration, populate=self.populate)
@@ -322,7 +328,7 @@ class Start:
         first, self.first = self.first, None
         if owner == "release" and first is not None and first[0] == state.serial:
             return first[1]
-        migration = self._plan(state, owner, release)
+        migration = self._planned(state, owner, release)
         if owner == "release":
             self._check_approved(state, migration)
         return migration
@@ -360,15 +366,12 @@ class Start:
         try:
             return read_state(self.log), False
         except CatalogNotFound:
+            place = self._free_place(warehouse)
             first = plan_migration(
                 Baseline.empty(), self.release, approve=self.approve, policy=self.policy
             )
             if not first.plan.applyable:
                 raise blocked(first.plan) from None
-            place = warehouse or default_warehouse(self.log)
-            from catalog_migrate.neighbours.rebuild import refuse_lost
-
-            refuse_lost(self.log.home, place)
             try:
                 ansi, time_zone = self.settings
                 state = create_catalog(
@@ -378,6 +381,14 @@ class Start:
                 return state, True
             except CommitConflict:  # another process created it in this very moment
                 return read_state(self.log), False
+
+    def _free_place(self, warehouse: str | None) -> str:
+        """Where rows of a new catalog go; CatalogLost where rows of one that is gone lie."""
+        from catalog_migrate.neighbours.lost import refuse_lost
+
+        place = warehouse or default_warehouse(self.log)
+        refuse_lost(self.log.home, place)
+        return place
 
     def _work(self, state: State, lease: Lease | None) -> Work:
         return Work(
@@ -389,8 +400,15 @@ class Start:
     def _first_plan(self, state: State) -> Migration:
         """The plan before the lease; of a catalog just created it was made already."""
         if self.opening is None:
-            return self._plan(state, "release", self.release)
+            return self._planned(state, "release", self.release)
         return rebased(self.opening, Baseline.outline(state, uri=self.log.uri).base)
+
+    def _planned(self, state: State, owner: Owner, release: Release) -> Migration:
+        """The plan, blocked where rows of tables in force are gone."""
+        migration = self._plan(state, owner, release)
+        if owner != "release":
+            return migration
+        return with_gone(migration, gone(state, self.engine.has_shard))
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
         if not self.approve:
@@ -453,8 +471,8 @@ class Start:
             approved.target.manifest_hash
         ):
             return  # it was applied already: a second apply has nothing to do
-        if any(entry.code in (POLICY_REFUSES, POLICY_ASKS) for entry in migration.plan.blocked):
-            raise blocked(migration.plan)  # made under another policy than the one that holds here
+        if any(entry.code in _OF_HERE for entry in migration.plan.blocked):
+            raise blocked(migration.plan)
         raise stale(
             approved, Baseline.from_state(state, owner="release", uri=self.log.uri), self.release
         )

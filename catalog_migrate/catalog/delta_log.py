@@ -440,7 +440,8 @@ class DeltaLog:
             return CatalogCorrupt(f"the log {self._path} comes and goes", remedy=_FAILED_READ)
         return CatalogNotFound(
             f"there is no catalog at {self._root}",
-            remedy="create it (catalog-migrate bootstrap, or apply), or give the right --catalog",
+            remedy="give the right --catalog; where there never was one, catalog-migrate bootstrap"
+            " or apply creates it; where there was: docs/neighbours.md, A lost log",
         )
 
     def _not_ours(self, what: str) -> NotACatalog:

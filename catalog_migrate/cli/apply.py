@@ -11,6 +11,7 @@ from catalog_migrate.cli.approval import approved, note_unmet
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
+    downgrade_option,
     format_option,
     no_input_option,
     release_option,
@@ -19,12 +20,11 @@ from catalog_migrate.cli.options import (
     warehouse_option,
     yes_option,
 )
-from catalog_migrate.cli.plan import make_plan
+from catalog_migrate.cli.plan import applying_policy, make_plan
 from catalog_migrate.cli.sources import open_catalog, read_release
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound, EditedPlan, StalePlan
 from catalog_migrate.files import read_file
-from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @release_option
 @approve_option
 @timeout_option
-@click.option("--allow-downgrade", is_flag=True, help="Apply a release that is older.")
+@downgrade_option
 @format_option("text", "json")
 @yes_option
 @no_input_option
@@ -67,7 +67,7 @@ def command(
       catalog-migrate apply plan.json --catalog catalog --release release --yes
       catalog-migrate apply --catalog catalog --release release
     """
-    from catalog_migrate.cli.hook import run_hook
+    from catalog_migrate.cli.hook import refuse_fenced_out, run_hook
 
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
@@ -77,21 +77,23 @@ def command(
         return _apply_rollback(saved, settings, format_, yes=yes, no_input=no_input)
     loaded = read_release(settings)
     if saved is not None:
-        plan = saved
-        refuse_stale(plan, loaded, settings)
+        refuse_stale(saved, loaded, settings)
+    policy = applying_policy(settings, loaded, allow_downgrade=allow_downgrade)
+    refuse_fenced_out(settings, loaded, policy)
+    if saved is not None:
+        plan = msgspec.structs.replace(saved, fenced_out=None)  # the flag of this call counts
     else:
-        plan = make_plan(settings, approve)
+        plan = make_plan(settings, approve, allow_downgrade=allow_downgrade)
         note_unmet(plan, approve)
     if not approved(
         plan, settings, format_, question="Apply this?", yes=yes, no_input=no_input,
         remedy="write what the report asks for into the release, or approve it",
     ):
         return 1
-    may_go_back = Policy(rules=settings.policy).says("allow", "downgrade", loaded.name)
     run_hook(
         settings, loaded, format_=format_, approve=(*plan.approved, *approve),
         plan=plan if plan_file is not None or plan.base.serial is not None else None,
-        allow_downgrade=allow_downgrade or may_go_back,
+        policy=policy,
     )
     return 0
 

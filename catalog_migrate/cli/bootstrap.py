@@ -54,13 +54,16 @@ def command(
       catalog-migrate bootstrap --catalog catalog --warehouse rows --release release
     """
     from catalog_migrate.cli.apply import read_plan
-    from catalog_migrate.cli.hook import run_hook
+    from catalog_migrate.cli.hook import refuse_fenced_out, run_hook
+    from catalog_migrate.policy import Policy
 
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
+    loaded = read_release(settings)
+    refuse_fenced_out(settings, loaded, Policy(rules=settings.policy))
     report = run_hook(
-        settings, read_release(settings), format_=format_, approve=approve,
+        settings, loaded, format_=format_, approve=approve,
         plan=None if plan_file is None else read_plan(plan_file), read_only=read_only,
     )
     if report.outcome != "planned" or report.plan is None:

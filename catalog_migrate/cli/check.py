@@ -65,7 +65,8 @@ def command(
 
     It is planned from --against, else on the catalog (given or configured), else from nothing, and
     judged by the policy; with --bind every view is proven with Spark's analyser. Writes nothing.
-    Exit 1 for a release with errors, 3 when decisions are missing or the policy refuses.
+    Exit 1 for a release with errors, 3 when decisions are missing or the policy refuses, 5 when a
+    later release is in force in the catalog.
 
     \b
     Example:
@@ -131,8 +132,9 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
     if format_ == "json":
         return as_json({
             "release": loaded.name, "objects": len(loaded.objects), "against": base,
-            "bound": plan.bound, "verdict": found.word, "applyable": plan.applyable,
-            "problems": [*told, *proofs],
+            "bound": plan.bound, "verdict": found.word,
+            "applyable": plan.applyable and plan.fenced_out is None,
+            "problems": [*([] if plan.fenced_out is None else [plan.fenced_out]), *told, *proofs],
             "blocked": [
                 {"name": b.name, "column": b.column, "code": b.code, "reason": b.reason,
                  "remedy": b.remedy, **_place(loaded, b.name)}

@@ -11,12 +11,13 @@ from catalog_migrate.cli.output import as_json, render_plan
 from catalog_migrate.cli.progress import shown
 from catalog_migrate.cli.sources import local_spark, threads_of
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import FencedOut, MigrationBlocked
+from catalog_migrate.errors import CatalogNotFound, FencedOut, MigrationBlocked
 from catalog_migrate.model.visible import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
 
 
@@ -28,17 +29,19 @@ def run_hook(
     approve: Collection[str] = (),
     plan: Plan | None = None,
     read_only: bool = False,
-    allow_downgrade: bool = False,
+    policy: Policy | None = None,
 ) -> BootstrapReport:
     """Call ``bootstrap`` on a local session and print what it did.
 
-    A blocked plan is printed before MigrationBlocked goes on; a later release in force is raised
-    as FencedOut, because a command that was told to apply did not.
+    ``policy`` is the configuration's when it is not given. A blocked plan is printed before
+    MigrationBlocked goes on; a later release in force is raised as FencedOut, because a command
+    that was told to apply did not.
     """
     from catalog_migrate.bootstrap import bootstrap
     from catalog_migrate.catalog.store import open_log
     from catalog_migrate.policy import Policy
 
+    policy = policy or Policy(rules=settings.policy)
     uri = need(settings, "catalog.uri", "--catalog URI")
     open_log(uri, settings.storage).exists()  # what is no catalog is told before Spark starts
     try:
@@ -48,7 +51,7 @@ def run_hook(
                 release=release,
                 catalog=uri,
                 warehouse=settings.text("catalog.warehouse"),
-                policy=Policy(allow_downgrade=allow_downgrade, rules=settings.policy),
+                policy=policy,
                 approve=approve,
                 plan=plan,
                 read_only=read_only,
@@ -63,13 +66,33 @@ def run_hook(
             sys.stdout.write(render_plan(error.plan, format_, settings))
         raise
     if report.outcome == "fenced_out":
-        raise FencedOut(
-            report.reason or f"a later release than {release.name} is in force",
-            remedy="start the software of the release that is in force; to bring this one in force"
-            " again: catalog-migrate apply --allow-downgrade",
-        )
+        reason = report.reason or f"a later release than {release.name} is in force"
+        raise _fenced_out(reason, release, policy)
     sys.stdout.write(as_json(summary(report)) if format_ == "json" else sentence(report))
     return report
+
+
+def refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> None:
+    """Raise FencedOut as a start would, before Spark is started and anybody is asked."""
+    from catalog_migrate.cli.sources import open_catalog
+    from catalog_migrate.planner.fencing import fenced_out
+
+    try:
+        state = open_catalog(settings).state()
+    except CatalogNotFound:
+        return
+    refusal = fenced_out(state, release, policy)
+    if refusal is not None:
+        raise _fenced_out(refusal, release, policy)
+
+
+def _fenced_out(reason: str, release: Release, policy: Policy) -> FencedOut:
+    way = "to bring this one in force again: catalog-migrate apply --allow-downgrade"
+    if policy.says("refuse", "downgrade", release.name):
+        way = "to go back, have the rule changed by whoever keeps it"
+    return FencedOut(
+        reason, remedy=f"start the software of the release that is in force; {way}"
+    )
 
 
 def summary(report: BootstrapReport) -> dict[str, object]:

@@ -29,6 +29,9 @@ approve_option = click.option(
     "--approve", multiple=True, metavar="NAME[.COLUMN]",
     help="Approve one loss: a table that goes, or a column. May be given several times.",
 )
+downgrade_option = click.option(
+    "--allow-downgrade", is_flag=True, help="Go back to a release that is older, or was replaced."
+)
 detailed_option = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 instead of 0 when changes are pending."
 )

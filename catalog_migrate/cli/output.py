@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from catalog_migrate.cli import logs
-from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+from catalog_migrate.errors import CatalogMigrateError, FencedOut, MigrationBlocked, UsageError
 from catalog_migrate.model.visible import visible
 
 if TYPE_CHECKING:
@@ -70,7 +70,12 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
 
 
 def plan_exit(plan: Plan, *, detailed: bool) -> int:
-    """3 for a plan that may not be applied, 2 for pending changes when asked for, else 0."""
+    """5 for a release that is fenced out, 3 for a plan that may not be applied, else 0.
+
+    2 stands for pending changes where ``detailed`` asks for it.
+    """
+    if plan.fenced_out is not None:
+        return FencedOut.exit_code
     if not plan.applyable or plan.blocked:
         return MigrationBlocked.exit_code
     return 2 if detailed and not plan.is_noop else 0

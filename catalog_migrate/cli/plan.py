@@ -13,6 +13,7 @@ from catalog_migrate.cli.options import (
     bind_option,
     catalog_option,
     detailed_option,
+    downgrade_option,
     format_option,
     out_option,
     release_option,
@@ -32,9 +33,11 @@ from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.release.release import Release
 
 
 @click.command("plan")
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 @release_option
 @approve_option
 @bind_option
+@downgrade_option
 @format_option(*REPORT_FORMATS)
 @out_option
 @detailed_option
@@ -54,27 +58,35 @@ def command(
     release: str | None,
     approve: tuple[str, ...],
     bind: bool,
+    allow_downgrade: bool,
     format_: str,
     out: str | None,
     detailed_exitcode: bool,
 ) -> int:
     """Say what applying a release would do. Writes nothing; starts Spark only with --bind.
 
-    --out FILE saves the plan for `apply FILE`, blocked or not. Exit 3 when it may not be applied.
+    --out FILE saves the plan for `apply FILE`, blocked or not. Exit 3 when it may not be applied, 5
+    when a later release is in force and neither --allow-downgrade nor the policy lets it go back.
 
     \b
     Example:
       catalog-migrate plan --catalog catalog --release release --out plan.json
     """
     settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
-    plan = make_plan(settings, approve, bind=bind)
+    plan = make_plan(settings, approve, bind=bind, allow_downgrade=allow_downgrade)
     note_unmet(plan, approve)
     emit_plan(plan, format_, settings, out)
     return plan_exit(plan, detailed=detailed_exitcode)
 
 
-def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = False) -> Plan:
-    """The plan for the configured release on the configured catalog, which need not exist yet."""
+def make_plan(
+    settings: Settings, approve: Collection[str], *, bind: bool = False,
+    allow_downgrade: bool = False,
+) -> Plan:
+    """The plan for the configured release on the configured catalog, which need not exist yet.
+
+    It says what `apply` would do, which may go back where ``allow_downgrade`` or a rule lets it.
+    """
     outline = None if approve or bind else release_outline(settings)
     loaded = None if outline is not None else read_release(settings)
     try:
@@ -96,17 +108,29 @@ def make_plan(settings: Settings, approve: Collection[str], *, bind: bool = Fals
     if known is not None:
         return known
     loaded = loaded or read_release(settings)
-    from catalog_migrate.planner.fencing import fenced_out
-
-    policy = Policy(rules=settings.policy)
-    refusal = fenced_out(opened.state(), loaded, policy)
-    if refusal is not None:
-        note(f"{refusal}: a start with it does nothing (exit 5)")
+    policy = applying_policy(settings, loaded, allow_downgrade=allow_downgrade)
+    if policy.allow_downgrade:
+        note_fenced(opened.state(), loaded, settings)
     migration = opened.migration(loaded, approve=approve, policy=policy)
     if not bind:
         return migration.plan
     with local_spark(settings) as spark:
         return opened.bind(migration, engine_on(spark, settings))
+
+
+def applying_policy(settings: Settings, release: Release, *, allow_downgrade: bool) -> Policy:
+    """The policy of `apply`: it goes back where the flag or a rule of the configuration lets it."""
+    may_go_back = Policy(rules=settings.policy).says("allow", "downgrade", release.name)
+    return Policy(allow_downgrade=allow_downgrade or may_go_back, rules=settings.policy)
+
+
+def note_fenced(state: State, release: Release, settings: Settings) -> None:
+    """Say that only `apply` goes back to this release: a start does nothing with it."""
+    from catalog_migrate.planner.fencing import fenced_out
+
+    refusal = fenced_out(state, release, Policy(rules=settings.policy))
+    if refusal is not None:
+        note(f"{refusal}: a start with it does nothing (exit 5), `apply` goes back to it")
 
 
 def proven(migration: Migration, engine: Engine) -> Plan:

@@ -11,7 +11,7 @@ from catalog_migrate.cli.interrupt import silent_interrupts
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import CatalogNotFound, UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
@@ -29,13 +29,34 @@ COMMITTED = "catalog:"
 
 
 def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
-    """The catalog of the configuration."""
+    """The catalog of the configuration.
+
+    CatalogLost where there is none any more, and rows below its warehouse say that there was.
+    """
     from catalog_migrate.api import Catalog
 
-    return Catalog.open(
-        need(settings, "catalog.uri", "--catalog URI"), mode="write" if write else "read-only",
-        storage_options=settings.storage.options(),
-    )
+    uri = need(settings, "catalog.uri", "--catalog URI")
+    try:
+        return Catalog.open(
+            uri, mode="write" if write else "read-only",
+            storage_options=settings.storage.options(),
+        )
+    except CatalogNotFound:
+        _refuse_lost(uri, settings)
+        raise
+
+
+def _refuse_lost(uri: str, settings: Settings) -> None:
+    from catalog_migrate.catalog.store import default_warehouse, open_log
+    from catalog_migrate.neighbours.lost import refuse_lost
+    from catalog_migrate.storage import is_remote, rows_directory
+
+    log = open_log(uri, settings.storage)
+    warehouse = settings.text("catalog.warehouse")
+    if warehouse is not None:
+        refuse_lost(log.home, rows_directory(warehouse))
+    elif not is_remote(uri):
+        refuse_lost(log.home, default_warehouse(log))
 
 
 def read_release(settings: Settings, path: str | None = None) -> Release:

@@ -91,6 +91,10 @@ def document(status: Status) -> dict[str, object]:
              "reasons": list(each.reasons), "next": each.next}
             for each in status.still
         ],
+        "gone": [
+            {"name": each.name, "reason": each.reason, "next": each.remedy}
+            for each in status.gone
+        ],
     }
 
 
@@ -123,6 +127,9 @@ def text(status: Status, *, past: bool = False) -> str:
         lines += [f"  {name}: {value}" for name, value in status.failure.items()]
     if status.unfilled:
         lines.append(f"unfilled   {', '.join(status.unfilled)}")
+    for lost in status.gone:
+        lines.append(f"gone       {lost.name}: {lost.reason}")
+        lines.append(f"             next: {lost.remedy}")
     for each in status.still:
         lines.append(f"still      {each.kind} {each.name}: {each.state}")
         lines += [f"             {reason}" for reason in each.reasons if reason]

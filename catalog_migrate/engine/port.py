@@ -176,6 +176,10 @@ class Engine(Protocol):
         """Newest version of the Delta table at ``path``; None when there is none."""
         ...
 
+    def has_shard(self, path: str) -> bool:
+        """Whether a Delta table stands at ``path``: a look so cheap that every start has it."""
+        ...
+
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns with canonical types, nullability and comments, as the shard has them now."""
         ...

@@ -38,8 +38,8 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.wording import counted
+from catalog_migrate.neighbours.lost import refuse_lost
 from catalog_migrate.neighbours.marks import Marked, clear_mark, mark_at, put_mark
-from catalog_migrate.neighbours.rebuild import refuse_lost
 from catalog_migrate.neighbours.survey import (
     ADOPTED_ELSEWHERE,
     Candidate,

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.marks import Mark
+from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import GIVEN_BACK
+from catalog_migrate.engine.spark.shards import list_shards
 from catalog_migrate.errors import (
     CatalogCorrupt,
+    CatalogLost,
     CatalogMigrateError,
     CatalogNotFound,
     NotACatalog,
@@ -74,6 +76,29 @@ def require_homeless(
                 )],
                 remedy="nothing is lost; names are mended by catalog-migrate drift --repair, "
                 "a catalog that is to be elsewhere is moved (docs/neighbours.md)",
+            )
+
+
+def refuse_lost(home: str | None, warehouse: str) -> None:
+    """Raise CatalogLost when shards below ``warehouse`` are of a catalog at ``home``.
+
+    For whoever finds no catalog there: its tables would be made anew beside their rows.
+    """
+    from deltalake import DeltaTable
+
+    if home is None or not os.path.isdir(warehouse):
+        return
+    for path in list_shards(warehouse):
+        try:
+            mark = read_mark(DeltaTable(path).metadata().configuration)
+        except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
+            continue
+        if mark is not None and mark.home == home:
+            raise CatalogLost(
+                f"the catalog at {home} is gone, and {path} is one of its tables",
+                remedy="restore the directory from a backup, or make it again: "
+                f"catalog-migrate rebuild --catalog {home} --warehouse {warehouse}",
+                home=home, path=path,
             )
 
 

@@ -37,9 +37,8 @@ from catalog_migrate.catalog.store import HOME
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.spark.shard_log import shard_size
-from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.engine.spark.shards import list_shards
 from catalog_migrate.errors import (
-    CatalogLost,
     CatalogMigrateError,
     CatalogWriteRefused,
     Problem,
@@ -213,36 +212,13 @@ def _base(findings: _Findings, warehouse: str) -> int:
     return GAP * (max(known, default=0) // GAP + 1)
 
 
-def refuse_lost(home: str | None, warehouse: str) -> None:
-    """Raise CatalogLost when shards below ``warehouse`` are of a catalog at ``home``.
-
-    For whoever is about to create one there: its tables would be made anew beside their rows.
-    """
-    from deltalake import DeltaTable
-
-    if home is None or not os.path.isdir(warehouse):
-        return
-    for path in Shards(None).list_shards(warehouse):
-        try:
-            mark = read_mark(DeltaTable(path).metadata().configuration)
-        except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
-            continue
-        if mark is not None and mark.home == home:
-            raise CatalogLost(
-                f"the catalog at {home} is gone, and {path} is one of its tables",
-                remedy="restore the directory from a backup, or make it again: "
-                f"catalog-migrate rebuild --catalog {home} --warehouse {warehouse}",
-                home=home, path=path,
-            )
-
-
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
     from deltalake import DeltaTable
 
     from catalog_migrate.engine.spark.shard_log import shard_columns
 
     places = {
-        path: relative(warehouse, path) or path for path in Shards(None).list_shards(warehouse)
+        path: relative(warehouse, path) or path for path in list_shards(warehouse)
     }
     for path in named.values():
         places.setdefault(path, relative(warehouse, path) or path)

@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
@@ -129,6 +130,11 @@ def relocate(
             f"the tables of the catalog at {log.uri} were given back",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt",
         )
+    if new_lineage and _just_parted(log, state):
+        return Relocation(
+            home=log.home, warehouse=state.setting("warehouse"), lineage=state.lineage,
+            new_lineage=True, tables=sum(1 for _ in _live(state)), changed=False,
+        )
     aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
     problems += _shard_problems(state, aim, new_lineage)
     if new_lineage:
@@ -178,6 +184,15 @@ def relocate(
         if lease is not None:
             lease.release()
     return found
+
+
+def _just_parted(log: CatalogLog, state: State) -> bool:
+    """Whether the newest change is that this copy took a lineage of its own, so that who was killed
+    right after it may call again."""
+    newest = next((each for each in entries(log) if not each.is_routine), None)
+    if newest is None or newest.verb != "relocate" or not newest.version:
+        return False
+    return State.from_snapshot(log.read_at(newest.version - 1)).lineage != state.lineage
 
 
 def _aim(

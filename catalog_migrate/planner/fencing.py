@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
+    from catalog_migrate.planner.migration import Migration
     from catalog_migrate.release.release import Release
 
 
@@ -41,6 +44,16 @@ def fenced_out(state: State, release: Release, policy: Policy) -> str | None:
             f"release {release.name} is older than {in_force.name}, which is in force{by_policy}"
         )
     return None
+
+
+def with_fence(
+    migration: Migration, state: State, release: Release, policy: Policy | None
+) -> Migration:
+    """The migration whose plan says so when its release is fenced out."""
+    refusal = fenced_out(state, release, policy or Policy())
+    if refusal is None:
+        return migration
+    return replace(migration, plan=replace(migration.plan, fenced_out=refusal))
 
 
 def version_of(name: str) -> tuple[int, ...] | None:

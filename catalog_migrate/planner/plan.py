@@ -128,7 +128,8 @@ class Plan(msgspec.Struct, frozen=True):
     ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
     proven with Spark's analyser. ``shipments`` says in words what becomes of the connections,
     sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
-    where no value ever goes.
+    where no value ever goes. ``fenced_out`` says why the release may not be brought in force as the
+    catalog is now, whatever the changes are; None when it may.
     """
 
     format_version: str
@@ -150,6 +151,7 @@ class Plan(msgspec.Struct, frozen=True):
     applyable: bool = True
     shipments: tuple[str, ...] = ()
     point_of_no_return: PointOfNoReturn | None = None
+    fenced_out: str | None = None
 
     @property
     def is_empty(self) -> bool:

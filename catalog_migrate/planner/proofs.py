@@ -1,4 +1,4 @@
-"""Adds to a plan what was proven outside the planner: views that bind, names that are free."""
+"""Adds to a plan what was seen outside the planner: views that bind, names and rows that stand."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from msgspec.structs import replace
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.planner.presence import Gone
 
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
+ROWS_GONE = "CM0332"
 
 
 def with_validations(
@@ -50,6 +52,14 @@ def with_foreign(migration: Migration, held: Sequence[tuple[str, str]]) -> Migra
     ]
     validations = [Validation(name, False, reason) for name, reason in held]
     return _extended(migration, blocked, validations, bound=migration.plan.bound)
+
+
+def with_gone(migration: Migration, found: Sequence[Gone]) -> Migration:
+    """The migration with every table of the old state whose rows are not where they should be."""
+    if not found:
+        return migration
+    blocked = [Blocked(each.name, ROWS_GONE, each.reason, each.remedy) for each in found]
+    return _extended(migration, blocked, (), bound=migration.plan.bound)
 
 
 def _extended(

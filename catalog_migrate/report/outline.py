@@ -64,6 +64,7 @@ def outline(plan: Plan) -> Outline:
         asked = (_visible(_questions(plan)),) if plan.questions else ()
         return Outline(found, one_line(_route(plan)), asked)
     sections = (
+        _fence(plan),
         _happens(plan),
         _losses(plan),
         _no_return(plan),
@@ -132,6 +133,21 @@ def _route(plan: Plan) -> str:
     base = plan.base.release or ("an empty catalog" if plan.base.serial is None else "no release")
     serial = f" (serial {plan.base.serial})" if plan.base.serial is not None else ""
     return f"from {base}{serial} to {plan.target.release}"
+
+
+def _fence(plan: Plan) -> Section:
+    """What to do about a release that may not be brought in force; empty for every other."""
+    if plan.fenced_out is None:
+        return Section("")
+    title = "A start does nothing with this release"
+    if plan.target.serial is not msgspec.UNSET:
+        return Section(title, note="A rule of the policy refuses to go back; have it changed.")
+    return Section(title, note=(
+        f"Start the software of {plan.base.release}, which is in force. To bring back what the"
+        " catalog had before it: catalog-migrate rollback. To bring this release in force as it is,"
+        " with the changes below, where no rule of the policy refuses that: plan and apply it with"
+        " --allow-downgrade."
+    ))
 
 
 def _happens(plan: Plan) -> Section:
@@ -221,7 +237,7 @@ def _losses(plan: Plan) -> Section:
             entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
     if note and plan.blocked:
-        note = "Nothing but what is to be decided below."
+        note = "Nothing but what is told below."
     return Section("What could be lost", tuple(entries), note)
 
 

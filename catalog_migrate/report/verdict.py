@@ -11,7 +11,7 @@ from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 
-Kind = Literal["nothing", "safe", "decisions", "blocked"]
+Kind = Literal["nothing", "safe", "decisions", "blocked", "fenced"]
 
 _DONE = (
     ("create", "created"),
@@ -28,8 +28,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Whether a plan may be applied.
 
     ``word`` is the fixed text a script may look for (``SAFE``, ``NEEDS 2 DECISIONS``, ``BLOCKED``,
-    ``NOTHING TO DO``), ``line`` the whole first line of a report, ``decisions`` how many texts are
-    missing.
+    ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the whole first line of a report, ``decisions`` how
+    many texts are missing.
     """
 
     kind: Kind
@@ -39,8 +39,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def verdict(plan: Plan) -> Verdict:
-    """Judge ``plan``: BLOCKED when anything stands in the way that no decision cures."""
+    """Judge ``plan``: FENCED OUT when a later release is in force, whatever else is to be decided.
+
+    BLOCKED when anything stands in the way that no decision cures.
+    """
     missing = decisions(plan)
+    if plan.fenced_out is not None:
+        line = f"FENCED OUT: {one_line(plan.fenced_out)}"
+        return Verdict("fenced", "FENCED OUT", line, len(missing))
     obstacles = len(incurable(plan)) + len(failed_proofs(plan))
     if obstacles or (not plan.applyable and not missing):
         return Verdict("blocked", "BLOCKED", f"BLOCKED: {_blocked_line(plan)}", len(missing))

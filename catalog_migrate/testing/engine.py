@@ -251,6 +251,10 @@ class SimulatedEngine:
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
 
+    def has_shard(self, path: str) -> bool:
+        """Whether a shard is there; no call of its own in a schedule, as nothing can go wrong."""
+        return path in self.world.shards
+
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns of the newest version."""
         with self._call("shard_columns", path):

@@ -20,6 +20,8 @@ from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
+from .conftest import LookIn
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -37,11 +39,13 @@ def bring_in_force(world: World, place: Path, name: str, columns: str) -> None:
 
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    look_in: LookIn,
 ) -> Call:
     """Runs a command line beside the catalog ``c``, which had releases 1 and 2."""
     monkeypatch.chdir(tmp_path)
     world = World()
+    look_in(world)
     bring_in_force(world, tmp_path, "1", "a INT")
     bring_in_force(world, tmp_path, "2", "a INT, b STRING")
 

@@ -55,17 +55,22 @@ def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
 
 
 def bring_in_force(place: Path, release: str) -> None:
-    """A catalog in ``<place>/c`` with this release, its names simulated."""
+    """A catalog in ``<place>/c`` with this release, its names simulated, its tables empty."""
     from catalog_migrate.bootstrap import migrate
     from catalog_migrate.catalog.clock import SystemClock
     from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.engine.port import ShardSpec
+    from catalog_migrate.engine.spark.shards import Shards
     from catalog_migrate.release.loader import load_release
     from catalog_migrate.testing.engine import SimulatedEngine
 
+    engine = SimulatedEngine(persistent=True)
     migrate(
-        SimulatedEngine(persistent=True), open_log(str(place / "c")), load_release(release),
+        engine, open_log(str(place / "c")), load_release(release),
         warehouse=str(place / "warehouse"), clock=SystemClock(), holder="a test",
     )
+    for path, shard in engine.world.shards.items():
+        Shards(None).create_shard(ShardSpec(path, shard.versions[-1].columns))
 
 
 def test_version_imports_nothing_heavy() -> None:

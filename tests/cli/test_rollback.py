@@ -16,6 +16,8 @@ from catalog_migrate.release.loader import load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
+from .conftest import LookIn
+
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -28,10 +30,11 @@ def world() -> World:
 @pytest.fixture
 def call(
     tmp_path: Path, world: World, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], look_in: LookIn,
 ) -> Call:
     """Runs a command line beside the catalog ``c``, which had releases 1 and 2."""
     monkeypatch.chdir(tmp_path)
+    look_in(world)
     for name, columns in (("1", "a INT"), ("2", "a INT, b STRING")):
         migrate(
             SimulatedEngine(world, persistent=True), open_log(str(tmp_path / "c")),
@@ -84,9 +87,10 @@ def test_where_to(call: Call, to: str, code: int, what: str) -> None:
     assert what in err
 
 
-def test_past_a_drop_in_place(call: Call, tmp_path: Path) -> None:
+def test_past_a_drop_in_place(call: Call, tmp_path: Path, look_in: LookIn) -> None:
     """No approval is offered: not in the head line, not below the entry, which says what helps."""
     world = World()
+    look_in(world)
     log = open_log(str(tmp_path / "d"))
 
     def start(name: str, columns: str) -> None:

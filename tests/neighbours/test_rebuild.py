@@ -26,8 +26,9 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.neighbours.adoption import adopt
+from catalog_migrate.neighbours.lost import refuse_lost
 from catalog_migrate.neighbours.marks import put_mark
-from catalog_migrate.neighbours.rebuild import rebuild, refuse_lost
+from catalog_migrate.neighbours.rebuild import rebuild
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 

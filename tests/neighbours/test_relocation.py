@@ -214,6 +214,19 @@ class TestCopy:
             marks = properties(f"{place.warehouse('copy')}/{item.shard}")
             assert marks["catalog_migrate.lineage"] == done.lineage
 
+    def test_killed_right_after_its_commit(self, place: Place) -> None:
+        """Called again there is nothing to do; once it has lived on it is an original."""
+        place.installed()
+        copied(place)
+        done = relocate(place.log("copy"), new_lineage=True)
+        before = place.files()
+        again = relocate(place.log("copy"), new_lineage=True)
+        assert (again.changed, again.lineage, again.tables) == (False, done.lineage, done.tables)
+        assert place.files() == before
+        nothing(place, "copy")
+        with pytest.raises(RelocationRefused):
+            relocate(place.log("copy"), new_lineage=True)
+
 
 class TestMove:
     def test_catalog_and_warehouse_together(self, place: Place) -> None:

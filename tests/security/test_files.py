@@ -23,16 +23,17 @@ from catalog_migrate.catalog.store import open_log
 from catalog_migrate.cli.main import main
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.model.objects import Column
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.testing.engine import SimulatedEngine
 
 assert main(["init", "."]) == 0
 log = open_log("catalog")
-migrate(SimulatedEngine(persistent=True), log, load_release("release"), warehouse="warehouse",
+engine = SimulatedEngine(persistent=True)
+migrate(engine, log, load_release("release"), warehouse="warehouse",
         clock=SystemClock(), holder="a test")
 log.renew("migration", "1")
-Shards(None).create_shard(ShardSpec("warehouse/s/t/x", (Column("a", "INT"),)))
+for path, shard in engine.world.shards.items():
+    Shards(None).create_shard(ShardSpec(path, shard.versions[-1].columns))
 assert main(["plan", "--out", "plan.json"]) == 0
 assert main(["check", "release", "--format", "markdown", "--out", "comment.md"]) == 0
 """
@@ -51,7 +52,7 @@ def test_the_umask_holds_for_everything_we_write(
         str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode)
         for path in tmp_path.rglob("*")
     }
-    assert {"plan.json", "comment.md", "catalog/renewals", "warehouse/s/t/x"} <= set(modes)
+    assert {"plan.json", "comment.md", "catalog/renewals", "warehouse/shop/orders"} <= set(modes)
     assert {name: oct(mode) for name, mode in modes.items() if mode & forbidden} == {}
 
 

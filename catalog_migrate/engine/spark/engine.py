@@ -19,7 +19,6 @@ from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.failures import mute_query_errors
 from catalog_migrate.engine.spark.registrations import Registrations
-from catalog_migrate.engine.spark.shard_log import has_log
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.layout import Layout, Shape
@@ -93,7 +92,7 @@ class SparkEngine:
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard."""
         # Spark creates an empty table without a word where there is no log.
-        if not has_log(path):
+        if not self.has_shard(path):
             raise EngineFailure(
                 f"cannot register {name}: there is no Delta table at {path}",
                 condition="DELTA_TABLE_NOT_FOUND",
@@ -133,6 +132,10 @@ class SparkEngine:
     def shard_version(self, path: str) -> int | None:
         """Newest version; None when there is no Delta table."""
         return self._shards.shard_version(path)
+
+    def has_shard(self, path: str) -> bool:
+        """Whether a Delta log stands there; nothing of it is read."""
+        return self._shards.has_shard(path)
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns with canonical types, nullability and comments."""

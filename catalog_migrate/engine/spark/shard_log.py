@@ -37,10 +37,10 @@ def shard_version(path: str) -> int | None:
 def has_log(path: str) -> bool:
     """Whether a Delta log stands at ``path``: the look that costs nothing, nothing is read."""
     try:
-        names = os.listdir(os.path.join(local_path(path), "_delta_log"))
+        with os.scandir(os.path.join(local_path(path), "_delta_log")) as entries:
+            return any(entry.name.endswith((".json", ".parquet")) for entry in entries)
     except (FileNotFoundError, NotADirectoryError):
         return False
-    return any(name.endswith((".json", ".parquet")) for name in names)
 
 
 def refuse_damaged_log(path: str) -> None:

@@ -24,6 +24,7 @@ from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
     grown,
+    has_log,
     refuse_damaged_log,
     shard_columns,
     shard_size,
@@ -153,6 +154,10 @@ class Shards:
     def shard_version(self, path: str) -> int | None:
         """Newest version by the log."""
         return shard_version(path)
+
+    def has_shard(self, path: str) -> bool:
+        """Whether there is a log, unread."""
+        return has_log(path)
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns by the log's newest schema."""
@@ -320,7 +325,12 @@ class Shards:
 
     def list_shards(self, warehouse: str) -> Iterable[str]:
         """Directories below the warehouse that hold a ``_delta_log``, sorted."""
-        return sorted(_walk(local_path(warehouse)))
+        return list_shards(warehouse)
+
+
+def list_shards(warehouse: str) -> Sequence[str]:
+    """Directories below the warehouse that hold a ``_delta_log``, sorted; needs no Spark."""
+    return sorted(_walk(local_path(warehouse)))
 
 
 def _remove_data(directory: Path) -> None:

@@ -1,0 +1,114 @@
+"""A warehouse that is not mounted: plan, status and start say the same, and nothing is begun."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog_migrate.cli.main import main
+from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.planner.proofs import ROWS_GONE
+
+pytestmark = pytest.mark.spark
+
+ROWS = [(1, "10", "a"), (2, "12", None)]
+
+
+@pytest.fixture
+def filled(shop: Any) -> Any:
+    """The shop at release 1 with two orders."""
+    shop.start(shop.release("1"))
+    shop.append("orders", ROWS)
+    return shop
+
+
+def lost(refused: pytest.ExceptionInfo[MigrationBlocked]) -> list[tuple[str, str]]:
+    """Names and codes of what blocks."""
+    return [(entry.name, entry.code) for entry in refused.value.plan.blocked]
+
+
+@pytest.mark.parametrize("forgets", [True, False], ids=["new session", "names still there"])
+def test_a_table_whose_directory_is_gone(filled: Any, *, forgets: bool) -> None:
+    """Neither a start without changes nor an upgrade touches anything; put back, all is well."""
+    shard = Path(filled.shard("orders"))
+    elsewhere = filled.home / "elsewhere"
+    shard.rename(elsewhere)
+    if forgets:
+        filled.forget()
+    before = filled.listing()
+    catalog = filled.open()
+    wanted = [(f"{filled.schema}.orders", ROWS_GONE)]
+    for release in (filled.release("1"), filled.release("2", tags=None)):
+        plan = catalog.plan(release)
+        assert [(b.name, b.code) for b in plan.blocked][-1:] == wanted
+        with pytest.raises(MigrationBlocked) as refused:
+            filled.start(release)
+        assert lost(refused)[-1:] == wanted
+    report = filled.start(filled.release("1"), read_only=True)
+    assert (report.outcome, report.plan.applyable) == ("planned", False)
+    assert [each.name for each in catalog.status().gone] == [f"{filled.schema}.orders"]
+    assert filled.listing() == before
+    elsewhere.rename(shard)
+    assert filled.start(filled.release("1")).outcome == "unchanged"
+    assert len(filled.rows("orders")) == len(ROWS)
+    assert catalog.status().gone == ()
+
+
+def test_a_warehouse_that_is_not_there(
+    filled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One entry, exit 3 from plan, check and apply of a plan that was approved before."""
+    release = str(filled.release("2", extra="CREATE TABLE {s}.extra (id INT);"))
+    monkeypatch.chdir(filled.home)
+    catalog = ["--catalog", str(filled.catalog)]
+    assert main(["plan", "--release", release, "--out", "plan.json", *catalog]) == 0
+    os.rename(filled.catalog / "warehouse", filled.home / "rows")
+    capsys.readouterr()
+    assert main(["plan", "--release", release, *catalog]) == 3
+    told = capsys.readouterr().out
+    assert told.startswith("BLOCKED: 1 obstacle")
+    assert "the rows of 2 tables are gone" in told
+    assert main(["check", release, *catalog]) == 3
+    assert main(["apply", "plan.json", "--release", release, "--yes", *catalog]) == 3
+    assert main(["status", *catalog]) == 0
+    assert "gone       " in capsys.readouterr().out
+    os.rename(filled.home / "rows", filled.catalog / "warehouse")
+    assert main(["apply", "plan.json", "--release", release, "--yes", *catalog]) == 0
+    assert len(filled.rows("orders")) == len(ROWS)
+
+
+def test_a_rollback_does_not_begin_either(filled: Any) -> None:
+    """What it would bring back beside a table that is gone stays where it is."""
+    filled.start(filled.release("2", extra="CREATE TABLE {s}.extra (id INT);"))
+    shard = Path(filled.shard("orders"))
+    shard.rename(filled.home / "elsewhere")
+    catalog = filled.open()
+    assert ROWS_GONE in {entry.code for entry in catalog.plan_rollback().blocked}
+    from catalog_migrate.rollback import rollback
+
+    with pytest.raises(MigrationBlocked) as refused:
+        rollback(filled.spark, catalog=filled.catalog)
+    assert (f"{filled.schema}.orders", ROWS_GONE) in lost(refused)
+
+
+def test_beside_a_lost_catalog_nobody_is_told_to_make_one(
+    filled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """plan, check, status and a read-only start say what the start says: CM0804."""
+    rows = str(filled.home / "rows")
+    os.rename(filled.catalog / "warehouse", rows)
+    os.rename(filled.catalog, filled.home / "away")
+    release = str(filled.release("1"))
+    catalog = ["--catalog", str(filled.catalog)]
+    monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__WAREHOUSE", rows)
+    for words in (
+        ["plan", "--release", release], ["check", release], ["status"], ["history"],
+        ["bootstrap", "--release", release], ["bootstrap", "--read-only", "--release", release],
+    ):
+        capsys.readouterr()
+        assert main([*words, *catalog]) == 1
+        assert "CM0804" in capsys.readouterr().err
+    assert not filled.catalog.exists()

@@ -1,0 +1,25 @@
+"""Verbs beside catalogs whose rows are simulated: they are looked for where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from catalog_migrate.planner import presence
+from catalog_migrate.testing.world import World
+
+LookIn = Callable[[World], None]
+
+
+@pytest.fixture
+def look_in(monkeypatch: pytest.MonkeyPatch) -> LookIn:
+    """Has plans and status look for rows in a simulated world instead of on the disk."""
+    look = presence.gone
+
+    def in_this(world: World) -> None:
+        monkeypatch.setattr(
+            presence, "gone", lambda state, _: look(state, world.shards.__contains__)
+        )
+
+    return in_this
