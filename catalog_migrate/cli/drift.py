@@ -15,7 +15,7 @@ from catalog_migrate.cli.options import (
 )
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
 from catalog_migrate.cli.progress import shown
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
+from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, session_runs
 
 
 @click.command("drift")
@@ -49,20 +49,12 @@ def command(
     """
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
     opened = open_catalog(settings, write=repair)
+    if settings.text("spark.metastore") is None and not session_runs():
+        return _nothing_can(format_)
     with local_spark(settings) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
-            note(
-                "names end with the session here (spark.metastore is not set): a new session has"
-                " none, and every start registers them again"
-            )
-            nothing = as_json({"drift": [], "mended": 0, "left": []})
-            emit(
-                nothing
-                if format_ == "json"
-                else "no names outlive the session: nothing can drift\n"
-            )
-            return 0
+            return _nothing_can(format_)
         found = opened.drift(engine)
         mended = 0
         if repair and found and confirm(f"Mend {len(found)}?", yes=yes, no_input=no_input):
@@ -87,3 +79,14 @@ def command(
         if mended:
             emit(f"mended in {mended} step{'s' if mended != 1 else ''}; {len(left)} left\n")
     return 2 if detailed_exitcode and left else 0
+
+
+def _nothing_can(format_: str) -> int:
+    """Where no name outlives the session there is nothing to compare."""
+    note(
+        "names end with the session here (spark.metastore is not set): a new session has"
+        " none, and every start registers them again"
+    )
+    nothing = as_json({"drift": [], "mended": 0, "left": []})
+    emit(nothing if format_ == "json" else "no names outlive the session: nothing can drift\n")
+    return 0

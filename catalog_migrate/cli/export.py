@@ -11,7 +11,7 @@ from catalog_migrate.cli.options import (
     timeout_option,
     yes_option,
 )
-from catalog_migrate.cli.output import confirm, emit, require_answer
+from catalog_migrate.cli.output import confirm, emit, note, require_answer, save
 from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import counted
@@ -45,7 +45,12 @@ def command(
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
     opened = open_catalog(settings, write=sql is None)
     if sql is not None:
-        emit(registrations_sql(opened.state()), None if sql == "-" else sql)
+        text = registrations_sql(opened.state())
+        if sql == "-":
+            emit(text)
+        else:  # one of before may be replaced: it is SQL of ours
+            save(sql, text)
+            note(f"saved to {sql}")
         return
     require_answer(yes=yes, no_input=no_input)
     with local_spark(settings) as spark:

@@ -146,7 +146,7 @@ def command(
                 f"{path.parent} cannot be created: {error.strerror}",
                 remedy="name a directory that may be written",
             ) from error
-        save(str(path), text)
+        save(str(path), text, remedy="make room on its disk, or name another directory")
         click.echo(f"wrote {path}")
     there = "" if home.resolve() == Path.cwd() else f"cd {shlex.quote(directory)} && "
     click.echo(f"next: {there}catalog-migrate plan, then catalog-migrate apply")

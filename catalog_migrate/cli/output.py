@@ -64,7 +64,7 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
     if out == "-":  # a program reads it, so the report is left out
         sys.stdout.write(saved)
         return
-    save(out, saved)
+    save_result(out, saved)
     sys.stdout.write(render_plan(plan, "text", settings))
     note(f"saved to {out}")
 
@@ -89,8 +89,29 @@ def use_color(settings: Settings) -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def save(out: str, text: str) -> None:
-    """Write a result whole or not at all; OutputFailed with the reason.
+_OTHER_PLACE = (
+    "give --out a file in a directory that exists and may be written, with room on its disk"
+)
+_SOURCES = (".sql", ".toml", ".py", ".parquet")
+
+
+def save_result(out: str, text: str) -> None:
+    """Write what ``--out`` asks for; OutputFailed where it would take the place of a source.
+
+    A plan in the place of a release's SQL, the configuration or a file of a Delta log is a slip of
+    the hand that nobody could undo.
+    """
+    path = Path(out)
+    if path.is_file() and (path.suffix in _SOURCES or path.absolute().parent.name == "_delta_log"):
+        raise OutputFailed(
+            f"{out} is there, and no result of this tool: it is not replaced",
+            remedy="give --out another name, or take that file away first",
+        )
+    save(out, text)
+
+
+def save(out: str, text: str, *, remedy: str = _OTHER_PLACE) -> None:
+    """Write a text whole or not at all; OutputFailed with the reason and ``remedy``.
 
     A new file has the permissions that the umask leaves, one that is replaced keeps its own. A
     device or a pipe is written to, not replaced.
@@ -106,7 +127,7 @@ def save(out: str, text: str) -> None:
         target = path.resolve() if path.is_symlink() else path
         partial = target.with_name(f".{target.name[:100]}.{uuid4().hex}")
     except OSError as error:
-        raise _failed(out, error) from error
+        raise _failed(out, error, remedy) from error
     try:
         with partial.open("x", encoding="utf-8") as stream:
             if standing is not None:
@@ -116,7 +137,7 @@ def save(out: str, text: str) -> None:
     except OSError as error:
         with suppress(OSError):  # on a read-only disk even what is not there cannot be removed
             partial.unlink()
-        raise _failed(out, error) from error
+        raise _failed(out, error, remedy) from error
 
 
 def _mode_of(path: Path) -> int | None:
@@ -127,12 +148,8 @@ def _mode_of(path: Path) -> int | None:
         return None
 
 
-def _failed(out: str, error: OSError) -> OutputFailed:
-    return OutputFailed(
-        f"{out} cannot be written: {error.strerror}",
-        remedy="give --out a file in a directory that exists and may be written, with room on its"
-        " disk",
-    )
+def _failed(out: str, error: OSError, remedy: str) -> OutputFailed:
+    return OutputFailed(f"{out} cannot be written: {error.strerror}", remedy=remedy)
 
 
 def emit(text: str, out: str | None = None) -> None:
@@ -140,7 +157,7 @@ def emit(text: str, out: str | None = None) -> None:
     if out is None or out == "-":
         sys.stdout.write(visible(text))
     else:
-        save(out, text)
+        save_result(out, text)
         note(f"saved to {out}")
 
 

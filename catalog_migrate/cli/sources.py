@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -133,6 +134,12 @@ def between(migration: Migration, baseline: Baseline, old: Release, new: Release
     from catalog_migrate.streams.shipping import as_in_force, with_shipments
 
     return with_shipments(migration, as_in_force(baseline, old.statements), new.statements).plan
+
+
+def session_runs() -> bool:
+    """Whether this process has a Spark session already; looking does not import pyspark."""
+    pyspark = sys.modules.get("pyspark.sql")
+    return pyspark is not None and pyspark.SparkSession.getActiveSession() is not None
 
 
 @contextmanager

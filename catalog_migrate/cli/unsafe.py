@@ -16,7 +16,7 @@ from catalog_migrate.cli.options import (
     settings_of,
     yes_option,
 )
-from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
+from catalog_migrate.cli.output import as_columns, as_json, emit, note, save_result
 from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
 
@@ -480,7 +480,7 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
         emit(encode_plan(plan).decode())
         return 0
     if out is not None:
-        save(out, encode_plan(plan).decode())
+        save_result(out, encode_plan(plan).decode())
     emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")
     if not plan.changes:
         return 0

@@ -182,8 +182,12 @@ def rebuild(
             remedy="make the directory writable for this user, or free space on its disk, and call"
             " this again: it goes on from here",
         ) from error
-    log.keep_audit()  # our own views read it
-    return Rebuilt(report.lineage, report.tables, report.unknown, report.left_alone, aside)
+    unknown = report.unknown
+    try:
+        log.keep_audit()  # our own views read it
+    except CatalogMigrateError as error:  # the catalog is there; every start copies what is missing
+        unknown += (f"the audit table is left to the next start: {error.message}",)
+    return Rebuilt(report.lineage, report.tables, unknown, report.left_alone, aside)
 
 
 def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:

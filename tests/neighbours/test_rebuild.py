@@ -455,6 +455,22 @@ class TestNotMadeAnew:
         rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
         assert set(place.state().items) == {"i1"}
 
+    def test_a_disk_without_room_for_the_audit(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The catalog stands by then: it is no failure, and said to be left to the next start."""
+        place.installed()
+        lose(place)
+
+        def full(_: object) -> int:
+            raise CatalogWriteRefused("no space left", remedy="make room")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(DeltaLog, "keep_audit", full)
+            done = rebuild(delta_log(place), release_of(ORDERS), warehouse=place.warehouse())
+        assert "the audit table is left to the next start: no space left" in done.unknown
+        assert set(place.state().items) == {"i1"}
+
     def test_a_directory_that_has_only_its_warehouse_names_the_remedy(self, place: Place) -> None:
         """It is no empty place for a new catalog."""
         place.installed()

@@ -1,0 +1,79 @@
+"""Where a result may be saved: not in the place of what it was made from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from catalog_migrate.cli.main import main
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["release/t.sql", "release/release.toml", "catalog_migrate.toml", "c/log/_delta_log/0.json"],
+)
+def test_a_source_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """A slip of the hand with --out is refused by each verb that has it; the file stays."""
+    monkeypatch.chdir(tmp_path)
+    texts = {
+        "release/t.sql": "CREATE TABLE s.t (a INT);",
+        "release/release.toml": 'name = "1"\n',
+        "catalog_migrate.toml": '[output]\ncolor = "never"\n',
+        "c/log/_delta_log/0.json": "{}",
+    }
+    for name, text in texts.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    for words in (
+        ["plan", "--catalog", "none", "--release", "release"],
+        ["check", "release"],
+        ["diff", "release", "release"],
+    ):
+        assert main([*words, "--out", place]) == 1
+        told = capsys.readouterr().err
+        assert "CM0602" in told
+        assert "it is not replaced" in told
+    assert {name: Path(name).read_text() for name in texts} == texts
+
+
+def test_a_plan_of_before_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As scripts do."""
+    monkeypatch.chdir(tmp_path)
+    Path("release").mkdir()
+    Path("release/t.sql").write_text("CREATE TABLE s.t (a INT);")
+    for _ in range(2):
+        assert main(
+            ["plan", "--catalog", "none", "--release", "release", "--out", "plan.json"]
+        ) == 0
+
+
+def test_an_init_without_room_speaks_of_what_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verb has no --out, so its remedy names none."""
+    def full(self: Path, *_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", str(self))
+
+    monkeypatch.setattr(Path, "open", full)
+    assert main(["init", str(tmp_path / "new")]) == 1
+    told = capsys.readouterr().err
+    assert "No space left on device" in told
+    assert "--out" not in told
+
+
+def test_drift_without_a_metastore_starts_no_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names end with the session, so nothing can drift: said at once."""
+    from catalog_migrate.catalog.store import create_catalog, open_log
+    from catalog_migrate.cli import drift
+
+    monkeypatch.setattr(drift, "session_runs", lambda: False)
+    create_catalog(open_log(str(tmp_path / "c")), warehouse=str(tmp_path / "w"))
+    assert main(["drift", "--catalog", str(tmp_path / "c")]) == 0
+    told = capsys.readouterr()
+    assert "nothing can drift" in told.out
+    assert "starting Spark" not in told.err
