@@ -192,7 +192,7 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
             ready, lambda name: _put(work, name, actions.replaced.get(name.item_id))
         ):
             done += 1
-            work.on_progress(Progress("create", done, total, str(name.name)))
+            work.on_progress(Progress("register", done, total, str(name.name)))
             if isinstance(result, Exception):
                 failed.add(name.item_id)
                 failures.append(_failure("create", str(name.name), result))
