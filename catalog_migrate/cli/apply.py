@@ -25,6 +25,7 @@ from catalog_migrate.cli.sources import open_catalog, read_release
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound, EditedPlan, StalePlan
 from catalog_migrate.files import read_file
+from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
@@ -103,11 +104,16 @@ def _apply_rollback(
 ) -> int:
     """A plan of `rollback --out`: it says by itself what it leads to, so no release is read."""
     from catalog_migrate.cli.rollback import approve_and_carry_out
-    from catalog_migrate.rollback import read_past
+    from catalog_migrate.planner.fencing import fenced_out
+    from catalog_migrate.rollback import going_back_by, read_past
 
     serial = plan.target.serial
     assert serial is not msgspec.UNSET
-    refuse_stale(plan, read_past(open_catalog(settings).log, serial).release, settings)
+    opened = open_catalog(settings)
+    release = read_past(opened.log, serial).release
+    refuse_stale(plan, release, settings)
+    policy = going_back_by(Policy(rules=settings.policy))
+    plan = msgspec.structs.replace(plan, fenced_out=fenced_out(opened.state(), release, policy))
     return approve_and_carry_out(settings, plan, format_, yes=yes, no_input=no_input)
 
 

@@ -60,11 +60,12 @@ def command(
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
+    plan = None if plan_file is None else read_plan(plan_file)
     loaded = read_release(settings)
     refuse_fenced_out(settings, loaded, Policy(rules=settings.policy))
     report = run_hook(
         settings, loaded, format_=format_, approve=approve,
-        plan=None if plan_file is None else read_plan(plan_file), read_only=read_only,
+        plan=plan, read_only=read_only,
     )
     if report.outcome != "planned" or report.plan is None:
         return 0

@@ -20,9 +20,9 @@ from catalog_migrate.cli.options import (
 from catalog_migrate.cli.output import as_json, emit, plan_exit, render_plan
 from catalog_migrate.cli.sources import (
     COMMITTED,
-    committed,
     engine_on,
     local_spark,
+    open_catalog,
     read_release,
 )
 from catalog_migrate.config import Settings
@@ -73,7 +73,9 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
-    settings = settings_of(ctx, catalog=catalog, release=release if path is None else path)
+    settings = settings_of(
+        ctx, catalog=_catalog_of(against) or catalog, release=release if path is None else path
+    )
     try:
         loaded = read_release(settings)
     except InvalidRelease as error:
@@ -87,6 +89,13 @@ def command(
     return plan_exit(plan, detailed=detailed_exitcode)
 
 
+def _catalog_of(against: str | None) -> str | None:
+    """The URI in ``catalog:URI``; None for the configured catalog and for everything else."""
+    if against is None or not against.startswith(COMMITTED):
+        return None
+    return against[len(COMMITTED):] or None
+
+
 def _planned(
     settings: Settings, loaded: Release, against: str | None, approve: tuple[str, ...], *,
     bind: bool,
@@ -96,12 +105,13 @@ def _planned(
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.planning import plan_migration
 
+    if against is not None and against.startswith(COMMITTED):
+        open_catalog(settings)  # it was named, so it has to be there
+        return make_plan(settings, approve, bind=bind), against
     if against is None and settings.text("catalog.uri") is not None:
         return make_plan(settings, approve, bind=bind), "the catalog"
     if against is None:
         baseline, base = Baseline.empty(), "an empty catalog"
-    elif against.startswith(COMMITTED):
-        baseline, base = committed(settings, against)[1], against
     else:
         baseline, base = Baseline.from_release(read_release(settings, against)), against
     migration = plan_migration(

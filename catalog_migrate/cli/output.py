@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -93,21 +94,39 @@ _OTHER_PLACE = (
     "give --out a file in a directory that exists and may be written, with room on its disk"
 )
 _SOURCES = (".sql", ".toml", ".py", ".parquet")
+_MANIFEST = re.compile(rb'\s*{\s*"format_version":\s*"[^"]*",\s*"release":')
 
 
 def save_result(out: str, text: str) -> None:
     """Write what ``--out`` asks for; OutputFailed where it would take the place of a source.
 
-    A plan in the place of a release's SQL, the configuration or a file of a Delta log is a slip of
-    the hand that nobody could undo.
+    A plan in the place of a release's SQL or manifest, or of the configuration, is a slip of the
+    hand that nobody could undo; any file in a Delta log destroys the table.
     """
-    path = Path(out)
-    if path.is_file() and (path.suffix in _SOURCES or path.absolute().parent.name == "_delta_log"):
+    try:
+        path = Path(out).resolve()  # through links, as it is written
+        source = path.is_file() and (path.suffix.lower() in _SOURCES or _is_manifest(path))
+    except (OSError, RuntimeError):
+        source = False  # saving says what is wrong
+        path = Path(out)
+    if "_delta_log" in path.parts:
         raise OutputFailed(
-            f"{out} is there, and no result of this tool: it is not replaced",
+            f"{out} is in the log of a Delta table", remedy="give --out another directory"
+        )
+    if source:
+        raise OutputFailed(
+            f"{out} is there, and no result of this verb: it is not replaced",
             remedy="give --out another name, or take that file away first",
         )
     save(out, text)
+
+
+def _is_manifest(path: Path) -> bool:
+    """Whether a file is a release's manifest; a plan's second key is another."""
+    if path.suffix.lower() != ".json":
+        return False
+    with path.open("rb") as stream:
+        return _MANIFEST.match(stream.read(200)) is not None
 
 
 def save(out: str, text: str, *, remedy: str = _OTHER_PLACE) -> None:

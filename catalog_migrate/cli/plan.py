@@ -29,11 +29,11 @@ from catalog_migrate.cli.sources import (
     release_outline,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogNotFound
+from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CatalogNotFound
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.state import State
+    from catalog_migrate.api import Catalog
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.plan import Plan
@@ -109,9 +109,9 @@ def make_plan(
         return known
     loaded = loaded or read_release(settings)
     policy = applying_policy(settings, loaded, allow_downgrade=allow_downgrade)
-    if policy.allow_downgrade:
-        note_fenced(opened.state(), loaded, settings)
     migration = opened.migration(loaded, approve=approve, policy=policy)
+    if migration.plan.fenced_out is None:
+        _note_refused(opened, loaded, settings)
     if not bind:
         return migration.plan
     with local_spark(settings) as spark:
@@ -124,13 +124,19 @@ def applying_policy(settings: Settings, release: Release, *, allow_downgrade: bo
     return Policy(allow_downgrade=allow_downgrade or may_go_back, rules=settings.policy)
 
 
-def note_fenced(state: State, release: Release, settings: Settings) -> None:
-    """Say that only `apply` goes back to this release: a start does nothing with it."""
+def _note_refused(opened: Catalog, release: Release, settings: Settings) -> None:
+    """Say that no start does what this plan says: only `apply` goes back, or nothing does."""
+    from catalog_migrate.catalog.transaction import require_in_use
     from catalog_migrate.planner.fencing import fenced_out
 
+    state = opened.state()
     refusal = fenced_out(state, release, Policy(rules=settings.policy))
     if refusal is not None:
         note(f"{refusal}: a start with it does nothing (exit 5), `apply` goes back to it")
+    try:
+        require_in_use(state, opened.log)
+    except (CatalogGivenBack, CatalogMoved) as error:
+        note(f"{error.message}: every start is refused until then ({error.code}): {error.remedy}")
 
 
 def proven(migration: Migration, engine: Engine) -> Plan:

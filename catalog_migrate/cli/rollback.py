@@ -80,6 +80,8 @@ def approve_and_carry_out(
     from catalog_migrate.cli.hook import sentence, summary
     from catalog_migrate.rollback import rollback
 
+    if plan.fenced_out is not None:
+        raise _refused(plan.fenced_out)
     if not approved(
         plan, settings, format_, question="Roll back?", yes=yes, no_input=no_input,
         remedy="approve what the report lists at `rollback`, or choose another serial",
@@ -93,9 +95,10 @@ def approve_and_carry_out(
             threads=threads_of(settings), storage_options=settings.storage.options(),
         )
     if report.outcome == "fenced_out":
-        raise FencedOut(
-            report.reason or "a rule of the policy refuses to go back",
-            remedy="have the rule changed by whoever keeps it",
-        )
+        raise _refused(report.reason or "a rule of the policy refuses to go back")
     sys.stdout.write(as_json(summary(report)) if format_ == "json" else sentence(report))
     return 0
+
+
+def _refused(reason: str) -> FencedOut:
+    return FencedOut(reason, remedy="have the rule changed by whoever keeps it")

@@ -151,6 +151,6 @@ def text(status: Status, *, past: bool = False) -> str:
         )
     if len(status.sessions) > _SESSIONS_SHOWN:
         lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
-    if status.pending:
+    if status.pending and not status.gone:
         lines.append("next       catalog-migrate bootstrap, or start the application")
     return "\n".join(lines) + "\n"

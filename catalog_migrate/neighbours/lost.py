@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from shlex import quote
 
 from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
@@ -96,8 +97,9 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
         if mark is not None and mark.home == home:
             raise CatalogLost(
                 f"the catalog at {home} is gone, and {path} is one of its tables",
-                remedy="restore the directory from a backup, or make it again: "
-                f"catalog-migrate rebuild --catalog {home} --warehouse {warehouse}",
+                remedy="restore the directory from a backup, or make it again from the release that"
+                f" was in force: catalog-migrate rebuild --catalog {quote(home)}"
+                f" --warehouse {quote(warehouse)} --release RELEASE",
                 home=home, path=path,
             )
 

@@ -131,10 +131,7 @@ def relocate(
             remedy="adopt them into a new catalog: catalog-migrate init --adopt",
         )
     if new_lineage and _just_parted(log, state):
-        return Relocation(
-            home=log.home, warehouse=state.setting("warehouse"), lineage=state.lineage,
-            new_lineage=True, tables=sum(1 for _ in _live(state)), changed=False,
-        )
+        new_lineage = False  # done; what is left is to see that everything is in its place
     aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
     problems += _shard_problems(state, aim, new_lineage)
     if new_lineage:
@@ -187,8 +184,13 @@ def relocate(
 
 
 def _just_parted(log: CatalogLog, state: State) -> bool:
-    """Whether the newest change is that this copy took a lineage of its own, so that who was killed
-    right after it may call again."""
+    """Whether the newest change is that this copy, at home since, took a lineage of its own.
+
+    Who was killed right after that may call again; a copy of it has everything before it.
+    """
+    home = state.config.get(HOME)
+    if home is None or log.home is None or not same_place(home.value, log.home):
+        return False
     newest = next((each for each in entries(log) if not each.is_routine), None)
     if newest is None or newest.verb != "relocate" or not newest.version:
         return False

@@ -26,7 +26,7 @@ class Gone(msgspec.Struct, frozen=True):
 
 
 def gone(state: State, stands: Callable[[str], bool]) -> tuple[Gone, ...]:
-    """The release's tables whose directories have no Delta log any more, by name.
+    """The release's tables whose directories show no Delta log any more, by name.
 
     ``stands`` looks at an absolute path. Where every one of several tables below the warehouse is
     gone, it is the warehouse.
@@ -38,28 +38,29 @@ def gone(state: State, stands: Callable[[str], bool]) -> tuple[Gone, ...]:
     if not tables:
         return ()
     warehouse = state.setting("warehouse")
-    found: list[Gone] = []
-    below = lost = 0
+    adopted: list[Gone] = []
+    below: list[Gone] = []
+    standing = 0
     for shard, record in state.shards.items():
         if record.state != "live" or record.item_id not in tables:
             continue
         path = shard_location(warehouse, shard)
         inside = not is_absolute(shard)
-        below += inside
         if stands(path):
+            standing += inside
             continue
-        lost += inside
         name = str(tables[record.item_id].key)
-        found.append(Gone(
-            name, f"its rows are gone: there is no Delta table at {path}",
-            remedy=f"mount the disk, or restore {path} from a backup"
-            + ("" if inside else f"; moved: catalog-migrate relocate --table {name}=PATH"),
+        moved = "" if inside else f"; moved: catalog-migrate relocate --table {name}=PATH"
+        (below if inside else adopted).append(Gone(
+            name, f"its rows cannot be seen: no Delta log is at {path}, or it may not be read",
+            remedy=f"mount the disk, or restore {path} from a backup{moved}; gone for good: a"
+            f" release without the table drops it with --approve {name}",
         ))
-    if lost == below and lost > 1:
-        found = [each for each in found if "relocate" in each.remedy]
-        found.append(Gone(
-            warehouse, f"the rows of {lost:,} tables are gone: none is below {warehouse}",
+    if not standing and len(below) > 1:
+        below = [Gone(
+            warehouse,
+            f"the rows of {len(below):,} tables cannot be seen: no Delta log is below {warehouse}",
             remedy="mount the disk, or restore the directory; "
             "moved: catalog-migrate relocate --warehouse DIR",
-        ))
-    return tuple(sorted(found, key=lambda each: each.name))
+        )]
+    return tuple(sorted((*below, *adopted), key=lambda each: each.name))

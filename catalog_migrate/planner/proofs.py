@@ -55,10 +55,17 @@ def with_foreign(migration: Migration, held: Sequence[tuple[str, str]]) -> Migra
 
 
 def with_gone(migration: Migration, found: Sequence[Gone]) -> Migration:
-    """The migration with every table of the old state whose rows are not where they should be."""
-    if not found:
+    """The migration with every table of the old state whose rows are not where they should be.
+
+    But for one that goes: what is gone for good is given up by dropping it.
+    """
+    dropped = {change.name for change in migration.plan.changes if change.action == "drop"}
+    blocked = [
+        Blocked(each.name, ROWS_GONE, each.reason, each.remedy)
+        for each in found if each.name not in dropped
+    ]
+    if not blocked:
         return migration
-    blocked = [Blocked(each.name, ROWS_GONE, each.reason, each.remedy) for each in found]
     return _extended(migration, blocked, (), bound=migration.plan.bound)
 
 

@@ -443,8 +443,14 @@ def _seal(
     doomed: Mapping[str, NewShard | None],
     prepared: Prepared,
 ) -> None:
-    """Seal every doomed shard, copy the tails, verify the counts."""
-    pending = dict(doomed)
+    """Seal every doomed shard, copy the tails, verify the counts.
+
+    A table that is dropped because its rows are gone has nothing to seal.
+    """
+    pending = {
+        path: shard for path, shard in doomed.items()
+        if shard is not None or work.engine.has_shard(work.absolute(path))
+    }
     for _ in range(SEAL_ATTEMPTS):
         if not pending:
             return

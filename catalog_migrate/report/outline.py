@@ -144,9 +144,9 @@ def _fence(plan: Plan) -> Section:
         return Section(title, note="A rule of the policy refuses to go back; have it changed.")
     return Section(title, note=(
         f"Start the software of {plan.base.release}, which is in force. To bring back what the"
-        " catalog had before it: catalog-migrate rollback. To bring this release in force as it is,"
-        " with the changes below, where no rule of the policy refuses that: plan and apply it with"
-        " --allow-downgrade."
+        " catalog had at an earlier serial: catalog-migrate rollback --to N (history lists them)."
+        " To bring this release in force as it is, with the changes below, where no rule of the"
+        " policy refuses that: plan and apply it with --allow-downgrade."
     ))
 
 

@@ -40,6 +40,8 @@ def test_a_plan_says_that_a_start_would_do_nothing(
     assert main(["check", release, "--format", "json", *catalog]) == 5
     checked = json.loads(capsys.readouterr().out)
     assert (checked["verdict"], checked["applyable"]) == ("FENCED OUT", False)
+    assert main(["check", release, "--against", f"catalog:{upgraded.catalog}"]) == 5
+    assert "against catalog:" in capsys.readouterr().out
 
 
 def test_nobody_is_asked_and_no_spark_started(
@@ -92,10 +94,30 @@ def test_a_rule_of_the_policy_decides_for_the_plan_too(
     assert "NEEDS 1 DECISION" in capsys.readouterr().out
     rules.write_text(text.format("refuse"))
     assert main(["plan", "--allow-downgrade", *given]) == 5
-    capsys.readouterr()
+    assert "goes back to it" not in capsys.readouterr().err
     assert main(["apply", "--allow-downgrade", "--yes", *given]) == 5
     told = capsys.readouterr().err
     assert "have the rule changed" in told
     assert "--allow-downgrade" not in told
-    plan = upgraded.open().plan_rollback(policy=None)
-    assert verdict(plan).kind != "fenced"
+
+
+def test_a_rollback_that_a_rule_refuses(
+    upgraded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan says so, and neither verb starts Spark for it; without the rule it is carried out,
+    also from the plan that was saved under it."""
+    given = ["--catalog", str(upgraded.catalog), "--approve", f"{upgraded.schema}.orders.paid"]
+    monkeypatch.chdir(upgraded.home)
+    rules = Path("catalog_migrate.toml")
+    rules.write_text('[[policy]]\nrisk = "downgrade"\naction = "refuse"\n')
+    assert main(["rollback", "--out", "back.json", *given]) == 5
+    assert capsys.readouterr().out.startswith("FENCED OUT: ")
+    for words in (["rollback", "--yes", *given], ["apply", "back.json", "--yes", *given[:2]]):
+        assert main(words) == 5
+        told = capsys.readouterr().err
+        assert "have the rule changed" in told
+        assert "starting Spark" not in told
+    rules.unlink()
+    assert verdict(upgraded.open().plan_rollback()).kind != "fenced"
+    assert main(["apply", "back.json", "--yes", *given[:2]]) == 0
+    assert upgraded.open().status().release == "1"

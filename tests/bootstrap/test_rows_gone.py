@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,39 @@ def test_a_table_whose_directory_is_gone(filled: Any, *, forgets: bool) -> None:
     assert catalog.status().gone == ()
 
 
+@pytest.mark.parametrize("forgets", [True, False], ids=["new session", "names still there"])
+def test_one_that_is_gone_for_good_is_given_up_by_dropping_it(
+    filled: Any, *, forgets: bool
+) -> None:
+    """With an approval, as any drop of a table; the next release makes it anew, empty."""
+    shutil.rmtree(filled.shard("orders"))
+    if forgets:
+        filled.forget()
+    name = f"{filled.schema}.orders"
+    without = filled.release("2", orders=None, big=None, doubled=None)
+    plan = filled.open().plan(without)
+    assert [(b.name, b.code) for b in plan.blocked] == [(name, "CM0305")]
+    assert filled.start(without, approve=[name]).outcome == "migrated"
+    assert filled.start(filled.release("3")).outcome == "migrated"
+    assert filled.rows("orders") == []
+    filled.append("orders", ROWS)
+    assert len(filled.rows("big")) == 1
+
+
+def test_one_that_cannot_be_read_is_told_without_a_traceback(
+    filled: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A link that leads nowhere stands for a mount that does not answer."""
+    shard = Path(filled.shard("orders"))
+    (shard / "_delta_log").rename(shard / "away")
+    (shard / "_delta_log").symlink_to("_delta_log")
+    release = str(filled.release("1"))
+    catalog = ["--catalog", str(filled.catalog)]
+    assert main(["plan", "--release", release, *catalog]) == 3
+    assert main(["status", *catalog]) == 0
+    assert "may not be read" in capsys.readouterr().out
+
+
 def test_a_warehouse_that_is_not_there(
     filled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,8 +104,9 @@ def test_a_warehouse_that_is_not_there(
     assert main(["plan", "--release", release, *catalog]) == 3
     told = capsys.readouterr().out
     assert told.startswith("BLOCKED: 1 obstacle")
-    assert "the rows of 2 tables are gone" in told
+    assert "the rows of 2 tables cannot be seen" in told
     assert main(["check", release, *catalog]) == 3
+    assert main(["check", release, "--against", f"catalog:{filled.catalog}"]) == 3
     assert main(["apply", "plan.json", "--release", release, "--yes", *catalog]) == 3
     assert main(["status", *catalog]) == 0
     assert "gone       " in capsys.readouterr().out
@@ -106,6 +141,7 @@ def test_beside_a_lost_catalog_nobody_is_told_to_make_one(
     monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__WAREHOUSE", rows)
     for words in (
         ["plan", "--release", release], ["check", release], ["status"], ["history"],
+        ["check", release, "--against", "catalog:"],
         ["bootstrap", "--release", release], ["bootstrap", "--read-only", "--release", release],
     ):
         capsys.readouterr()

@@ -223,9 +223,22 @@ class TestCopy:
         again = relocate(place.log("copy"), new_lineage=True)
         assert (again.changed, again.lineage, again.tables) == (False, done.lineage, done.tables)
         assert place.files() == before
+        with pytest.raises(RelocationRefused):
+            relocate(place.log("copy"), new_lineage=True, warehouse=str(place.home / "nowhere"))
         nothing(place, "copy")
         with pytest.raises(RelocationRefused):
             relocate(place.log("copy"), new_lineage=True)
+
+    def test_a_copy_of_a_copy(self, place: Place) -> None:
+        """It has that one's history, and becomes an installation of its own all the same."""
+        place.installed()
+        copied(place)
+        first = relocate(place.log("copy"), new_lineage=True)
+        shutil.copytree(place.home / "copy", place.home / "second")
+        second = relocate(place.log("second"), new_lineage=True)
+        assert second.changed
+        assert second.lineage != first.lineage
+        assert place.state("second").setting("warehouse") == place.warehouse("second")
 
 
 class TestMove:

@@ -74,6 +74,10 @@ def test_an_adopted_table_is_told_beside_the_warehouse() -> None:
     assert names(seen(state)) == [PLACE, "s.a"]
     (lost,) = seen(state, "/rows/s/t/1", "/rows/s/u/1")
     assert "relocate --table s.a=PATH" in lost.remedy
+    # whatever their directories are called
+    assert names(seen(state_of(("t", "relocate/t/1", "live"), ("u", "relocate/u/1", "live")))) == [
+        PLACE
+    ]
 
 
 def test_shards_that_are_not_in_force_are_not_looked_for() -> None:

@@ -35,11 +35,16 @@ def shard_version(path: str) -> int | None:
 
 
 def has_log(path: str) -> bool:
-    """Whether a Delta log stands at ``path``: the look that costs nothing, nothing is read."""
+    """Whether a Delta log is seen at ``path``: the look that costs nothing, nothing is read.
+
+    A directory that may not be read, or a mount that does not answer, shows none.
+    """
     try:
         with os.scandir(os.path.join(local_path(path), "_delta_log")) as entries:
-            return any(entry.name.endswith((".json", ".parquet")) for entry in entries)
-    except (FileNotFoundError, NotADirectoryError):
+            return any(
+                _COMMIT.match(entry.name) or _CHECKPOINT.match(entry.name) for entry in entries
+            )
+    except OSError:
         return False
 
 
