@@ -449,7 +449,7 @@ def _seal(
     """
     pending = {
         path: shard for path, shard in doomed.items()
-        if shard is not None or work.engine.has_shard(work.absolute(path))
+        if shard is not None or not _is_gone(work, path)
     }
     for _ in range(SEAL_ATTEMPTS):
         if not pending:
@@ -481,6 +481,12 @@ def _seal(
         "others change these tables so often that they could not be sealed: " + ", ".join(pending),
         remedy="pause whoever changes their properties and start again; nothing was changed",
     )
+
+
+def _is_gone(work: Work, path: str) -> bool:
+    """Whether nothing is there; EngineFailure where that cannot be told from here."""
+    place = work.absolute(path)
+    return not work.engine.has_shard(place) and work.engine.shard_version(place) is None
 
 
 def _declare_seals(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.errors import EngineFailure, MigrationBlocked
 from catalog_migrate.planner.proofs import ROWS_GONE
 
 pytestmark = pytest.mark.spark
@@ -89,6 +89,15 @@ def test_one_that_cannot_be_read_is_told_without_a_traceback(
     assert main(["plan", "--release", release, *catalog]) == 3
     assert main(["status", *catalog]) == 0
     assert "may not be read" in capsys.readouterr().out
+    without = filled.release("2", orders=None, big=None, doubled=None)
+    # the rows may be there all the same
+    with pytest.raises(EngineFailure, match="cannot read the shard"):
+        filled.start(without, approve=[f"{filled.schema}.orders"])
+    assert filled.open().status().release == "1"
+    (shard / "_delta_log").unlink()
+    (shard / "away").rename(shard / "_delta_log")
+    assert filled.start(filled.release("1")).outcome in {"unchanged", "resumed"}
+    assert len(filled.rows("orders")) == len(ROWS)
 
 
 def test_a_warehouse_that_is_not_there(

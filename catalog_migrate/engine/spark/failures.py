@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.storage import plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +73,8 @@ def is_transient(error: BaseException, condition: str | None) -> bool:
 def short_message(error: BaseException) -> str:
     """What Spark says, without query plans, search paths, stack traces."""
     text = str(error)
+    if "\x1b" in text:  # delta-rs draws its causes
+        text = plainly(error)
     start = _CONDITION.search(text)
     if start is not None:
         text = text[start.start() :]

@@ -29,6 +29,12 @@ def test_a_message_is_short():
     )
 
 
+def test_what_delta_rs_draws_is_text():
+    """Its causes come with colours and arrows, on lines of their own."""
+    drawn = ValueError("error\n  \x1b[31m↳\x1b[0m Unable to walk dir\n  \x1b[31m↳\x1b[0m denied")
+    assert short_message(drawn) == "error : Unable to walk dir : denied"
+
+
 def test_only_foreign_errors_are_translated():
     """A file system error becomes an EngineFailure with its cause, a mistake of ours does not."""
     with pytest.raises(EngineFailure) as caught, failing("read"):
