@@ -210,7 +210,7 @@ class Catalog:
         or of what was given back are somebody else's.
         """
         from catalog_migrate.catalog.transaction import require_in_use
-        from catalog_migrate.engine.spark.shard_log import has_log
+        from catalog_migrate.engine.spark.shard_log import why_no_log
         from catalog_migrate.planner.presence import gone
 
         if is_remote(self.log.uri):
@@ -219,7 +219,7 @@ class Catalog:
             require_in_use(state, self.log)
         except (CatalogGivenBack, CatalogMoved):
             return ()
-        return gone(state, has_log)
+        return gone(state, why_no_log)
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view proven by ``engine``'s analyser; writes nothing."""
@@ -597,7 +597,7 @@ def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     from catalog_migrate.engine.spark import shard_log
 
     path = shard_location(state.setting("warehouse"), item.shard)
-    if not shard_log.has_log(path):
+    if shard_log.why_no_log(path) is not None:
         return None
     rows, size = shard_log.shard_size(path)
     return None if rows < 0 else (rows, size)

@@ -408,7 +408,7 @@ class Start:
         migration = self._plan(state, owner, release)
         if owner != "release":
             return migration
-        return with_gone(migration, gone(state, self.engine.has_shard))
+        return with_gone(migration, gone(state, self.engine.why_no_shard))
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
         if not self.approve:

@@ -176,8 +176,8 @@ class Engine(Protocol):
         """Newest version of the Delta table at ``path``; None when there is none."""
         ...
 
-    def has_shard(self, path: str) -> bool:
-        """Whether a Delta table stands at ``path``: a look so cheap that every start has it."""
+    def why_no_shard(self, path: str) -> str | None:
+        """Why no Delta table is seen at ``path``, else None; so cheap that every start looks."""
         ...
 
     def shard_columns(self, path: str) -> Sequence[Column]:

@@ -25,11 +25,11 @@ class Gone(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def gone(state: State, stands: Callable[[str], bool]) -> tuple[Gone, ...]:
+def gone(state: State, why_missing: Callable[[str], str | None]) -> tuple[Gone, ...]:
     """The release's tables whose directories show no Delta log any more, by name.
 
-    ``stands`` looks at an absolute path. Where every one of several tables below the warehouse is
-    gone, it is the warehouse.
+    ``why_missing`` looks at an absolute path; None where a log is. Where every one of several
+    tables below the warehouse is gone, it is the warehouse.
     """
     tables = {
         mapping.item_id: mapping for mapping in state.mappings.values()
@@ -40,26 +40,30 @@ def gone(state: State, stands: Callable[[str], bool]) -> tuple[Gone, ...]:
     warehouse = state.setting("warehouse")
     adopted: list[Gone] = []
     below: list[Gone] = []
+    causes: set[str] = set()
     standing = 0
     for shard, record in state.shards.items():
         if record.state != "live" or record.item_id not in tables:
             continue
         path = shard_location(warehouse, shard)
         inside = not is_absolute(shard)
-        if stands(path):
+        why = why_missing(path)
+        if why is None:
             standing += inside
             continue
+        causes.add(why)
         name = str(tables[record.item_id].key)
         moved = "" if inside else f"; moved: catalog-migrate relocate --table {name}=PATH"
         (below if inside else adopted).append(Gone(
-            name, f"its rows cannot be seen: no Delta log is at {path}, or it may not be read",
+            name, f"its rows cannot be seen: no Delta log is at {path}: {why}",
             remedy=f"mount the disk, or restore {path} from a backup{moved}; gone for good: a"
             f" release without the table drops it with --approve {name}",
         ))
     if not standing and len(below) > 1:
         below = [Gone(
             warehouse,
-            f"the rows of {len(below):,} tables cannot be seen: no Delta log is below {warehouse}",
+            f"the rows of {len(below):,} tables cannot be seen: no Delta log is below {warehouse}:"
+            f" {', '.join(sorted(causes))}",
             remedy="mount the disk, or restore the directory; "
             "moved: catalog-migrate relocate --warehouse DIR",
         )]

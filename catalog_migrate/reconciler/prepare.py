@@ -486,7 +486,7 @@ def _seal(
 def _is_gone(work: Work, path: str) -> bool:
     """Whether nothing is there; EngineFailure where that cannot be told from here."""
     place = work.absolute(path)
-    return not work.engine.has_shard(place) and work.engine.shard_version(place) is None
+    return work.engine.why_no_shard(place) is not None and work.engine.shard_version(place) is None
 
 
 def _declare_seals(

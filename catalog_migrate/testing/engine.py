@@ -251,9 +251,9 @@ class SimulatedEngine:
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
 
-    def has_shard(self, path: str) -> bool:
-        """Whether a shard is there; no call of its own in a schedule, as nothing can go wrong."""
-        return path in self.world.shards
+    def why_no_shard(self, path: str) -> str | None:
+        """None where a shard is; no call of its own in a schedule, as nothing can go wrong."""
+        return None if path in self.world.shards else "it is not there"
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns of the newest version."""

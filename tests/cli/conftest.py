@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from catalog_migrate.planner import presence
+from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
 LookIn = Callable[[World], None]
@@ -19,7 +20,7 @@ def look_in(monkeypatch: pytest.MonkeyPatch) -> LookIn:
 
     def in_this(world: World) -> None:
         monkeypatch.setattr(
-            presence, "gone", lambda state, _: look(state, world.shards.__contains__)
+            presence, "gone", lambda state, _: look(state, SimulatedEngine(world).why_no_shard)
         )
 
     return in_this

@@ -63,7 +63,7 @@ def test_a_shard_is_created_once_and_keeps_its_columns(kit):
     """Creating a shard again in the same form does nothing; its columns come back canonical."""
     path = kit.shard("a")
     assert kit.engine.shard_version(path) == 0
-    assert kit.engine.has_shard(path)
+    assert kit.engine.why_no_shard(path) is None
     assert tuple(kit.engine.shard_columns(path)) == COLUMNS
     assert kit.engine.shard_size(path)[0] == 0
     kit.shard("a")
@@ -76,7 +76,7 @@ def test_a_shard_is_created_once_and_keeps_its_columns(kit):
 def test_there_is_no_version_where_no_shard_is(kit):
     """shard_version of an empty place is None, and the quick look sees nothing either."""
     assert kit.engine.shard_version(f"{kit.warehouse}/nothing") is None
-    assert not kit.engine.has_shard(f"{kit.warehouse}/nothing")
+    assert kit.engine.why_no_shard(f"{kit.warehouse}/nothing")
 
 
 def test_a_table_is_registered_observed_and_dropped(kit):

@@ -92,9 +92,10 @@ class SparkEngine:
     def register_table(self, name: ItemName, path: str) -> None:
         """Make ``name`` a table at an existing shard."""
         # Spark creates an empty table without a word where there is no log.
-        if not self.has_shard(path):
+        why = self.why_no_shard(path)
+        if why is not None:
             raise EngineFailure(
-                f"cannot register {name}: there is no Delta table at {path}",
+                f"cannot register {name}: there is no Delta table at {path}: {why}",
                 condition="DELTA_TABLE_NOT_FOUND",
             )
         self._registrations.register_table(name, path)
@@ -133,9 +134,9 @@ class SparkEngine:
         """Newest version; None when there is no Delta table."""
         return self._shards.shard_version(path)
 
-    def has_shard(self, path: str) -> bool:
-        """Whether a Delta log stands there; nothing of it is read."""
-        return self._shards.has_shard(path)
+    def why_no_shard(self, path: str) -> str | None:
+        """Why no Delta log is seen there; nothing of it is read."""
+        return self._shards.why_no_shard(path)
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns with canonical types, nullability and comments."""

@@ -34,18 +34,19 @@ def shard_version(path: str) -> int | None:
         return DeltaTable(path).version()
 
 
-def has_log(path: str) -> bool:
-    """Whether a Delta log is seen at ``path``: the look that costs nothing, nothing is read.
+def why_no_log(path: str) -> str | None:
+    """Why no Delta log is seen at ``path``; None where one is: the look that costs next to nothing.
 
-    A directory that may not be read, or a mount that does not answer, shows none.
+    Nothing is read. A directory that may not be read, or a mount that does not answer, shows none.
     """
     try:
         with os.scandir(os.path.join(local_path(path), "_delta_log")) as entries:
-            return any(
+            seen = any(
                 _COMMIT.match(entry.name) or _CHECKPOINT.match(entry.name) for entry in entries
             )
-    except OSError:
-        return False
+    except OSError as error:
+        return error.strerror or str(error)
+    return None if seen else "its log is empty"
 
 
 def refuse_damaged_log(path: str) -> None:

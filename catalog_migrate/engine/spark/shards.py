@@ -24,12 +24,12 @@ from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
     grown,
-    has_log,
     refuse_damaged_log,
     shard_columns,
     shard_size,
     shard_version,
     table_size,
+    why_no_log,
 )
 from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.engine.spark.verbatim import run
@@ -155,9 +155,9 @@ class Shards:
         """Newest version by the log."""
         return shard_version(path)
 
-    def has_shard(self, path: str) -> bool:
-        """Whether there is a log, unread."""
-        return has_log(path)
+    def why_no_shard(self, path: str) -> str | None:
+        """Why there is no log, unread."""
+        return why_no_log(path)
 
     def shard_columns(self, path: str) -> Sequence[Column]:
         """Columns by the log's newest schema."""
