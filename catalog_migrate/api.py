@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
@@ -178,13 +178,13 @@ class Catalog:
             state, loaded.name, loaded.manifest_hash, len(loaded.objects), uri=self.log.uri
         )
         if known is not None:
-            return with_gone(known, self._gone(state))
+            return with_gone(known, self.gone(state))
         migration = plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
         migration = with_fence(migration, state, loaded, policy)
-        migration = with_gone(migration, self._gone(state))
+        migration = with_gone(migration, self.gone(state))
         if not (loaded.statements or state.has_streams):
             return migration
         from catalog_migrate.streams.shipping import with_shipments
@@ -201,16 +201,16 @@ class Catalog:
 
         state = self.state()
         known = in_force(state, *outline, uri=self.log.uri)
-        return None if known is None else with_gone(known, self._gone(state)).plan
+        return None if known is None else with_gone(known, self.gone(state)).plan
 
-    def _gone(self, state: State) -> tuple[Gone, ...]:
+    def gone(self, state: State) -> tuple[Gone, ...]:
         """Tables whose rows are gone, as far as that can be told from here.
 
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
         or of what was given back are somebody else's.
         """
-        from catalog_migrate.catalog.transaction import require_in_use
-        from catalog_migrate.engine.spark.shard_log import why_no_log
+        from catalog_migrate.catalog.in_use import require_in_use
+        from catalog_migrate.engine.spark.log_directory import why_no_log
         from catalog_migrate.planner.presence import gone
 
         if is_remote(self.log.uri):
@@ -272,7 +272,7 @@ class Catalog:
             self.log, read_past(self.log, to), state, grown=grown_on_disk(state),
             sizes=lambda item_id: shard_size(state, item_id), approve=approve, policy=policy,
         )
-        return with_gone(migration, self._gone(state)).plan
+        return with_gone(migration, self.gone(state)).plan
 
     def rollback(
         self,
@@ -390,8 +390,6 @@ class Catalog:
 
     def _bring_in_line(self, engine: Engine, state: State) -> None:
         """What a runtime does for the names of its session after each change of the catalog."""
-        import socket
-
         from catalog_migrate.catalog.lease import acquire
         from catalog_migrate.reconciler.reconcile import finish_shared, reconcile_names
 
@@ -401,7 +399,7 @@ class Catalog:
         if not (engine.persistent_names or state.tombstones):
             return
         work.lease = acquire(
-            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", wait=1.0, clock=work.clock
+            self.log, holder=this_holder(), wait=1.0, clock=work.clock
         )
         try:
             newest = finish_shared(work, self.state())
@@ -444,7 +442,7 @@ class Catalog:
                 key=lambda pair: pair[1].since,
             )),
             still=_still(state),
-            gone=self._gone(state) if serial is None else (),
+            gone=self.gone(state) if serial is None else (),
         )
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:
@@ -513,10 +511,8 @@ class Catalog:
     ) -> int:
         """Mend the drift; returns the number of steps. Names that are not ours are left alone."""
         self._writing("drift --repair")
-        import socket
-
+        from catalog_migrate.catalog.in_use import require_in_use
         from catalog_migrate.catalog.lease import acquire
-        from catalog_migrate.catalog.transaction import require_in_use
         from catalog_migrate.reconciler.reconcile import reconcile_names
 
         state = self.state()
@@ -527,7 +523,7 @@ class Catalog:
         if not engine.persistent_names:
             return reconcile_names(work, state)
         lease = acquire(
-            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", wait=timeout,
+            self.log, holder=this_holder(), wait=timeout,
             clock=work.clock,
         )
         work.lease = lease
@@ -594,10 +590,10 @@ def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     item = state.items.get(item_id)
     if item is None or item.shard is None:
         return None
-    from catalog_migrate.engine.spark import shard_log
+    from catalog_migrate.engine.spark import log_directory, shard_log
 
     path = shard_location(state.setting("warehouse"), item.shard)
-    if shard_log.why_no_log(path) is not None:
+    if log_directory.why_no_log(path) is not None:
         return None
     rows, size = shard_log.shard_size(path)
     return None if rows < 0 else (rows, size)

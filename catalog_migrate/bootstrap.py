@@ -7,12 +7,12 @@ clock handed in, and is what the simulation drives.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.files import read_file
@@ -91,7 +91,7 @@ def bootstrap(
         loaded,
         warehouse=None if warehouse is None else rows_directory(os.fspath(warehouse)),
         clock=SystemClock(),
-        holder=f"{socket.gethostname()}/{os.getpid()}",
+        holder=this_holder(),
         approve=approve,
         populate=fill,
         wait=600.0 if timeout is None else timeout,

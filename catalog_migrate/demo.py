@@ -27,6 +27,10 @@ THREADS = 4
 """How many tables are filled, or compared, at once: most of the time each waits for Spark."""
 
 
+INTERRUPTED = (130, -signal.SIGINT)
+"""What a chapter's process ends with after Ctrl-C: of itself, or where nothing took the signal."""
+
+
 class DemoFailed(CatalogMigrateError, RuntimeError):
     """A chapter of the demonstration did not end as it must."""
 
@@ -97,6 +101,8 @@ def _command(home: Path, step: str) -> list[str]:
 
 def _step(step: str, home: Path) -> None:
     result = subprocess.run(_command(home, step), check=False)
+    if result.returncode in INTERRUPTED:  # Ctrl-C, which may have come to the chapter alone
+        raise KeyboardInterrupt
     if result.returncode != 0:
         raise DemoFailed(
             f"chapter {step} ended with {result.returncode}",
@@ -153,12 +159,20 @@ def _status(catalog: Path) -> None:
 
 
 def _chapter_main(step: str, home: Path) -> None:
-    from catalog_migrate.bootstrap import bootstrap
+    from catalog_migrate.engine.spark.interrupts import silent_interrupts
     from catalog_migrate.engine.spark.session import local_session
+
+    spark = local_session(warehouse_dir=str(home / "spark-warehouse"))
+    with silent_interrupts():
+        _tell(step, home, spark)
+    spark.stop()
+
+
+def _tell(step: str, home: Path, spark: Any) -> None:
+    from catalog_migrate.bootstrap import bootstrap
 
     release = "15" if step == "load" else step
     source = fixtures()
-    spark = local_session(warehouse_dir=str(home / "spark-warehouse"))
     began = time.monotonic()
     report = bootstrap(
         spark, release=source / f"{release}.json", catalog=home / "catalog", on_progress=_Lines()
@@ -173,7 +187,6 @@ def _chapter_main(step: str, home: Path) -> None:
         _say(f"compared {rows:,} rows of {tables} tables with release 15's: all equal")
         _say(f"(but for {len(left_out)} columns that are gone or of another type since: "
              f"{', '.join(left_out[:3])}, …)")
-    spark.stop()
 
 
 class _Lines:
@@ -252,4 +265,7 @@ def _for_each_file(rows: Path, act: Callable[[tuple[str, str, Path]], int]) -> t
 
 
 if __name__ == "__main__":
-    _chapter_main(sys.argv[1], Path(sys.argv[2]))
+    try:
+        _chapter_main(sys.argv[1], Path(sys.argv[2]))
+    except KeyboardInterrupt:  # the process that tells the story says what is left
+        sys.exit(INTERRUPTED[0])

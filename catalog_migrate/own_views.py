@@ -6,13 +6,12 @@ has connections, sources and sinks, they are made when somebody first asks for t
 
 from __future__ import annotations
 
-import os
-import socket
 from typing import Any
 
 from catalog_migrate.bootstrap import cluster_logs, session_settings
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.policy import Policy
@@ -45,7 +44,7 @@ def make_own_views(
     if not _lacks(state, system):
         return False
     Start(
-        engine, log, system, clock=SystemClock(), holder=f"{socket.gethostname()}/{os.getpid()}",
+        engine, log, system, clock=SystemClock(), holder=this_holder(),
         approve=(), populate=None, wait=wait, threads=threads, policy=Policy(), approved=None,
         on_progress=on_progress, system=None, token=new_token, ttl=30.0, margin=10.0,
         settings=(ansi, time_zone),

@@ -7,7 +7,6 @@ handed in. What a rollback means object by object is in docs/rollback.md.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
@@ -218,7 +218,7 @@ def rollback(
     session_settings(spark, log)
     return roll_back(
         SparkEngine(spark, threads=threads), log, to=to, plan=plan, clock=SystemClock(),
-        holder=f"{socket.gethostname()}/{os.getpid()}", approve=approve, policy=policy,
+        holder=this_holder(), approve=approve, policy=policy,
         wait=600.0 if timeout is None else timeout, on_progress=on_progress or silent,
         threads=threads,
     )

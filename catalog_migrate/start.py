@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.in_use import require_in_use
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.sessions import sign_in
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, default_warehouse, read_state
-from catalog_migrate.catalog.transaction import require_in_use
+from catalog_migrate.catalog.store import (
+    create_catalog,
+    default_warehouse,
+    read_state,
+    require_warehouse,
+)
 from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,
     NotReconciled,
-    UsageError,
 )
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.assembly import in_force, rebased
@@ -85,11 +89,13 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     reason: str | None = None
     outstanding: tuple[str, ...] = ()
 
+
 _OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
 """What the plan made now may say and the approved one not: its policy and its disks are others."""
 
 REPLANS = 3
 """How often a start plans again when others change what it planned from."""
+
 
 class Start:
     """One start of one process: plan, and only if something is to do take the lease and do it."""
@@ -138,7 +144,7 @@ class Start:
                 Baseline.empty(), self.release, approve=self.approve, policy=self.policy
             )
             return self._report("planned", migration.plan, 0)
-        _check_warehouse(state, warehouse)
+        require_warehouse(state, warehouse)
         refusal = fenced_out(state, self.release, self.policy)
         if refusal is not None:
             return self._report("fenced_out", None, state.serial, reason=refusal)
@@ -170,7 +176,7 @@ class Start:
     def _run(self, warehouse: str | None) -> BootstrapReport:
         state, created = self._open(warehouse)
         require_in_use(state, self.log)
-        _check_warehouse(state, warehouse)
+        require_warehouse(state, warehouse)
         work = self._work(state, None)
         refusal = fenced_out(state, self.release, self.policy)
         if refusal is not None:
@@ -508,12 +514,3 @@ class Start:
 def _manifest_in_force(state: State) -> str | None:
     record = state.release_in_force("release")
     return None if record is None else record.manifest_hash
-
-
-def _check_warehouse(state: State, warehouse: str | None) -> None:
-    stored = state.config["warehouse"].value
-    if warehouse is not None and warehouse.rstrip("/") != stored.rstrip("/"):
-        raise UsageError(
-            f"this catalog's shards are below {stored}, not {warehouse}",
-            remedy="leave --warehouse out, or name the same directory",
-        )

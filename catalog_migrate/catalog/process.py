@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from functools import lru_cache
 from pathlib import Path
 
@@ -35,8 +34,15 @@ def this_process() -> ProcessIdentity:
 
 @lru_cache(maxsize=1)
 def this_host() -> str:
-    """The name of this machine, for the history."""
-    return socket.gethostname()
+    """The name of this machine, for the history, and to tell its processes from others'."""
+    from socket import gethostname
+
+    return gethostname()
+
+
+def this_holder() -> str:
+    """What a lease calls this process: ``HOST/PID``."""
+    return f"{this_host()}/{os.getpid()}"
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +60,7 @@ def this_user() -> str:
 @lru_cache(maxsize=1)
 def _identity(pid: int) -> ProcessIdentity:
     life = _life(pid)
-    return ProcessIdentity(socket.gethostname(), _boot_id(), pid, life[1] if life else "")
+    return ProcessIdentity(this_host(), _boot_id(), pid, life[1] if life else "")
 
 
 def proven_dead(record: LeaseRecord | SessionRecord) -> bool:
@@ -65,7 +71,7 @@ def proven_dead(record: LeaseRecord | SessionRecord) -> bool:
     """
     if not (record.host and record.boot_id and record.pid and record.started):
         return False
-    if record.host != socket.gethostname() or record.boot_id != _boot_id():
+    if record.host != this_host() or record.boot_id != _boot_id():
         return False
     own = this_process()
     if (record.pid, record.started) == (own.pid, own.started):

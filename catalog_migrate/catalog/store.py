@@ -90,6 +90,16 @@ def default_warehouse(log: CatalogLog) -> str:
     )
 
 
+def require_warehouse(state: State, warehouse: str | None) -> None:
+    """UsageError where the rows are below another directory than the one that was asked for."""
+    stored = state.setting("warehouse")
+    if warehouse is not None and warehouse.rstrip("/") != stored.rstrip("/"):
+        raise UsageError(
+            f"this catalog's shards are below {stored}, not {warehouse}",
+            remedy="leave --warehouse (or catalog.warehouse) out, or name the same directory",
+        )
+
+
 def read_state(log: CatalogLog) -> State:
     """The newest committed state; not one byte is written.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Mapping
 from uuid import uuid4
@@ -10,11 +9,12 @@ from uuid import uuid4
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.compaction import compact_when_due
 from catalog_migrate.catalog.history import touched_items
+from catalog_migrate.catalog.in_use import require_in_use
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CommitConflict, LeaseLost
+from catalog_migrate.errors import CommitConflict, LeaseLost
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -107,42 +107,6 @@ def _metadata(
     if reason:
         metadata["reason"] = reason
     return metadata
-
-
-GIVEN_BACK = "given_back"
-"""Setting: ``pending`` from the moment that an export begins, ``done`` when it has ended."""
-
-
-def require_in_use(state: State, log: CatalogLog) -> None:
-    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved.
-
-    A copy with the same lineage would work on the rows of the installation that it was copied
-    from. Raises :class:`CatalogGivenBack` after an export. Reading is free.
-    """
-    if GIVEN_BACK in state.config:
-        raise CatalogGivenBack(
-            f"the tables of the catalog at {log.uri} were given back as plain registrations",
-            remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
-            "an export that was cut off is finished by catalog-migrate export",
-        )
-    require_at_home(state, log)
-
-
-def require_at_home(state: State, log: CatalogLog) -> None:
-    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved."""
-    record = state.config.get("home")
-    here = log.home
-    if record is None or here is None or record.value == here:
-        return
-    there = record.value
-    if os.path.isdir(there) and os.path.isdir(here) and os.path.samefile(there, here):
-        return
-    raise CatalogMoved(
-        f"the catalog at {here} is at home in {there}: it was moved or copied",
-        remedy=f"moved: catalog-migrate relocate --catalog {here}; "
-        "a copy beside the original: add --new-lineage",
-        home=there, here=here, lineage=state.lineage,
-    )
 
 
 def commit(

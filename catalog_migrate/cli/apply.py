@@ -21,7 +21,7 @@ from catalog_migrate.cli.options import (
     yes_option,
 )
 from catalog_migrate.cli.plan import applying_policy, make_plan
-from catalog_migrate.cli.sources import open_catalog, read_release
+from catalog_migrate.cli.sources import open_catalog, read_release, refuse_other_warehouse
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound, EditedPlan, StalePlan
 from catalog_migrate.files import read_file
@@ -82,7 +82,8 @@ def command(
     policy = applying_policy(settings, loaded, allow_downgrade=allow_downgrade)
     refuse_fenced_out(settings, loaded, policy)
     if saved is not None:
-        plan = msgspec.structs.replace(saved, fenced_out=None)  # the flag of this call counts
+        # the flag of this call counts, and the rows that are seen now
+        plan = as_it_is_now(msgspec.structs.replace(saved, fenced_out=None), settings)
     else:
         plan = make_plan(settings, approve, allow_downgrade=allow_downgrade)
         note_unmet(plan, approve)
@@ -114,6 +115,7 @@ def _apply_rollback(
     refuse_stale(plan, release, settings)
     policy = going_back_by(Policy(rules=settings.policy))
     plan = msgspec.structs.replace(plan, fenced_out=fenced_out(opened.state(), release, policy))
+    plan = as_it_is_now(plan, settings)
     return approve_and_carry_out(settings, plan, format_, yes=yes, no_input=no_input)
 
 
@@ -128,6 +130,22 @@ def read_plan(path: str) -> Plan:
             f"{path} cannot be read: {error.strerror}", remedy="name a file of `plan --out FILE`"
         ) from error
     return decode_plan(data)
+
+
+def as_it_is_now(plan: Plan, settings: Settings) -> Plan:
+    """A saved plan, blocked by rows that are gone since; asked before Spark is started.
+
+    StalePlan for one that was blocked by rows which are there again. UsageError where another
+    directory of rows is configured than the catalog's.
+    """
+    from catalog_migrate.planner.proofs import with_rows_of_now
+
+    try:
+        opened = open_catalog(settings)
+    except CatalogNotFound:  # the plan is of a catalog that is to be made
+        return plan
+    refuse_other_warehouse(opened, settings)
+    return with_rows_of_now(plan, opened.gone(opened.state()))
 
 
 def refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:

@@ -66,11 +66,11 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click, with the nearest verb in the message for an unknown one."""
-        from difflib import get_close_matches
-
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], VERBS, n=1)
             if near and "Did you mean" not in error.message:
                 raise click.UsageError(

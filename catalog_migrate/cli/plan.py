@@ -26,6 +26,7 @@ from catalog_migrate.cli.sources import (
     local_spark,
     open_catalog,
     read_release,
+    refuse_other_warehouse,
     release_outline,
 )
 from catalog_migrate.config import Settings
@@ -104,6 +105,7 @@ def make_plan(
             return migration.plan
         with local_spark(settings) as spark:
             return proven(migration, engine_on(spark, settings))
+    refuse_other_warehouse(opened, settings)
     known = None if outline is None else opened.plan_in_force(outline)
     if known is not None:
         return known
@@ -126,7 +128,7 @@ def applying_policy(settings: Settings, release: Release, *, allow_downgrade: bo
 
 def _note_refused(opened: Catalog, release: Release, settings: Settings) -> None:
     """Say that no start does what this plan says: only `apply` goes back, or nothing does."""
-    from catalog_migrate.catalog.transaction import require_in_use
+    from catalog_migrate.catalog.in_use import require_in_use
     from catalog_migrate.planner.fencing import fenced_out
 
     state = opened.state()

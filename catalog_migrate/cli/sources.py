@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.cli.interrupt import silent_interrupts
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
@@ -45,6 +44,16 @@ def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
     except CatalogNotFound:
         _refuse_lost(uri, settings)
         raise
+
+
+def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
+    """UsageError, as of a start, where the configuration names other rows than the catalog's."""
+    from catalog_migrate.catalog.store import require_warehouse
+    from catalog_migrate.storage import rows_directory
+
+    warehouse = settings.text("catalog.warehouse")
+    if warehouse is not None:
+        require_warehouse(opened.state(), rows_directory(warehouse))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
@@ -147,6 +156,7 @@ def local_spark(settings: Settings) -> Iterator[Any]:
     """A local session as configured, stopped in the end; one that runs already is left running."""
     from pyspark.sql import SparkSession
 
+    from catalog_migrate.engine.spark.interrupts import silent_interrupts
     from catalog_migrate.engine.spark.session import local_session
 
     running = SparkSession.getActiveSession()

@@ -7,8 +7,6 @@ marks name this lineage, so that the same call goes on; an error takes the marks
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import marks_of
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -120,7 +119,7 @@ def adopt(
         except CommitConflict:
             read_state(log)  # another process created it in this very moment
     lease = acquire(
-        log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait
+        log, holder=this_holder(), clock=clock, wait=wait
     )
     try:
         # another process may have adopted one of them while the lease was waited for

@@ -7,20 +7,20 @@ everybody else, last it is noted as done, so that a killed export is finished by
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.in_use import GIVEN_BACK, require_at_home
 from catalog_migrate.catalog.lease import MIGRATION, Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit, require_at_home
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.shard_log import shard_version
@@ -109,7 +109,7 @@ def give_back(
     require_at_home(read_state(log), log)
     clock = clock or SystemClock()
     lease = acquire(
-        log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait, anyway=True
+        log, holder=this_holder(), clock=clock, wait=wait, anyway=True
     )
     try:
         state = read_state(log)

@@ -8,10 +8,10 @@ from shlex import quote
 
 from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.in_use import GIVEN_BACK
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.catalog.transaction import GIVEN_BACK
 from catalog_migrate.engine.spark.shards import list_shards
 from catalog_migrate.errors import (
     CatalogCorrupt,

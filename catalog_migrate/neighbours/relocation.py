@@ -8,7 +8,6 @@ alive in the original (leases, sessions, operations under way) is not alive in t
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Iterator, Mapping
 from uuid import uuid4
 
@@ -16,11 +15,12 @@ import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.history import entries
+from catalog_migrate.catalog.in_use import GIVEN_BACK
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
 from catalog_migrate.catalog.marks import LINEAGE, marks_of
-from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     ConfigRecord,
     HoldRecord,
@@ -32,7 +32,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
-from catalog_migrate.catalog.transaction import GIVEN_BACK, Changes, commit
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.spark.shard_log import shard_columns, shard_version
 from catalog_migrate.errors import (
     CatalogGivenBack,
@@ -157,7 +157,7 @@ def relocate(
     clock = clock or SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
     lease = None if aim.away else acquire(
-        log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=clock, wait=wait
+        log, holder=this_holder(), clock=clock, wait=wait
     )
     try:
         _mark(state, aim, lineage, new_lineage, on_step)

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from catalog_migrate.errors import StalePlan
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
 from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.planner.presence import Gone
+from catalog_migrate.planner.staleness import AGAIN
 
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
@@ -59,14 +61,41 @@ def with_gone(migration: Migration, found: Sequence[Gone]) -> Migration:
 
     But for one that goes: what is gone for good is given up by dropping it.
     """
-    dropped = {change.name for change in migration.plan.changes if change.action == "drop"}
-    blocked = [
-        Blocked(each.name, ROWS_GONE, each.reason, each.remedy)
-        for each in found if each.name not in dropped
-    ]
+    blocked = _by_gone(migration.plan, found)
     if not blocked:
         return migration
     return _extended(migration, blocked, (), bound=migration.plan.bound)
+
+
+def with_rows_of_now(plan: Plan, found: Sequence[Gone]) -> Plan:
+    """A plan that was saved, blocked by what is gone since.
+
+    Raises :class:`~catalog_migrate.errors.StalePlan` where it was made while other rows were gone:
+    what it says of them does not hold any more.
+    """
+    blocked = _by_gone(plan, found)
+    then = {each.name for each in plan.blocked if each.code == ROWS_GONE}
+    if not then:
+        return _plan_extended(plan, blocked, (), bound=plan.bound) if blocked else plan
+    now = {each.name for each in blocked}
+    if now == then:
+        return plan
+    raise StalePlan(
+        "other rows can be seen now than when the plan was made",
+        changes=(
+            *(f"the rows of {name} are there again" for name in sorted(then - now)),
+            *(f"the rows of {name} are gone since" for name in sorted(now - then)),
+        ),
+        remedy=AGAIN,
+    )
+
+
+def _by_gone(plan: Plan, found: Sequence[Gone]) -> list[Blocked]:
+    dropped = {change.name for change in plan.changes if change.action == "drop"}
+    return [
+        Blocked(each.name, ROWS_GONE, each.reason, each.remedy)
+        for each in found if each.name not in dropped
+    ]
 
 
 def _extended(
@@ -76,8 +105,19 @@ def _extended(
     *,
     bound: bool,
 ) -> Migration:
-    before = migration.plan
-    plan: Plan = replace(
+    return replace(
+        migration, plan=_plan_extended(migration.plan, blocked, validations, bound=bound)
+    )
+
+
+def _plan_extended(
+    before: Plan,
+    blocked: Sequence[Blocked],
+    validations: Sequence[Validation],
+    *,
+    bound: bool,
+) -> Plan:
+    plan = replace(
         before,
         validations=(*before.validations, *validations),
         blocked=(*before.blocked, *blocked),
@@ -86,4 +126,4 @@ def _extended(
     )
     if blocked:  # proofs alone are not part of the hash
         plan = replace(plan, plan_hash=plan_hash(plan))
-    return replace(migration, plan=plan)
+    return plan

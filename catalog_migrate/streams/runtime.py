@@ -7,8 +7,6 @@ out. The same object runs in a notebook's session (:meth:`Runtime.start`) and un
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from typing import Protocol
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
@@ -176,7 +175,7 @@ class Runtime:
             fence_out(supervise(lease), read_state(self.log))
 
         lease = acquire(
-            self.log, holder=f"{socket.gethostname()}/{os.getpid()}", clock=self.clock,
+            self.log, holder=this_holder(), clock=self.clock,
             key=cluster_key(cluster), wait=self.options.wait, ttl=self.options.ttl,
             margin=self.options.margin, on_wait=on_wait, fence=fence,
         )
@@ -191,7 +190,7 @@ class Runtime:
             state = read_state(self.log)
             self._ensure_shards(state, cluster)
             status = ClusterLog(
-                log_path(state, cluster, warehouse), f"{socket.gethostname()}/{os.getpid()}"
+                log_path(state, cluster, warehouse), this_holder()
             )
             self._follow_names(state)
             supervisor.commit(

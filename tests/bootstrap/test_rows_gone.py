@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.cli import hook, rollback
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import EngineFailure, MigrationBlocked
 from catalog_migrate.planner.proofs import ROWS_GONE
@@ -124,6 +125,63 @@ def test_a_warehouse_that_is_not_there(
     assert len(filled.rows("orders")) == len(ROWS)
 
 
+def test_a_saved_plan_is_held_against_the_rows_of_now(
+    filled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gone since: exit 3. Made while they were gone: exit 4. Neither starts Spark."""
+    release = str(filled.release("2", extra="CREATE TABLE {s}.extra (id INT);"))
+    monkeypatch.chdir(filled.home)
+    catalog = ["--catalog", str(filled.catalog)]
+    made = ["--release", release, *catalog]
+    shard = Path(filled.shard("orders"))
+    assert main(["plan", "--out", "good.json", *made]) == 0
+    shard.rename(filled.home / "elsewhere")
+    assert main(["plan", "--out", "blocked.json", *made]) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(hook, "local_spark", _no_spark)
+        capsys.readouterr()
+        for saved in ("good.json", "blocked.json"):
+            assert main(["apply", saved, "--yes", *made]) == 3
+            told = capsys.readouterr()
+            assert told.out.count(ROWS_GONE) == 1
+            assert "nothing was touched" in told.err
+        (filled.home / "elsewhere").rename(shard)
+        assert main(["apply", "blocked.json", "--yes", *made]) == 4
+        told = capsys.readouterr().err
+        assert f"the rows of {filled.schema}.orders are there again" in told
+        assert "run `catalog-migrate plan` again" in told
+    assert main(["apply", "good.json", "--yes", *made]) == 0
+    assert len(filled.rows("orders")) == len(ROWS)
+    assert main(["rollback", "--approve", f"{filled.schema}.extra", "--out", "back.json",
+                 *catalog]) == 0
+    shard.rename(filled.home / "elsewhere")
+    with monkeypatch.context() as patch:
+        patch.setattr(rollback, "local_spark", _no_spark)
+        assert main(["apply", "back.json", "--yes", *catalog]) == 3
+
+
+def test_another_warehouse_is_refused_by_the_plan_as_by_the_start(
+    filled: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before Spark is started, also for a plan that was saved without it."""
+    release = str(filled.release("2", extra="CREATE TABLE {s}.extra (id INT);"))
+    monkeypatch.chdir(filled.home)
+    made = ["--release", release, "--catalog", str(filled.catalog)]
+    assert main(["plan", "--out", "plan.json", *made]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(hook, "local_spark", _no_spark)
+        for words in (["plan"], ["apply", "--yes"], ["apply", "plan.json", "--yes"]):
+            capsys.readouterr()
+            assert main([*words, *made, "--warehouse", "other"]) == 64
+            told = capsys.readouterr().err
+            assert f"below {filled.catalog / 'warehouse'}, not {filled.home / 'other'}" in told
+    assert main(["plan", *made, "--warehouse", str(filled.catalog / "warehouse")]) == 0
+
+
+def _no_spark(*_: object) -> None:
+    raise AssertionError("Spark was started")
+
+
 def test_a_rollback_does_not_begin_either(filled: Any) -> None:
     """What it would bring back beside a table that is gone stays where it is."""
     filled.start(filled.release("2", extra="CREATE TABLE {s}.extra (id INT);"))
@@ -131,10 +189,10 @@ def test_a_rollback_does_not_begin_either(filled: Any) -> None:
     shard.rename(filled.home / "elsewhere")
     catalog = filled.open()
     assert ROWS_GONE in {entry.code for entry in catalog.plan_rollback().blocked}
-    from catalog_migrate.rollback import rollback
+    from catalog_migrate.rollback import rollback as roll_back
 
     with pytest.raises(MigrationBlocked) as refused:
-        rollback(filled.spark, catalog=filled.catalog)
+        roll_back(filled.spark, catalog=filled.catalog)
     assert (f"{filled.schema}.orders", ROWS_GONE) in lost(refused)
 
 

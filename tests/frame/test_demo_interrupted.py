@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,3 +62,37 @@ def test_it_says_what_is_left(
     assert "resume" not in told
     assert (f"its catalog is left at {place}" if named else "its catalog is removed") in told
     assert homes[0].exists() is named
+
+
+@pytest.mark.parametrize("ending", ["raise SystemExit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_a_chapter_that_was_interrupted_interrupts_the_story(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also where Ctrl-C came to the chapter alone, as to a job that a script put behind."""
+    program = f"import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); {ending}"
+    monkeypatch.setattr(demo, "_command", lambda *_: [sys.executable, "-c", program])
+    with pytest.raises(KeyboardInterrupt):
+        demo._step("16", tmp_path)
+    assert main(["demo"]) == 130
+    told = capfd.readouterr().err
+    assert told.lstrip().startswith("interrupted: the demonstration ends here")
+    assert "Traceback" not in told
+
+
+def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
+    """The real process of a chapter, interrupted while its JVM starts, which ends as well."""
+    command = demo._command(tmp_path, "load")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "KeyboardInterrupt" not in told
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        try:
+            os.killpg(process.pid, 0)  # its JVM is in its group, and ends when it sees that
+        except ProcessLookupError:
+            return
+        time.sleep(0.2)
+    pytest.fail("a JVM is left behind")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.shard_log import data_files, refuse_damaged_log, shard_columns
+from catalog_migrate.engine.spark.log_directory import refuse_damaged_log
+from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
 from catalog_migrate.engine.spark.verbatim import run, verbatim
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from catalog_migrate.engine.spark.interrupts import interrupts_wait
 from catalog_migrate.engine.spark.jars import Progress, ensure_jars, locate_pyspark
 from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.errors import PrerequisiteMissing
@@ -96,7 +97,8 @@ def local_session(
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.
 
     ``warehouse_dir``, ``metastore`` and ``conf`` are as in :func:`session_conf`; a running session
-    keeps its own settings. ``on_progress`` hears about jars being fetched. What the JVM writes
+    keeps its own settings. ``on_progress`` hears about jars being fetched, and of a
+    Ctrl-C, which takes effect once the JVM has started. What the JVM writes
     on stdout and stderr is kept from the terminal, and quoted when it does not start.
 
     Raises :class:`PrerequisiteMissing` when Java, PySpark or a jar is missing, or Spark does not
@@ -124,7 +126,8 @@ def local_session(
         spark_conf.set(key, value)
     # A JVM outlives its context: a second session of this process is served by the first one's.
     if getattr(SparkContext, "_gateway", None) is None:
-        context = _start_quietly(spark_conf)
+        with interrupts_wait(on_progress):
+            context = _start_quietly(spark_conf)
     else:
         context = SparkContext.getOrCreate(spark_conf)
     context.setLogLevel("ERROR")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.spark import datatypes
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.tables import open_table
-from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-_DIGITS = 20
-_COMMIT = re.compile(r"\d{20}\.json\Z")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
 
 
 def shard_version(path: str) -> int | None:
@@ -32,45 +25,6 @@ def shard_version(path: str) -> int | None:
         if not DeltaTable.is_deltatable(path):
             return None
         return DeltaTable(path).version()
-
-
-def why_no_log(path: str) -> str | None:
-    """Why no Delta log is seen at ``path``; None where one is: the look that costs next to nothing.
-
-    Nothing is read. A directory that may not be read, or a mount that does not answer, shows none.
-    """
-    try:
-        with os.scandir(os.path.join(local_path(path), "_delta_log")) as entries:
-            seen = any(
-                _COMMIT.match(entry.name) or _CHECKPOINT.match(entry.name) for entry in entries
-            )
-    except OSError as error:
-        return error.strerror or str(error)
-    return None if seen else "its log is empty"
-
-
-def refuse_damaged_log(path: str) -> None:
-    """EngineFailure where a commit of the log is an empty file, as a power failure leaves one.
-
-    Spark and delta-rs take it for a commit that changed nothing, and the rows that it added are
-    gone without a word: nothing is to be copied from there.
-    """
-    directory = os.path.join(local_path(path), "_delta_log")
-    with failing(f"read the log of {path}"), os.scandir(directory) as entries:
-        found = [(entry.name, entry) for entry in entries]
-    since = max(
-        (int(name[:_DIGITS]) for name, _ in found if _CHECKPOINT.match(name)), default=-1
-    )
-    empty = sorted(
-        entry.path for name, entry in found
-        if _COMMIT.match(name) and int(name[:_DIGITS]) > since and not entry.stat().st_size
-    )
-    if empty:
-        raise EngineFailure(
-            f"a commit in the log of {path} is an empty file: {empty[0]}",
-            condition="DELTA_LOG_FILE_EMPTY",
-            remedy="restore the file from a backup; rows of the table are missing without it",
-        )
 
 
 def shard_columns(path: str) -> Sequence[Column]:

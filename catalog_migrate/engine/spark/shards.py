@@ -14,6 +14,7 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, seals, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.log_directory import refuse_damaged_log, why_no_log
 from catalog_migrate.engine.spark.reshape import (
     create_twin,
     is_mapped,
@@ -24,12 +25,10 @@ from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
     grown,
-    refuse_damaged_log,
     shard_columns,
     shard_size,
     shard_version,
     table_size,
-    why_no_log,
 )
 from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.engine.spark.verbatim import run

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -18,7 +17,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.process import proven_dead, this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
@@ -149,7 +148,7 @@ class UnsafeClient:
         if request.tolerance is not None and request.approved is None:
             request = msgspec.structs.replace(request, approved=plan.totals)
         row = new_row(
-            state, request, reason=(reason or "").strip(), who=who(), host=socket.gethostname(),
+            state, request, reason=(reason or "").strip(), who=who(), host=this_host(),
             at=self._now(), limit=self.limit,
         )
         key = key or self.new_key(self.clock)

@@ -1,13 +1,46 @@
-"""Ctrl-C while Spark works: one sentence in the end, none of what Py4J and PySpark log about it."""
+"""Ctrl-C while Spark starts and works: no JVM is left behind, nothing of Py4J's is printed."""
 
 from __future__ import annotations
 
 import logging
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
+
+
+@contextmanager
+def interrupts_wait(say: Callable[[str], None] | None) -> Iterator[None]:
+    """Ctrl-C takes effect in the end, a second one at once; ``say`` hears that it was taken.
+
+    For the start of a JVM: when it is interrupted, PySpark removes the directory that the JVM
+    writes its port to, and the JVM fails over that before it comes to look whether its parent is
+    still there. It never ends then. Nothing is done off the main thread, which gets no signals.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came = False
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            handler(number, frame)
+        came = True
+        if say is not None:
+            with suppress(OSError, RuntimeError):  # nobody reads, or it came within a print
+                say("interrupted: this ends as soon as Spark has started")
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupted:  # PySpark may have put its own there
+            signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 @contextmanager
