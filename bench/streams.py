@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 DEPENDENTS = 1_000
 QUERIES = 10
 ROUNDS = 10
-WARM = 3
+RESTARTS = 21
+"""Pairs of restarts: one takes 0.3 to 0.5 s whatever it does, so the median of ten is no figure."""
+WARM = 6
 """Pairs of restarts that are not counted: the JVM compiles meanwhile what both sides run."""
 IDLE = 20.0
 """Seconds that an idle runtime is watched for."""
@@ -192,7 +194,7 @@ class Streams:
     def restart(self) -> Measure:
         """From the commit of an ALTER to ten healthy queries, against ten bare restarts."""
         with self._bare_queries() as restart_bare, self._runtime():
-            found, baseline = paired(self._alter, restart_bare, rounds=ROUNDS, warm=WARM)
+            found, baseline = paired(self._alter, restart_bare, rounds=RESTARTS, warm=WARM)
         ratio = found.wall / baseline.wall
         return Measure(
             f"ALTER CONNECTION with {QUERIES} dependents, from commit to all caught up", found,

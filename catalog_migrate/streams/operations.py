@@ -251,7 +251,7 @@ class Operations:
                 query = each.query
                 if query is None and each.starting is None and each.next_try <= now:
                     supervisor.start(state, [item_id])
-                elif query is not None and query.active and query.progress() is not None:
+                elif query is not None and query.progress() is not None and query.active:
                     verdict = probed.get(item_id)
                     if verdict is not None and verdict.ok:
                         waiting.discard(item_id)
