@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogNotFound, UsageError
+from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CatalogNotFound, UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
@@ -47,13 +47,21 @@ def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
 
 
 def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
-    """UsageError, as of a start, where the configuration names other rows than the catalog's."""
+    """UsageError, as of a start, where the configuration names other rows than the catalog's.
+
+    Not in a catalog that was moved or copied, of which a start says that before.
+    """
+    from catalog_migrate.catalog.in_use import require_in_use
     from catalog_migrate.catalog.store import require_warehouse
     from catalog_migrate.storage import rows_directory
 
     warehouse = settings.text("catalog.warehouse")
-    if warehouse is not None:
-        require_warehouse(opened.state(), rows_directory(warehouse))
+    if warehouse is None:
+        return
+    state = opened.state()
+    with suppress(CatalogGivenBack, CatalogMoved):
+        require_in_use(state, opened.log)
+        require_warehouse(state, rows_directory(warehouse))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:

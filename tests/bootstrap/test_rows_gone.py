@@ -11,7 +11,7 @@ import pytest
 
 from catalog_migrate.cli import hook, rollback
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import EngineFailure, MigrationBlocked
+from catalog_migrate.errors import CatalogMoved, EngineFailure, MigrationBlocked
 from catalog_migrate.planner.proofs import ROWS_GONE
 
 pytestmark = pytest.mark.spark
@@ -176,6 +176,12 @@ def test_another_warehouse_is_refused_by_the_plan_as_by_the_start(
             told = capsys.readouterr().err
             assert f"below {filled.catalog / 'warehouse'}, not {filled.home / 'other'}" in told
     assert main(["plan", *made, "--warehouse", str(filled.catalog / "warehouse")]) == 0
+    # a copy has other rows for another reason, which is told
+    shutil.copytree(filled.catalog, filled.home / "copy")
+    capsys.readouterr()
+    assert main(["plan", "--release", release, "--catalog", "copy",
+                 "--warehouse", "copy/warehouse"]) == 0
+    assert f"({CatalogMoved.code})" in capsys.readouterr().err
 
 
 def _no_spark(*_: object) -> None:

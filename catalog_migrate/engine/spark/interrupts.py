@@ -40,7 +40,7 @@ def interrupts_wait(say: Callable[[str], None] | None) -> Iterator[None]:
         if signal.getsignal(signal.SIGINT) is interrupted:  # PySpark may have put its own there
             signal.signal(signal.SIGINT, handler)
     if came:
-        raise KeyboardInterrupt
+        handler(signal.SIGINT, None)
 
 
 @contextmanager
