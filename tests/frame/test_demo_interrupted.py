@@ -82,7 +82,11 @@ def test_a_chapter_that_was_interrupted_interrupts_the_story(
 def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
     """The real process of a chapter, interrupted while its JVM starts, which ends as well."""
     command = demo._command(tmp_path, "load")
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # a test run that a shell put behind has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)

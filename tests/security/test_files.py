@@ -16,6 +16,7 @@ from catalog_migrate.cli.output import OutputFailed, save
 from catalog_migrate.model.paths import shard_path
 
 SCRIPT = """
+import os
 import sys
 from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.clock import SystemClock
@@ -29,7 +30,7 @@ from catalog_migrate.testing.engine import SimulatedEngine
 assert main(["init", "."]) == 0
 log = open_log("catalog")
 engine = SimulatedEngine(persistent=True)
-migrate(engine, log, load_release("release"), warehouse="warehouse",
+migrate(engine, log, load_release("release"), warehouse=os.path.abspath("warehouse"),
         clock=SystemClock(), holder="a test")
 log.renew("migration", "1")
 for path, shard in engine.world.shards.items():
