@@ -136,7 +136,7 @@ def as_it_is_now(plan: Plan, settings: Settings) -> Plan:
     """A saved plan, blocked by rows that are gone since; asked before Spark is started.
 
     StalePlan for one that was blocked by rows which are there again. UsageError where another
-    directory of rows is configured than the catalog's.
+    directory of rows is configured than the catalog's, and the plan leads to a release.
     """
     from catalog_migrate.planner.proofs import with_rows_of_now
 
@@ -144,7 +144,8 @@ def as_it_is_now(plan: Plan, settings: Settings) -> Plan:
         opened = open_catalog(settings)
     except CatalogNotFound:  # the plan is of a catalog that is to be made
         return plan
-    refuse_other_warehouse(opened, settings)
+    if plan.target.serial is msgspec.UNSET:  # what rolls back asks for no directory of rows
+        refuse_other_warehouse(opened, settings)
     return with_rows_of_now(plan, opened.gone(opened.state()))
 
 

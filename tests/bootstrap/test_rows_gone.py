@@ -158,6 +158,9 @@ def test_a_saved_plan_is_held_against_the_rows_of_now(
     with monkeypatch.context() as patch:
         patch.setattr(rollback, "local_spark", _no_spark)
         assert main(["apply", "back.json", "--yes", *catalog]) == 3
+        # as `rollback` itself, it is not given a directory of rows that could be another one
+        patch.setenv("CATALOG_MIGRATE__CATALOG__WAREHOUSE", "other")
+        assert main(["apply", "back.json", "--yes", *catalog]) == 3
 
 
 def test_another_warehouse_is_refused_by_the_plan_as_by_the_start(
