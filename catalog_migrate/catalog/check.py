@@ -26,6 +26,9 @@ _SHOWN = 20
 _ID_COLLECTIONS = ("mapping", "item", "allocator")
 _COLLECTIONS = ("config", "lease", "release", "shard", *_ID_COLLECTIONS)
 _NOTHING: Mapping[str, str] = {}
+_NO_ITEMS: Mapping[str, ItemRecord] = {}
+_NO_MAPPINGS: Mapping[str, MappingRecord] = {}
+_NO_SHARDS: Mapping[str, ShardRecord] = {}
 
 
 def check(state: State, before: State | None = None) -> None:
@@ -33,7 +36,7 @@ def check(state: State, before: State | None = None) -> None:
 
     ``before`` is the committed state that it was made from, if any: then transitions are checked
     too (an id keeps its columns and never comes back, counters and epochs never fall), and
-    collections that are the same in both are not looked at again.
+    collections and records that are the very same in both are not looked at again.
     """
     problems = list(_problems(state, before))
     if not problems:
@@ -61,13 +64,13 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
         yield from _releases(state)
     if not changed.isdisjoint(_ID_COLLECTIONS):
         yield from _allocators(state, before)
-        yield from _pairs(state)
-        yield from _edges(state.items)
+        yield from _pairs(state, before)
+        yield from _edges(state.items, _NO_ITEMS if before is None else before.items)
         if before is not None:
             yield from _history(state, before)
     if "item" in changed or "shard" in changed:
         if before is None or "item" in changed:
-            yield from _shards_of_items(state)
+            yield from _shards_of_items(state, before)
         else:
             yield from _items_of_changed_shards(state, before)
         if before is not None:
@@ -112,8 +115,14 @@ def _allocators(state: State, before: State | None) -> Iterator[str]:
             if nexts.get(prefix, 0) < record.next:
                 yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
     owners: dict[str, str] = {}
+    known = _NO_ITEMS if before is None else before.items
     for item_id, item in state.items.items():
         global_id = item.global_id
+        other = owners.setdefault(global_id, item_id)
+        if other != item_id:
+            yield f"{global_id} belongs to both {other} and {item_id}"
+        if known.get(item_id) is item:
+            continue  # its ids were handed out before, and counters never fall
         letter = "u" if global_id[:1] == "u" else "s"
         for identifier, prefix in ((item_id, "i"), (global_id, letter)):
             number = identifier[1:]
@@ -121,23 +130,24 @@ def _allocators(state: State, before: State | None) -> Iterator[str]:
                 yield f"{identifier!r} is not an id of the form {prefix}<n>"
             elif number_of(identifier) >= nexts.get(prefix, 1):
                 yield f"{identifier} was never handed out (next is {prefix}{nexts.get(prefix, 1)})"
-        other = owners.setdefault(global_id, item_id)
-        if other != item_id:
-            yield f"{global_id} belongs to both {other} and {item_id}"
 
 
-def _pairs(state: State) -> Iterator[str]:
+def _pairs(state: State, before: State | None) -> Iterator[str]:
     """Each mapping has its item and each item its one mapping, and they agree."""
     mapped: dict[str, str] = {}
     items = state.items
+    old_mappings = _NO_MAPPINGS if before is None else before.mappings
+    old_items = _NO_ITEMS if before is None else before.items
     for key, mapping in state.mappings.items():
-        identity = mapping.identity
-        if identity_text(identity) != key:
-            yield f"the mapping {key} is of {mapping.key}"
         other = mapped.setdefault(mapping.item_id, key)
         if other != key:
             yield f"{mapping.item_id} has two names: {other} and {key}"
         item = items.get(mapping.item_id)
+        if old_mappings.get(key) is mapping and old_items.get(mapping.item_id) is item is not None:
+            continue
+        identity = mapping.identity
+        if identity_text(identity) != key:
+            yield f"the mapping {key} is of {mapping.key}"
         if item is None:
             yield f"the mapping {key} names {mapping.item_id}, which does not exist"
             continue
@@ -152,22 +162,28 @@ def _pairs(state: State) -> Iterator[str]:
             yield f"{item_id} ({item.definition.key}) has no mapping"
 
 
-def _edges(items: Mapping[str, ItemRecord]) -> Iterator[str]:
-    for item_id, item in items.items():
+def _edges(items: Mapping[str, ItemRecord], before: Mapping[str, ItemRecord]) -> Iterator[str]:
+    """Nothing uses what is not there, or itself. A new circle goes through an object that is new or
+    changed, and unless one is gone only those can use what is not there."""
+    changed = [item_id for item_id, item in items.items() if before.get(item_id) is not item]
+    gone = not before.keys() <= items.keys()
+    for item_id in items if gone else changed:
+        item = items[item_id]
         if item.quarantined is None:
             for use in item.uses:
                 if use not in items:
                     yield f"{item_id} ({item.definition.key}) uses {use}, which does not exist"
-    cycle = _find_cycle(items)
+    cycle = _find_cycle(items, changed)
     if cycle:
         path = " -> ".join(f"{item_id} ({items[item_id].definition.key})" for item_id in cycle)
         yield f"objects use each other in a circle: {path}"
 
 
-def _find_cycle(items: Mapping[str, ItemRecord]) -> list[str] | None:
-    """A circle of ``uses``, its first id also last; iterative, chains may be thousands long."""
+def _find_cycle(items: Mapping[str, ItemRecord], roots: Iterable[str]) -> list[str] | None:
+    """A circle of ``uses`` that one of ``roots`` leads to, its first id also last; iterative,
+    chains may be thousands long."""
     done: set[str] = set()
-    for root in items:
+    for root in roots:
         if root in done:
             continue
         path = [root]
@@ -192,8 +208,12 @@ def _find_cycle(items: Mapping[str, ItemRecord]) -> list[str] | None:
 def _history(state: State, before: State) -> Iterator[str]:
     """An id's columns never change, and an id that is gone never comes back."""
     old_nexts = {prefix: record.next for prefix, record in before.allocators.items()}
-    old = {mapping.global_id: mapping for mapping in before.mappings.values()}
-    for key, mapping in state.mappings.items():
+    held = before.mappings
+    changed = [
+        (key, mapping) for key, mapping in state.mappings.items() if held.get(key) is not mapping
+    ]
+    old = {mapping.global_id: mapping for mapping in held.values()} if changed else {}
+    for key, mapping in changed:
         known = old.get(mapping.global_id)
         if known is None:
             yield from _fresh(mapping.global_id, key, old_nexts)
@@ -227,15 +247,22 @@ def _columns(state: State, mapping: MappingRecord) -> list[tuple[str, str, bool]
     return [(column.name.lower(), column.type, column.nullable) for column in columns]
 
 
-def _shards_of_items(state: State) -> Iterator[str]:
+def _shards_of_items(state: State, before: State | None) -> Iterator[str]:
     users: dict[str, str] = {}
+    shards = state.shards
+    old_items = _NO_ITEMS if before is None else before.items
+    old_shards = _NO_SHARDS if before is None else before.shards
     for item_id, item in state.items.items():
-        if item.shard is None:
+        path = item.shard
+        if path is None:
             continue
-        other = users.setdefault(item.shard, item_id)
+        other = users.setdefault(path, item_id)
         if other != item_id:
-            yield f"{other} and {item_id} both have the shard {item.shard}"
-        yield from _shard_serves(item_id, item.shard, state.shards.get(item.shard))
+            yield f"{other} and {item_id} both have the shard {path}"
+        shard = shards.get(path)
+        if old_items.get(item_id) is item and old_shards.get(path) is shard is not None:
+            continue
+        yield from _shard_serves(item_id, path, shard)
 
 
 def _shard_serves(item_id: str, path: str, shard: ShardRecord | None) -> Iterator[str]:

@@ -82,12 +82,24 @@ class MemoryLog:
 
     def read(self) -> LogSnapshot:
         """The newest state."""
-        self._announce("read")
+        told = self.on_call
+        if told is not None:
+            told("read")
         with self._store.lock:
             self._newest()
             snapshot = self._store.snapshot()
-        self._announce("read.done")
+        if told is not None:
+            told("read.done")
         return snapshot
+
+    @property
+    def state(self) -> State | None:
+        """The newest state, for those who look on: no hook hears of it. None before the first."""
+        if not self._store.commits:
+            return None
+        with self._store.lock:
+            snapshot = self._store.snapshot()
+        return snapshot.state or State.from_snapshot(snapshot)
 
     @property
     def rows(self) -> Sequence[LogRow]:
@@ -95,9 +107,9 @@ class MemoryLog:
         return self._store.rows
 
     @property
-    def length(self) -> int:
-        """How many versions there are."""
-        return len(self._store.commits)
+    def history(self) -> Sequence[tuple[str, Mapping[str, str]]]:
+        """Commit id and metadata of every version, in order; it grows with the log."""
+        return self._store.commits
 
     def replay(self) -> LogSnapshot:
         """The newest state summed from the very first row, with nothing remembered of it.
@@ -190,10 +202,6 @@ class MemoryLog:
                     landed += 1
             self._store.in_flight.clear()
         return landed
-
-    def metadata(self, version: int) -> Mapping[str, str]:
-        """What was written with a commit."""
-        return self._store.commits[version][1]
 
     def _announce(self, call: str) -> None:
         if self.on_call is not None:

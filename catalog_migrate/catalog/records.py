@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.model.layout import Shape
-from catalog_migrate.model.names import Identity, ItemKey, namespace_of, quote_part
+from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
 
 FORMAT_VERSION = 2
@@ -84,7 +84,7 @@ class MappingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def identity(self) -> Identity:
         """What the mapping is found by."""
-        return namespace_of(self.kind), self.schema.lower(), self.name.lower()
+        return identity_of(self.kind, self.schema, self.name)
 
 
 class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -31,10 +31,16 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 
-R = TypeVar("R")
-
 RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""
+
+_ATTRIBUTES = {
+    "config": "config", "mappings": "mapping", "items": "item", "shards": "shard",
+    "intents": "intent", "leases": "lease", "allocators": "allocator", "operations": "operation",
+    "holds": "hold", "streams": "stream", "clusters": "cluster", "sessions": "session",
+    "tombstone_rows": "tombstone", "release_records": "release",
+}
+"""Attribute of a :class:`State` -> the collection that it holds."""
 
 _DECODERS = {name: msgspec.json.Decoder(record) for name, record in COLLECTIONS.items()}
 SCHEMAS = "schemas"
@@ -87,18 +93,61 @@ def sum_rows(rows: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, 
 class State:
     """The committed state at one version of the log; immutable.
 
-    A collection costs nothing until it is looked at. Collections of a kind that this tool does
-    not know are carried in ``raw`` untouched.
+    A collection costs nothing until it is looked at, and little from then on. Collections of a
+    kind that this tool does not know are carried in ``raw`` untouched.
     """
 
-    __slots__ = ("_decoded", "raw", "version")
+    __slots__ = ("_decoded", "_found", "raw", "version", *_ATTRIBUTES)
+
+    config: Mapping[str, ConfigRecord]
+    """Settings by name."""
+    mappings: Mapping[str, MappingRecord]
+    """Mappings by :func:`~catalog_migrate.catalog.records.identity_text`."""
+    items: Mapping[str, ItemRecord]
+    """Objects in force by item id."""
+    shards: Mapping[str, ShardRecord]
+    """Every shard ever handed out, by its path relative to the warehouse."""
+    intents: Mapping[str, IntentRecord]
+    """Attempts that may have left something behind, by epoch."""
+    leases: Mapping[str, LeaseRecord]
+    """Leases by key, free ones included."""
+    allocators: Mapping[str, AllocatorRecord]
+    """Counters ``i``, ``s`` and ``u``."""
+    operations: Mapping[str, OperationRecord]
+    """Long acts by id."""
+    holds: Mapping[str, HoldRecord]
+    """Why queries must not run, by ``<item id>/<holder>/<n>``."""
+    streams: Mapping[str, StreamRecord]
+    """What the positions of sources and sinks mean, by item id."""
+    clusters: Mapping[str, ClusterRecord]
+    """What each cluster's runtime was started with, by item id."""
+    sessions: Mapping[str, SessionRecord]
+    """Processes that started and may live, by their random ids."""
+    tombstone_rows: Mapping[str, TombstoneRecord]
+    """Names still to be dropped, by ``<serial>/<position>``."""
+    release_records: Mapping[str, ReleaseRecord]
+    """Releases that were ever in force, by ``<owner>/<n>``."""
 
     def __init__(
-        self, version: int, raw: RawCollections, decoded: dict[str, Any] | None = None
+        self, version: int, raw: RawCollections, decoded: dict[str, Any] | None = None,
+        found: dict[tuple[str, str], Any] | None = None,
     ) -> None:
         self.version = version
         self.raw = raw
         self._decoded: dict[str, Any] = {} if decoded is None else decoded
+        # (collection, what was asked) -> answer: asked many times while a collection stands
+        self._found: dict[tuple[str, str], Any] = {} if found is None else found
+
+    def __getattr__(self, attribute: str) -> Mapping[str, Any]:
+        """A collection that is looked at for the first time; its place holds it from then on."""
+        name = _ATTRIBUTES.get(attribute)
+        if name is None:
+            raise AttributeError(attribute)
+        decoded: Mapping[str, Any] | None = self._decoded.get(name)
+        if decoded is None:
+            decoded = self._decode(name)
+        setattr(self, attribute, decoded)
+        return decoded
 
     @classmethod
     def from_snapshot(cls, snapshot: LogSnapshot) -> State:
@@ -123,13 +172,6 @@ class State:
         snapshot.keep(state)
         return state
 
-    def _collection(self, name: str, _: type[R]) -> Mapping[str, R]:
-        try:
-            found: Mapping[str, R] = self._decoded[name]
-        except KeyError:
-            return self._decode(name)
-        return found
-
     def _decode(self, name: str) -> Mapping[str, Any]:
         decode = _DECODERS[name].decode
         texts = self.raw.get(name, _NOTHING)
@@ -141,97 +183,33 @@ class State:
         return decoded
 
     @property
-    def config(self) -> Mapping[str, ConfigRecord]:
-        """Settings by name."""
-        return self._collection("config", ConfigRecord)
-
-    @property
-    def mappings(self) -> Mapping[str, MappingRecord]:
-        """Mappings by :func:`~catalog_migrate.catalog.records.identity_text`."""
-        return self._collection("mapping", MappingRecord)
-
-    @property
-    def items(self) -> Mapping[str, ItemRecord]:
-        """Objects in force by item id."""
-        return self._collection("item", ItemRecord)
-
-    @property
-    def shards(self) -> Mapping[str, ShardRecord]:
-        """Every shard ever handed out, by its path relative to the warehouse."""
-        return self._collection("shard", ShardRecord)
-
-    @property
-    def intents(self) -> Mapping[str, IntentRecord]:
-        """Attempts that may have left something behind, by epoch."""
-        return self._collection("intent", IntentRecord)
-
-    @property
-    def leases(self) -> Mapping[str, LeaseRecord]:
-        """Leases by key, free ones included."""
-        return self._collection("lease", LeaseRecord)
-
-    @property
-    def allocators(self) -> Mapping[str, AllocatorRecord]:
-        """Counters ``i``, ``s`` and ``u``."""
-        return self._collection("allocator", AllocatorRecord)
-
-    @property
-    def operations(self) -> Mapping[str, OperationRecord]:
-        """Long acts by id."""
-        return self._collection("operation", OperationRecord)
-
-    @property
-    def holds(self) -> Mapping[str, HoldRecord]:
-        """Why queries must not run, by ``<item id>/<holder>/<n>``."""
-        return self._collection("hold", HoldRecord)
-
-    @property
-    def streams(self) -> Mapping[str, StreamRecord]:
-        """What the positions of sources and sinks mean, by item id."""
-        return self._collection("stream", StreamRecord)
-
-    @property
-    def clusters(self) -> Mapping[str, ClusterRecord]:
-        """What each cluster's runtime was started with, by item id."""
-        return self._collection("cluster", ClusterRecord)
-
-    @property
-    def sessions(self) -> Mapping[str, SessionRecord]:
-        """Processes that started and may live, by their random ids."""
-        return self._collection("session", SessionRecord)
-
-    @property
     def tombstones(self) -> tuple[TombstoneRecord, ...]:
         """Names still to be dropped, in work order: by serial, then position."""
         rows = self.tombstone_rows.values()
-        return tuple(sorted(rows, key=lambda row: (row.serial, row.position)))
-
-    @property
-    def tombstone_rows(self) -> Mapping[str, TombstoneRecord]:
-        """Tombstones by key ``<serial>/<position>``."""
-        return self._collection("tombstone", TombstoneRecord)
+        return tuple(sorted(rows, key=lambda row: (row.serial, row.position))) if rows else ()
 
     @property
     def releases(self) -> tuple[ReleaseRecord, ...]:
         """The history of releases, by owner and order of arrival."""
-        rows = self._collection("release", ReleaseRecord)
+        rows = self.release_records
         return tuple(rows[key] for key in sorted(rows, key=_release_order))
 
     def release_rows(self, owner: str) -> dict[str, ReleaseRecord]:
         """One owner's history by its keys ``<owner>/<n>``, oldest first."""
-        rows = self._collection("release", ReleaseRecord)
+        rows = self.release_records
         own = [key for key, row in rows.items() if row.owner == owner]
         return {key: rows[key] for key in sorted(own, key=_release_order)}
 
     def release_in_force(self, owner: Owner = "release") -> ReleaseRecord | None:
         """The release that an owner's objects are of, None before the first."""
-        newest: tuple[tuple[str, int, str], ReleaseRecord] | None = None
-        for key, row in self._collection("release", ReleaseRecord).items():
-            if row.in_force and row.owner == owner:
-                order = _release_order(key)
-                if newest is None or order > newest[0]:
-                    newest = order, row
-        return None if newest is None else newest[1]
+        question = ("release", owner)
+        if question not in self._found:
+            rows = self.release_records
+            held = [key for key, row in rows.items() if row.in_force and row.owner == owner]
+            newest = max(held, key=_release_order, default=None)
+            self._found[question] = None if newest is None else rows[newest]
+        found: ReleaseRecord | None = self._found[question]
+        return found
 
     def setting(self, name: str) -> str:
         """The value of one setting; :class:`CatalogCorrupt` when it is missing."""
@@ -286,10 +264,13 @@ class State:
     @property
     def serial(self) -> int:
         """Raised by every commit that changes mappings, items or committed shards."""
-        value = self.setting("serial")
-        if not value.isdecimal():
-            raise CatalogCorrupt(f"the serial is {value!r}", remedy=_RESTORE, key="serial")
-        return int(value)
+        found: int | None = self._found.get(("config", "serial"))
+        if found is None:
+            value = self.setting("serial")
+            if not value.isdecimal():
+                raise CatalogCorrupt(f"the serial is {value!r}", remedy=_RESTORE, key="serial")
+            found = self._found["config", "serial"] = int(value)
+        return found
 
     @property
     def lineage(self) -> str:
@@ -325,11 +306,14 @@ class State:
                     fresh[collection][key] = decode_record(collection, key, text)
         raw.update(touched)
         decoded.update({name: MappingProxyType(values) for name, values in fresh.items()})
-        return State(version, raw, decoded)
+        found = {
+            asked: answer for asked, answer in self._found.items() if asked[0] not in touched
+        }
+        return State(version, raw, decoded, found)
 
     def at(self, version: int) -> State:
         """The same state as of a later version that changed nothing."""
-        return State(version, self.raw, self._decoded)
+        return State(version, self.raw, self._decoded, self._found)
 
 
 def _release_order(key: str) -> tuple[str, int, str]:

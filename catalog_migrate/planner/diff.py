@@ -124,16 +124,17 @@ def compare(
         predecessors = _predecessors(baseline, release.objects, new_identities)
     known = lineage or {}
     objects = {
-        definition.identity: _compare_one(
+        identity: _compare_one(
             baseline,
             release,
             definition,
-            predecessors.get(definition.identity),
-            tuple(release.uses.get(definition.identity, ())),
-            known.get(definition.identity),
-            refilled=definition.identity in refilled,
+            predecessors.get(identity),
+            tuple(release.uses.get(identity, ())),
+            known.get(identity),
+            refilled=identity in refilled,
         )
         for definition in release.objects
+        for identity in (definition.identity,)
     }
     continued = {
         compared.old_identity for compared in objects.values() if compared.old is not None

@@ -45,7 +45,7 @@ def facts_of(
     )
     return Facts(
         schema_fingerprint(
-            (column.name, column.type, column.nullable) for column in definition.columns
+            [(column.name, column.type, column.nullable) for column in definition.columns]
         ),
         defined, text, storage_hash(definition), comment_hash(definition),
         decision_hashes(definition),

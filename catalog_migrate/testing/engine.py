@@ -521,7 +521,7 @@ class SimulatedEngine:
 
         Views below are proven too, down to tables: replacing a view may close a circle.
         """
-        pending, proven = [view], set()
+        pending, proven, itself = [view], set(), view.name.folded
         while pending:
             current = pending.pop()
             body = read_body(current.sql)
@@ -532,11 +532,12 @@ class SimulatedEngine:
                     f"{current.name}: {reason}", condition="CANNOT_UP_CAST_DATATYPE"
                 )
             for _, name in body.relations:
-                below = self._names.relations[name.folded]
-                if name.folded == view.name.folded:
+                folded = name.folded
+                below = self._names.relations[folded]
+                if folded == itself:
                     raise EngineFailure(f"{view.name} reads itself", condition="RECURSIVE_VIEW")
-                if isinstance(below, ViewSpec) and name.folded not in proven:
-                    proven.add(name.folded)
+                if isinstance(below, ViewSpec) and folded not in proven:
+                    proven.add(folded)
                     pending.append(below)
 
     def standing_columns(self, name: ItemName) -> Sequence[Column] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from catalog_migrate.bootstrap import BootstrapReport, migrate
@@ -11,8 +11,6 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
-from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.policy import Policy
@@ -32,13 +30,11 @@ class PopulateFailed(Exception):
     """What the application's callback raises where a schedule wants it to fail."""
 
 
-def release_of(
-    draft: DraftedRelease, objects: tuple[ObjectDefinition, ...] | None = None
-) -> Release:
-    """A draft as the loader would hand it over; ``objects`` puts them in another order."""
+def release_of(draft: DraftedRelease) -> Release:
+    """A draft as the loader would hand it over."""
     return Release(
         name=draft.name,
-        objects=draft.objects if objects is None else objects,
+        objects=draft.objects,
         manifest_hash=f"draft {draft.name}",
         uses={
             definition.identity: tuple(
@@ -48,6 +44,16 @@ def release_of(
         },
         places={},
     )
+
+
+def reordered(release: Release, objects: tuple[ObjectDefinition, ...]) -> Release:
+    """The same release as another process reads it: its objects in another order.
+
+    Hashes of definitions do not hang on that, and are shared.
+    """
+    other = replace(release, objects=objects)
+    object.__setattr__(other, "facts", release.facts)
+    return other
 
 
 @dataclass(slots=True)
@@ -130,7 +136,4 @@ class Installation:
 
     def state(self) -> State | None:
         """The committed state; None before there is a catalog."""
-        try:
-            return read_state(self.log)
-        except CatalogNotFound:
-            return None
+        return self.log.state

@@ -69,11 +69,14 @@ class LogSum:
     def follow(self, rows: Sequence[LogRow]) -> None:
         """Add what was written since the last look; a row retracts exactly what stands."""
         for kind, key, value, diff in rows[self._seen :]:
-            held = self._raw.setdefault(kind, {})
+            held = self._raw.get(kind)
+            if held is None:
+                held = self._raw[kind] = {}
             self._touched.add(kind)
             standing = held.pop(key, None)
             expected = value if diff < 0 else None
-            require("I6", standing == expected, f"{kind} {key}: {standing!r} is not {expected!r}")
+            if standing != expected:
+                raise InvariantBroken("I6", f"{kind} {key}: {standing!r} is not {expected!r}")
             if diff > 0:
                 held[key] = value
         self._seen = len(rows)
@@ -84,12 +87,15 @@ class LogSum:
         A collection that no row touched, and that is the very one of the last look, is not compared
         again.
         """
-        for kind in {*state.raw, *self._raw}:
-            found = state.raw.get(kind, _NOTHING)
-            if kind in self._touched or found is not self._checked.get(kind):
-                same = found == self._raw.get(kind, _NOTHING)
-                require("I6", same, f"the log does not sum up to the {kind} rows of the state")
-                self._checked[kind] = found
+        raw, checked = state.raw, self._checked
+        again = {kind for kind, found in raw.items() if found is not checked.get(kind)}
+        for kind in again | self._touched | (self._raw.keys() - raw.keys()):
+            found = raw.get(kind, _NOTHING)
+            if found != self._raw.get(kind, _NOTHING):
+                raise InvariantBroken(
+                    "I6", f"the log does not sum up to the {kind} rows of the state"
+                )
+            checked[kind] = found
         self._touched.clear()
 
 
@@ -101,6 +107,7 @@ class IdentityWatch:
         self._gone: set[str] = set()
         self._living: set[str] = set()
         self._items: dict[str, int] = {}
+        self._known: Mapping[str, Any] = {}
         self._seen: object = None
 
     def see(self, state: State, tables: Mapping[str, int]) -> None:
@@ -111,17 +118,22 @@ class IdentityWatch:
         living: set[str] = set()
         for item_id, item in state.items.items():
             living |= {item_id, item.global_id}
+            if self._known.get(item_id) is item:
+                continue
             shape = tuple((c.name, c.type, c.nullable) for c in item.definition.columns)
             before = self._columns.setdefault(item.global_id, shape)
-            require("I5", before == shape, f"{item.global_id} had {before}, has {shape}")
+            if before != shape:
+                raise InvariantBroken("I5", f"{item.global_id} had {before}, has {shape}")
             if item.definition.kind == "table":
                 number = tables[item.definition.name]
                 kept = self._items.setdefault(item_id, number)
-                require("I5", kept == number, f"{item_id} was table {kept}, is {number}")
+                if kept != number:
+                    raise InvariantBroken("I5", f"{item_id} was table {kept}, is {number}")
         back = living & self._gone
         require("I5", not back, f"ids came back: {sorted(back)}")
         self._gone |= self._living - living
         self._living = living
+        self._known = state.items
 
 
 def table_shards(state: State) -> dict[str, str]:
@@ -137,14 +149,18 @@ class SoundWatch:
     """:func:`catalog_migrate.catalog.check.check` of every state that has something new in it."""
 
     def __init__(self) -> None:
+        self._last: State | None = None
         self._seen: list[Mapping[str, str] | None] = []
 
     def see(self, state: State) -> None:
-        """Check a state whole, unless nothing that is checked differs from the last one."""
+        """Check what is new since the last look, if anything, and how it came from there.
+
+        At rest the state is checked whole (:func:`check_reconciled`).
+        """
         found = [state.raw.get(name) for name in _CHECKED]
         if len(found) != len(self._seen) or any(map(is_not, found, self._seen)):
-            check(state)
-            self._seen = found
+            check(state, self._last)
+            self._last, self._seen = state, found
 
 
 _CHECKED = ("mapping", "item", "allocator", "shard", "release")
@@ -167,26 +183,31 @@ class KeyWatch:
         """Look at a committed state with these shards in force (:func:`table_shards`)."""
         draft = self._ledger.in_force
         names = set() if draft is None else {shape.name for shape in draft.tables.values()}
-        require("I6", shards.keys() == names, f"tables {sorted(shards)}, expected {sorted(names)}")
+        if shards.keys() != names:
+            raise InvariantBroken("I6", f"tables {sorted(shards)}, expected {sorted(names)}")
         for number, shape in draft.tables.items() if draft is not None else ():
             path = shards[shape.name]
-            rows = self._world.rows(f"{self._warehouse}/{path}")
-            version = self._world.newest(f"{self._warehouse}/{path}")
+            shard = self._world.shard(f"{self._warehouse}/{path}")
+            version = shard.versions[-1]
             unfilled = shape.derived and state.shards[path].unfilled
             count = -unfilled if shape.derived else self._ledger.count(number)
             seen = self._seen.get(number)
-            if seen and seen[0] is version and seen[1] is shape and seen[2] == count:
+            if (
+                seen and seen[0] is version and seen[1] is shape and seen[2] == count
+                and not shard.data_deleted
+            ):
                 continue
+            rows = self._world.rows(f"{self._warehouse}/{path}")
             keys = self._ledger.keys(number)
             if shape.derived:
                 keys = set()
                 if not unfilled:
                     keys = {row[shape.columns[0].name] for row in _derived(shape)}
             found = [next(iter(row.values())) for row in rows]
-            require(
-                "I6", len(found) == len(keys) and set(found) == keys,
-                f"{shape.name} holds {sorted(found)}, expected {sorted(keys)}",
-            )
+            if len(found) != len(keys) or set(found) != keys:
+                raise InvariantBroken(
+                    "I6", f"{shape.name} holds {sorted(found)}, expected {sorted(keys)}"
+                )
             self._seen[number] = (version, shape, count)
 
 
@@ -197,11 +218,11 @@ def check_retired(world: World, state: State, ledger: Ledger, warehouse: str) ->
         if record.state != "retired":
             continue
         held = world.shards.get(f"{warehouse}/{path}")
-        if path.split("/")[1] not in ledger.derived:
-            sealed = held is not None and held.versions[-1].is_sealed
-            require("I7", sealed, f"{path} is retired and not sealed")
-        if held is not None:
-            require("I6", not held.data_deleted, f"{path} is retired and its data is deleted")
+        sealed = held is not None and held.versions[-1].is_sealed
+        if not sealed and path.split("/")[1] not in ledger.derived:
+            raise InvariantBroken("I7", f"{path} is retired and not sealed")
+        if held is not None and held.data_deleted:
+            raise InvariantBroken("I6", f"{path} is retired and its data is deleted")
 
 
 def check_session(
@@ -228,6 +249,7 @@ def check_reconciled(
     ``users``: names of users' views, which may break when a release takes away what they read.
     """
     world = engine.world
+    check(state)
     require("I6", not state.intents, f"intents are left: {sorted(state.intents)}")
     require("I6", not state.tombstones, f"tombstones are left: {state.tombstones}")
     _check_shards(world, state, ledger, warehouse, late=late)

@@ -34,7 +34,7 @@ from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of
+from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of, reordered
 from catalog_migrate.testing.invariants import (
     InvariantBroken,
     check_retired,
@@ -77,6 +77,8 @@ ANNOUNCED = frozenset({"create_shard.done", "create_twin.done", "seal.done"})
 WRITING = frozenset(["append", "append.done", "create", "create.done"])
 """Points of the log at which it can say what is being written."""
 
+NEVER = float("inf")
+
 LOG_CALLS = frozenset(["read", "append", "create", "compact", "renew", "wait"])
 
 
@@ -91,6 +93,8 @@ class Player:
         self.name = f"p{number + 1}"
         self.holder = self.name
         self.faults = [fault for fault in scenario.faults if fault.process == number]
+        self.due: float = min((fault.call for fault in self.faults), default=NEVER)
+        """The first of its calls at which one of the faults may strike."""
         self.turns = {turn.call: turn.to for turn in scenario.turns if turn.process == number}
         self.clock = ProcessClock(play.scheduler, began=1_000.0 * number)
         self.engine = SimulatedEngine(
@@ -139,9 +143,9 @@ class Player:
         if start.populating != "absent":
             populate = play.run.place.populate(self.on_engine, fails=start.populating == "fails")
         _, report = play.run.place.start(
-            draft, release_of(draft, tuple(objects)), engine=self.engine, populate=populate,
-            read_only=start.read_only, log=self.log, clock=self.clock, holder=self.holder,
-            session=start.session,
+            draft, reordered(play.run.releases[release], tuple(objects)), engine=self.engine,
+            populate=populate, read_only=start.read_only, log=self.log, clock=self.clock,
+            holder=self.holder, session=start.session,
         )  # fmt: skip
         return report
 
@@ -207,11 +211,11 @@ class Player:
             raise SimulatedCrash("dead")
         play = self.play
         play.scheduler.advance()
-        self.calls += 1
+        self.calls = calls = self.calls + 1
         play.after(self, call, about)
-        if self.faults:
+        if calls >= self.due:
             self.suffer_all(call, about)
-        to = self.turns.get(self.calls)
+        to = self.turns.get(calls)
         if to is not None:
             play.scheduler.turn(self.task, to)
 
@@ -224,6 +228,7 @@ class Player:
         ]  # fmt: skip
         for fault in due:
             self.faults.remove(fault)
+            self.due = min((left.call for left in self.faults), default=NEVER)
             self.suffer(fault, call, about)
 
     def suffer(self, fault: Fault, call: str, about: object) -> None:
@@ -308,8 +313,10 @@ class Play:
         self.late_names = False
         self.late_evolve = False
         self._seen = 0
-        self._outside = sorted(scenario.outside, key=lambda each: each.step)
-        self._next_outside = 0
+        self._commits = self.run.place.log.history
+        # the next one last; of two at one step the first one drawn comes first
+        self._outside = sorted(scenario.outside, key=lambda each: each.step)[::-1]
+        self._next_step: float = self._outside[-1].step if self._outside else NEVER
         self.players: list[Player] = []
 
     def random(self, salt: int) -> Random:
@@ -400,8 +407,7 @@ class Play:
         """What happens at every point: commits land, others act, the catalog is looked at."""
         if self.landing:
             self.land(self.scheduler.step)
-        log = self.run.place.log
-        if log.length != self._seen:
+        if len(self._commits) != self._seen:
             if call in ("append.done", "create.done"):
                 self.tell(f"{player} commits: {about}")
             self.guarded(self.look)
@@ -413,12 +419,9 @@ class Play:
             self.guarded(self.look)
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
             self.tell(f"{player}: {self.where(call, about)}")
-        while (
-            self._next_outside < len(self._outside)
-            and self._outside[self._next_outside].step <= self.scheduler.step
-        ):
-            event = self._outside[self._next_outside]
-            self._next_outside += 1
+        while self.scheduler.step >= self._next_step:
+            event = self._outside.pop()
+            self._next_step = self._outside[-1].step if self._outside else NEVER
             if event.kind == "leave":
                 self.guarded(self.leave)
             elif event.kind == "sink":
@@ -469,7 +472,7 @@ class Play:
 
     def look(self) -> None:
         """Follow the catalog and check what holds at any moment."""
-        self._seen = self.run.place.log.length
+        self._seen = len(self._commits)
         self.run.look()
         state = self.run.place.state()
         if state is not None:

@@ -11,7 +11,7 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.invariants import require
+from catalog_migrate.testing.invariants import InvariantBroken, require
 from catalog_migrate.testing.ledger import Ledger
 from catalog_migrate.testing.world import World
 
@@ -66,7 +66,8 @@ class RecordWatch:
         require("I7", self._names <= names, f"forgotten: {sorted(self._names - names)}")
         self._names = names
         for record in state.releases:
-            require("I7", record.serial <= state.serial, f"{record} is of a serial to come")
+            if record.serial > state.serial:
+                raise InvariantBroken("I7", f"{record} is of a serial to come")
 
     def _check_items(self, state: State, keys: Sequence[str]) -> None:
         """An object is what its release declares, and uses what it declares."""
@@ -80,7 +81,8 @@ class RecordWatch:
             if item.owner != "release":
                 continue
             definition = declared.get(item.definition.identity)
-            require("I6", item.definition == definition, f"{key} is {item.definition}")
+            if item.definition != definition:
+                raise InvariantBroken("I6", f"{key} is {item.definition}")
             self._check_uses(key, item, release, identities)
 
     @staticmethod
@@ -89,7 +91,8 @@ class RecordWatch:
     ) -> None:
         found = {identities.get(use) for use in item.uses}
         wanted = set(release.uses.get(item.definition.identity, ()))
-        require("I6", found == wanted, f"{key} uses {found}, declared are {wanted}")
+        if found != wanted:
+            raise InvariantBroken("I6", f"{key} uses {found}, declared are {wanted}")
 
     def _check_hashes(self, state: State, key: str) -> None:
         """What is compared at the next start is what the object is."""
@@ -126,11 +129,11 @@ class RecordWatch:
             require("I6", record.source is None, f"{path} came from {record.source}, unknown")
             return
         if source.state == "retired" and not item.definition.is_derived:
-            require(
-                "I6", source.sealed_version is None
-                or source.sealed_version == record.source_version,
-                f"{path} was copied up to {record.source_version} of {source}",
-            )
+            sealed_at = source.sealed_version
+            if sealed_at is not None and sealed_at != record.source_version:
+                raise InvariantBroken(
+                    "I6", f"{path} was copied up to {record.source_version} of {source}"
+                )
         if path not in self._shards:
             self._check_renamed(path, record, item)
 
@@ -202,7 +205,8 @@ def check_tables(world: World, state: State, warehouse: str) -> None:
             definition.comment, [column.comment for column in definition.columns],
             definition.partitioned_by, dict(definition.properties),
         )
-        require("I6", found == wanted, f"{item.shard}: {found}, declared {wanted}")
+        if found != wanted:
+            raise InvariantBroken("I6", f"{item.shard}: {found}, declared {wanted}")
 
 
 def check_signed_in(state: State, holder: str) -> None:

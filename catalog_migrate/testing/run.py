@@ -7,6 +7,7 @@ test that draws every choice (:mod:`catalog_migrate.testing.story`).
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -145,9 +146,9 @@ class Run:
 
     def _went_back(self) -> int | None:
         """The serial that a commit since the last look went back to."""
-        log, first = self.place.log, self._looked
-        self._looked = log.length
-        found = (log.metadata(version).get("rollback_to") for version in range(first, log.length))
+        history, first = self.place.log.history, self._looked
+        self._looked = len(history)
+        found = (metadata.get("rollback_to") for _, metadata in history[first:])
         return next((int(serial) for serial in found if serial is not None), None)
 
     def approvals_back(self, draft: DraftedRelease) -> tuple[str, ...]:
@@ -201,7 +202,7 @@ class Run:
         if shuffled:
             objects = self.random.sample(draft.objects, len(draft.objects))
             again = plan_migration(
-                baseline, release_of(draft, tuple(objects)), approve=draft.approve
+                baseline, replace(release, objects=tuple(objects)), approve=draft.approve
             )
             require("I2", again.plan == migration.plan, "another plan for another order")
         if state is not None and read_only:

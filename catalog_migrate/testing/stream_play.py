@@ -338,7 +338,7 @@ class StreamPlay:
 
     def after(self, actor: Actor, call: str) -> None:
         """Records arrive; commits are told, and looked through for secrets (I9)."""
-        if self.log.length != self._seen:
+        if len(self.log.history) != self._seen:
             try:
                 self.look_through()
             except InvariantBroken as broken:
@@ -368,9 +368,9 @@ class StreamPlay:
 
     def look_through(self) -> None:
         """I9: no secret's value is in a commit, its metadata included."""
-        first, self._seen = self._seen, self.log.length
-        for version in range(first, self._seen):
-            self.keep_still(str(self.log.metadata(version)))
+        first, self._seen = self._seen, len(self.log.history)
+        for _, metadata in self.log.history[first:]:
+            self.keep_still(str(metadata))
         for row in self.log.rows[self._rows :]:
             self.keep_still(row.value)
         self._rows = len(self.log.rows)

@@ -161,7 +161,7 @@ class TestFaults:
         """A commit carries its kind, the serial after it, its epoch, and who made it where."""
         lease = acquire(memory, holder="a", clock=clock)
         state = commit(memory, put(), kind="migrate", epoch=lease.epoch)
-        assert memory.metadata(state.version) == {
+        assert memory.history[state.version][1] == {
             "kind": "migrate", "serial": "1", "epoch": "1", "items": "", "who": this_user(),
             "host": this_host(),
         }

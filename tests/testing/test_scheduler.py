@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
+
 import pytest
 
 from catalog_migrate.testing.crashes import SimulatedCrash
@@ -38,6 +41,27 @@ def test_a_turn_goes_to_another_and_comes_back_at_its_end() -> None:
     scheduler.add("b", lambda: told.append("b"))
     scheduler.run()
     assert told == ["a", "b", "A"]
+
+
+def test_a_thread_is_used_again_by_the_next_run() -> None:
+    """Runs one after another need no more threads than one has tasks under way at a time, and a
+    run that failed leaves its threads free as well."""
+    used: set[int] = set()
+
+    def task(scheduler: Scheduler, *, fails: bool) -> None:
+        used.add(threading.get_ident())
+        assert scheduler.current is not None
+        scheduler.pause(scheduler.current, 1.0)
+        if fails:
+            scheduler.fail(ValueError("broken"))
+
+    for number in range(30):
+        scheduler = Scheduler()
+        for _ in range(3):
+            scheduler.add("t", lambda each=scheduler, n=number: task(each, fails=n % 3 == 0))
+        with pytest.raises(ValueError, match="broken") if number % 3 == 0 else nullcontext():
+            scheduler.run()
+    assert len(used) <= 6
 
 
 def test_a_failure_ends_every_task_and_is_raised() -> None:
