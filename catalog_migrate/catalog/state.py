@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -138,7 +138,7 @@ class State:
         # (collection, what was asked) -> answer: asked many times while a collection stands
         self._found: dict[tuple[str, str], Any] = {} if found is None else found
 
-    def __getattr__(self, attribute: str) -> Mapping[str, Any]:
+    def _look(self, attribute: str) -> Mapping[str, Any]:
         """A collection that is looked at for the first time; its place holds it from then on."""
         name = _ATTRIBUTES.get(attribute)
         if name is None:
@@ -148,6 +148,9 @@ class State:
             decoded = self._decode(name)
         setattr(self, attribute, decoded)
         return decoded
+
+    if not TYPE_CHECKING:  # or a misspelt attribute would pass for a collection
+        __getattr__ = _look
 
     @classmethod
     def from_snapshot(cls, snapshot: LogSnapshot) -> State:

@@ -1,9 +1,10 @@
 """Several processes on one thread of time: who goes on, and when, is decided here and nowhere else.
 
-Each task runs on a thread of its own, but only the one that holds the turn runs. It gives the turn
-away at calls that it announces, when it sleeps and when it ends. Time stands still but for a tick
-at every announced call; when all wait, it jumps to the first that wakes. So a run is a function of
-what tasks do and of the turns that a scenario asks for: told alike however often it is told.
+Each task has a thread to itself while it lasts, but only the one that holds the turn runs. It gives
+the turn away at calls that it announces, when it sleeps and when it ends. Time stands still but for
+a tick at every announced call; when all wait, it jumps to the first that wakes. So a run is a
+function of what tasks do and of the turns that a scenario asks for: told alike however often it is
+told.
 """
 
 from __future__ import annotations
