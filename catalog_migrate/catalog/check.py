@@ -36,10 +36,12 @@ def check(state: State, before: State | None = None) -> None:
 
     ``before`` is the committed state that it was made from, if any: then transitions are checked
     too (an id keeps its columns and never comes back, counters and epochs never fall), and
-    collections and records that are the very same in both are not looked at again.
+    collections that are the same in both are not looked at again; records neither, unless
+    ``before`` was read from a log and never checked.
     """
     problems = list(_problems(state, before))
     if not problems:
+        state.is_sound = True
         return
     shown = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -65,7 +67,7 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
     if not changed.isdisjoint(_ID_COLLECTIONS):
         yield from _allocators(state, before)
         yield from _pairs(state, before)
-        yield from _edges(state.items, _NO_ITEMS if before is None else before.items)
+        yield from _edges(state.items, _sound_items(before))
         if before is not None:
             yield from _history(state, before)
     if "item" in changed or "shard" in changed:
@@ -75,6 +77,11 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
             yield from _items_of_changed_shards(state, before)
         if before is not None:
             yield from _shards_kept(state, before)
+
+
+def _sound_items(before: State | None) -> Mapping[str, ItemRecord]:
+    """Items that need not be looked at again: none of a state that was never checked."""
+    return before.items if before is not None and before.is_sound else _NO_ITEMS
 
 
 def _config(state: State, before: State | None) -> Iterator[str]:
@@ -115,7 +122,7 @@ def _allocators(state: State, before: State | None) -> Iterator[str]:
             if nexts.get(prefix, 0) < record.next:
                 yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
     owners: dict[str, str] = {}
-    known = _NO_ITEMS if before is None else before.items
+    known = _sound_items(before)
     for item_id, item in state.items.items():
         global_id = item.global_id
         other = owners.setdefault(global_id, item_id)
@@ -136,8 +143,8 @@ def _pairs(state: State, before: State | None) -> Iterator[str]:
     """Each mapping has its item and each item its one mapping, and they agree."""
     mapped: dict[str, str] = {}
     items = state.items
-    old_mappings = _NO_MAPPINGS if before is None else before.mappings
-    old_items = _NO_ITEMS if before is None else before.items
+    old_mappings = before.mappings if before is not None and before.is_sound else _NO_MAPPINGS
+    old_items = _sound_items(before)
     for key, mapping in state.mappings.items():
         other = mapped.setdefault(mapping.item_id, key)
         if other != key:
@@ -250,8 +257,8 @@ def _columns(state: State, mapping: MappingRecord) -> list[tuple[str, str, bool]
 def _shards_of_items(state: State, before: State | None) -> Iterator[str]:
     users: dict[str, str] = {}
     shards = state.shards
-    old_items = _NO_ITEMS if before is None else before.items
-    old_shards = _NO_SHARDS if before is None else before.shards
+    old_items = _sound_items(before)
+    old_shards = before.shards if before is not None and before.is_sound else _NO_SHARDS
     for item_id, item in state.items.items():
         path = item.shard
         if path is None:

@@ -97,7 +97,7 @@ class State:
     kind that this tool does not know are carried in ``raw`` untouched.
     """
 
-    __slots__ = ("_decoded", "_found", "raw", "version", *_ATTRIBUTES)
+    __slots__ = ("_decoded", "_found", "is_sound", "raw", "version", *_ATTRIBUTES)
 
     config: Mapping[str, ConfigRecord]
     """Settings by name."""
@@ -130,10 +130,12 @@ class State:
 
     def __init__(
         self, version: int, raw: RawCollections, decoded: dict[str, Any] | None = None,
-        found: dict[tuple[str, str], Any] | None = None,
+        found: dict[tuple[str, str], Any] | None = None, *, is_sound: bool = False,
     ) -> None:
         self.version = version
         self.raw = raw
+        self.is_sound = is_sound
+        """Whether :func:`~catalog_migrate.catalog.check.check` has let it pass."""
         self._decoded: dict[str, Any] = {} if decoded is None else decoded
         # (collection, what was asked) -> answer: asked many times while a collection stands
         self._found: dict[tuple[str, str], Any] = {} if found is None else found
@@ -310,13 +312,13 @@ class State:
         raw.update(touched)
         decoded.update({name: MappingProxyType(values) for name, values in fresh.items()})
         found = {
-            asked: answer for asked, answer in self._found.items() if asked[0] not in touched
+            asked: answer for asked, answer in dict(self._found).items() if asked[0] not in touched
         }
         return State(version, raw, decoded, found)
 
     def at(self, version: int) -> State:
         """The same state as of a later version that changed nothing."""
-        return State(version, self.raw, self._decoded, self._found)
+        return State(version, self.raw, self._decoded, self._found, is_sound=self.is_sound)
 
 
 def _release_order(key: str) -> tuple[str, int, str]:

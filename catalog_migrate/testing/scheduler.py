@@ -10,6 +10,7 @@ told.
 from __future__ import annotations
 
 import _thread
+import os
 import threading
 from collections.abc import Callable
 from typing import ClassVar
@@ -64,6 +65,10 @@ class _Thread:
     def _is_free(self) -> None:
         """The next task may be given to it: it is taken up as soon as this one has returned."""
         self.idle.append(self)
+
+
+if hasattr(os, "register_at_fork"):  # the threads of a parent are not its child's
+    os.register_at_fork(after_in_child=_Thread.idle.clear)
 
 
 class Task:

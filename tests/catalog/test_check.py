@@ -140,6 +140,15 @@ BROKEN: dict[str, tuple[Edit, str]] = {
     "shard of another": (put_item("i1", shard="s/b/1"), "s/b/1, which belongs to i2"),
     "shard shared": (put_item("i1", shard="s/b/1"), "i1 and i2 both have the shard s/b/1"),
     "shard retired": (put_shard("s/b/1", state="retired"), "i2 has the shard s/b/1, which is re"),
+    "shard of another item retired": (
+        lambda changes, state, build: (
+            changes.put("item", "i1", replace(
+                state.items["i1"], definition=replace(
+                    state.items["i1"].definition, comment="other"))),
+            changes.put("shard", "s/b/1", replace(state.shards["s/b/1"], state="retired")),
+        )[0],
+        "i2 has the shard s/b/1, which is retired",
+    ),
     "shard given away": (put_shard("s/b/1", item_id="i1"), "s/b/1, which belongs to i1"),
     "shard row deleted": (
         both(put_item("i1", shard=None), delete("shard", "s/a/1")),
@@ -212,12 +221,33 @@ def test_what_is_passed_over_was_sound(log: MemoryLog, build: Any, name: str) ->
     for decoded in (before.items, before.mappings, before.shards):
         assert decoded  # and handed on to the state after it
     edit(changes, before, build)
+    check(before)
     after = before.changed(before.version + 1, changes.effective(before))
     assert any(after.items.get(key) is item for key, item in before.items.items())
     found = problems(after, before)
     whole = problems(State(after.version, after.raw), State(before.version, before.raw))
     assert found <= whole  # of a counter that falls, only that is told
     assert bool(found) == bool(whole) == (name in BROKEN)
+
+
+def test_a_state_that_was_never_checked_is_not_trusted(log: MemoryLog, build: Any) -> None:
+    """What is wrong already in a log is found by the next commit, whatever that changes."""
+    raw = {kind: dict(rows) for kind, rows in read_state(log).raw.items()}
+    raw["item"]["i3"] = raw["item"]["i3"].replace('"uses":["i2"]', '"uses":["i7"]')
+    damaged = MemoryLog()
+    damaged.create(
+        [LogRow(kind, key, text, 1) for kind, rows in raw.items() for key, text in rows.items()],
+        commit_id="x",
+    )
+
+    def decide(state: State) -> Changes:
+        assert len(state.items) == len(state.mappings) == 3  # decoded, and handed on
+        changes = Changes()
+        build.table(changes, 4, "d")
+        return changes
+
+    with pytest.raises(CheckFailed, match=r"i3 \(s\.c\) uses i7, which does not exist"):
+        commit(damaged, decide, kind="test")
 
 
 def problems(state: State, before: State) -> frozenset[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +325,31 @@ class TestKeptState:
             follows=before.version, commit_id="x", metadata={},
         )
         assert read_state(memory).operations["o"].state == "s"
+
+
+def test_changed_while_another_thread_asks(memory: MemoryLog) -> None:
+    """A state may be asked in one thread while another one makes the next of it."""
+    raw = read_state(memory).raw
+    edits = {("config", "other"): '{"value":"x"}'}
+    ended = threading.Event()
+    shown: list[State] = []
+
+    def ask() -> None:
+        while not ended.is_set():
+            for state in shown[-1:]:
+                assert state.serial == 0
+
+    asking = threading.Thread(target=ask)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        asking.start()
+        for _ in range(20_000):
+            state = State(1, raw)
+            state.release_in_force()
+            shown[:] = [state]
+            state.changed(2, edits)
+    finally:
+        sys.setswitchinterval(interval)
+        ended.set()
+        asking.join()
