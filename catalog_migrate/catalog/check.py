@@ -26,9 +26,8 @@ _SHOWN = 20
 _ID_COLLECTIONS = ("mapping", "item", "allocator")
 _COLLECTIONS = ("config", "lease", "release", "shard", *_ID_COLLECTIONS)
 _NOTHING: Mapping[str, str] = {}
-_NO_ITEMS: Mapping[str, ItemRecord] = {}
-_NO_MAPPINGS: Mapping[str, MappingRecord] = {}
-_NO_SHARDS: Mapping[str, ShardRecord] = {}
+_NOBODY_LOOKED = State(-1, {})
+"""What is known to be sound before anything was checked: no record."""
 
 
 def check(state: State, before: State | None = None) -> None:
@@ -36,12 +35,15 @@ def check(state: State, before: State | None = None) -> None:
 
     ``before`` is the committed state that it was made from, if any: then transitions are checked
     too (an id keeps its columns and never comes back, counters and epochs never fall), and
-    collections that are the same in both are not looked at again; records neither, unless
-    ``before`` was read from a log and never checked.
+    collections that are the same in both are not looked at again; records neither, once all of
+    them were looked at (:attr:`~catalog_migrate.catalog.state.State.is_sound`).
     """
     problems = list(_problems(state, before))
     if not problems:
-        state.is_sound = True
+        # a commit that changes items of a state that nobody looked through looks at all there is
+        state.is_sound = (
+            before is None or before.is_sound or state.raw.get("item") is not before.raw.get("item")
+        )
         return
     shown = "".join(f"\n  {problem}" for problem in problems[:_SHOWN])
     more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
@@ -64,24 +66,20 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
         yield from _leases(state, before)
     if "release" in changed:
         yield from _releases(state)
+    known = before if before is not None and before.is_sound else _NOBODY_LOOKED
     if not changed.isdisjoint(_ID_COLLECTIONS):
-        yield from _allocators(state, before)
-        yield from _pairs(state, before)
-        yield from _edges(state.items, _sound_items(before))
+        yield from _allocators(state, before, known)
+        yield from _pairs(state, known)
+        yield from _edges(state.items, known.items)
         if before is not None:
             yield from _history(state, before)
     if "item" in changed or "shard" in changed:
         if before is None or "item" in changed:
-            yield from _shards_of_items(state, before)
+            yield from _shards_of_items(state, known)
         else:
             yield from _items_of_changed_shards(state, before)
         if before is not None:
             yield from _shards_kept(state, before)
-
-
-def _sound_items(before: State | None) -> Mapping[str, ItemRecord]:
-    """Items that need not be looked at again: none of a state that was never checked."""
-    return before.items if before is not None and before.is_sound else _NO_ITEMS
 
 
 def _config(state: State, before: State | None) -> Iterator[str]:
@@ -115,20 +113,20 @@ def _releases(state: State) -> Iterator[str]:
             in_force[row.owner] = row.name
 
 
-def _allocators(state: State, before: State | None) -> Iterator[str]:
+def _allocators(state: State, before: State | None, known: State) -> Iterator[str]:
     nexts = {prefix: record.next for prefix, record in state.allocators.items()}
     if before is not None:
         for prefix, record in before.allocators.items():
             if nexts.get(prefix, 0) < record.next:
                 yield f"the counter {prefix!r} falls from {record.next} to {nexts.get(prefix)}"
     owners: dict[str, str] = {}
-    known = _sound_items(before)
+    sound = known.items
     for item_id, item in state.items.items():
         global_id = item.global_id
         other = owners.setdefault(global_id, item_id)
         if other != item_id:
             yield f"{global_id} belongs to both {other} and {item_id}"
-        if known.get(item_id) is item:
+        if sound.get(item_id) is item:
             continue  # its ids were handed out before, and counters never fall
         letter = "u" if global_id[:1] == "u" else "s"
         for identifier, prefix in ((item_id, "i"), (global_id, letter)):
@@ -139,12 +137,11 @@ def _allocators(state: State, before: State | None) -> Iterator[str]:
                 yield f"{identifier} was never handed out (next is {prefix}{nexts.get(prefix, 1)})"
 
 
-def _pairs(state: State, before: State | None) -> Iterator[str]:
+def _pairs(state: State, known: State) -> Iterator[str]:
     """Each mapping has its item and each item its one mapping, and they agree."""
     mapped: dict[str, str] = {}
     items = state.items
-    old_mappings = before.mappings if before is not None and before.is_sound else _NO_MAPPINGS
-    old_items = _sound_items(before)
+    old_mappings, old_items = known.mappings, known.items
     for key, mapping in state.mappings.items():
         other = mapped.setdefault(mapping.item_id, key)
         if other != key:
@@ -169,11 +166,11 @@ def _pairs(state: State, before: State | None) -> Iterator[str]:
             yield f"{item_id} ({item.definition.key}) has no mapping"
 
 
-def _edges(items: Mapping[str, ItemRecord], before: Mapping[str, ItemRecord]) -> Iterator[str]:
+def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> Iterator[str]:
     """Nothing uses what is not there, or itself. A new circle goes through an object that is new or
     changed, and unless one is gone only those can use what is not there."""
-    changed = [item_id for item_id, item in items.items() if before.get(item_id) is not item]
-    gone = not before.keys() <= items.keys()
+    changed = [item_id for item_id, item in items.items() if known.get(item_id) is not item]
+    gone = not known.keys() <= items.keys()
     for item_id in items if gone else changed:
         item = items[item_id]
         if item.quarantined is None:
@@ -254,11 +251,10 @@ def _columns(state: State, mapping: MappingRecord) -> list[tuple[str, str, bool]
     return [(column.name.lower(), column.type, column.nullable) for column in columns]
 
 
-def _shards_of_items(state: State, before: State | None) -> Iterator[str]:
+def _shards_of_items(state: State, known: State) -> Iterator[str]:
     users: dict[str, str] = {}
     shards = state.shards
-    old_items = _sound_items(before)
-    old_shards = before.shards if before is not None and before.is_sound else _NO_SHARDS
+    old_items, old_shards = known.items, known.shards
     for item_id, item in state.items.items():
         path = item.shard
         if path is None:

@@ -82,14 +82,11 @@ class MemoryLog:
 
     def read(self) -> LogSnapshot:
         """The newest state."""
-        told = self.on_call
-        if told is not None:
-            told("read")
+        self._announce("read")
         with self._store.lock:
             self._newest()
             snapshot = self._store.snapshot()
-        if told is not None:
-            told("read.done")
+        self._announce("read.done")
         return snapshot
 
     @property

@@ -135,7 +135,8 @@ class State:
         self.version = version
         self.raw = raw
         self.is_sound = is_sound
-        """Whether :func:`~catalog_migrate.catalog.check.check` has let it pass."""
+        """Whether :func:`~catalog_migrate.catalog.check.check` has looked at every record of it,
+        here or in the states that it came from."""
         self._decoded: dict[str, Any] = {} if decoded is None else decoded
         # (collection, what was asked) -> answer: asked many times while a collection stands
         self._found: dict[tuple[str, str], Any] = {} if found is None else found

@@ -33,7 +33,10 @@ class InvariantBroken(AssertionError):
 
 
 def require(invariant: str, holds: bool, message: object) -> None:
-    """Raise InvariantBroken unless it holds."""
+    """Raise InvariantBroken unless it holds.
+
+    The message is made either way: where that is much, at every step, raise it in an ``if``.
+    """
     if not holds:
         raise InvariantBroken(invariant, str(message))
 

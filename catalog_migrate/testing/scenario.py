@@ -7,7 +7,6 @@ same, because faults and turns are told by a process's own calls and the rest by
 
 from __future__ import annotations
 
-from math import log
 from random import Random
 from typing import Literal
 
@@ -431,7 +430,7 @@ def _gaps(random: Random, mean: int, until: int) -> list[int]:
     found: list[int] = []
     at = 0
     while True:
-        at += 1 - int(log(1.0 - random.random()) * mean)
+        at += 1 + int(random.expovariate(1 / mean))
         if at > until:
             return found
         found.append(at)

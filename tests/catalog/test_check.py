@@ -230,8 +230,12 @@ def test_what_is_passed_over_was_sound(log: MemoryLog, build: Any, name: str) ->
     assert bool(found) == bool(whole) == (name in BROKEN)
 
 
-def test_a_state_that_was_never_checked_is_not_trusted(log: MemoryLog, build: Any) -> None:
-    """What is wrong already in a log is found by the next commit, whatever that changes."""
+@pytest.mark.parametrize("commits_before", [0, 2])
+def test_a_state_that_was_never_checked_is_not_trusted(
+    log: MemoryLog, build: Any, commits_before: int
+) -> None:
+    """What is wrong already in a log is found by the next commit of objects, whichever these are,
+    and commits of leases before it change nothing in that."""
     raw = {kind: dict(rows) for kind, rows in read_state(log).raw.items()}
     raw["item"]["i3"] = raw["item"]["i3"].replace('"uses":["i2"]', '"uses":["i7"]')
     damaged = MemoryLog()
@@ -239,6 +243,8 @@ def test_a_state_that_was_never_checked_is_not_trusted(log: MemoryLog, build: An
         [LogRow(kind, key, text, 1) for kind, rows in raw.items() for key, text in rows.items()],
         commit_id="x",
     )
+    for epoch in range(5, 5 + commits_before):
+        commit(damaged, lambda _, epoch=epoch: lease_of(epoch), kind="test")
 
     def decide(state: State) -> Changes:
         assert len(state.items) == len(state.mappings) == 3  # decoded, and handed on
@@ -248,6 +254,12 @@ def test_a_state_that_was_never_checked_is_not_trusted(log: MemoryLog, build: An
 
     with pytest.raises(CheckFailed, match=r"i3 \(s\.c\) uses i7, which does not exist"):
         commit(damaged, decide, kind="test")
+
+
+def lease_of(epoch: int) -> Changes:
+    changes = Changes()
+    changes.put("lease", "migration", LeaseRecord(epoch=epoch))
+    return changes
 
 
 def problems(state: State, before: State) -> frozenset[str]:
