@@ -277,12 +277,19 @@ class Engine(Protocol):
         columns: Sequence[Column],
         shard: ShardSpec,
         shape: Shape | None = None,
+        *,
+        app_id: str = "",
+        epoch: int = 0,
     ) -> None:
         """Bring a shard to ``columns`` in place: add nullable ones, relax, comment; idempotent.
 
         ``shard`` carries comment, checks and properties that are changed in place as well. Only
         with a ``shape`` are columns renamed, dropped and moved: what is still missing of it is
         found by physical names, so that it may be repeated after having stopped anywhere.
+
+        Others' data may be committed at any moment and stays. With ``app_id`` the change carries
+        its holder's epoch; a shard that carries a later one is left alone: EngineFailure with
+        condition ``FENCED``.
         """
         ...
 

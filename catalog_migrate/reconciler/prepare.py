@@ -232,6 +232,7 @@ def _carry_over(
     _declare(work, attempt, shards)
     _build(work, state, shards, prepared, populate)
     _seal(work, state, attempt, shards, doomed, prepared)
+    _require_sealed(work, prepared)
     return prepared
 
 
@@ -481,6 +482,20 @@ def _seal(
         "others change these tables so often that they could not be sealed: " + ", ".join(pending),
         remedy="pause whoever changes their properties and start again; nothing was changed",
     )
+
+
+def _require_sealed(work: Work, prepared: Prepared) -> None:
+    """PrepareFailed when a seal is not there any more: rows may have come that were not copied.
+
+    A Spark of somebody else that looked for the seal's version before it was taken renames its own
+    commit over it a moment later, on a local file system; and a user may take it off.
+    """
+    off = [path for path in prepared.sealed if not work.engine.is_sealed(work.absolute(path))]
+    if off:
+        raise PrepareFailed(
+            f"the seal of {', '.join(sorted(off))} was taken off or written over by another writer",
+            remedy="start again; nothing was changed, and the old release is still in force",
+        )
 
 
 def _is_gone(work: Work, path: str) -> bool:

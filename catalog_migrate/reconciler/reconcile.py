@@ -280,6 +280,8 @@ def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
                 pair[1].definition.columns,
                 shard_spec(pair[1].definition, work.absolute(pair[0])),
                 state.shards[pair[0]].shape,
+                app_id=state.app_id,
+                epoch=work.epoch,
             ),
         ),
         start=1,

@@ -15,8 +15,12 @@ from catalog_migrate.testing.world import Shard, Version, World
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-def alter(world: World, path: str, step: Alter, declared: Mapping[str, Column]) -> None:
+def alter(
+    world: World, path: str, step: Alter, declared: Mapping[str, Column], marks: Mapping[str, int]
+) -> None:
     """Commit one statement; ``declared`` has the columns that may be added, by folded name.
+
+    ``marks`` are the transactions that the table has then, by application.
 
     EngineFailure: column mapping is off, a CHECK or the partitioning needs the column, no column
     would be left, the new name is taken, no such column.
@@ -36,7 +40,7 @@ def alter(world: World, path: str, step: Alter, declared: Mapping[str, Column]) 
         else:
             altered = _renamed(newest, step.names[0], step.to or "")
             _rename_partition(shard, step)
-    world.commit(path, replace(altered, act="metadata"))
+    world.commit(path, replace(altered, act="metadata", transactions=marks))
 
 
 def _physical(version: Version) -> tuple[str, ...]:

@@ -396,10 +396,14 @@ class SimulatedEngine:
         columns: Sequence[Column],
         shard: ShardSpec,
         shape: Shape | None = None,
+        *,
+        app_id: str = "",
+        epoch: int = 0,
     ) -> None:
         """Reshape, add nullable columns, relax, comment; EngineFailure for what needs a copy.
 
-        Each ALTER of a reshape is announced as ``alter``.
+        Each ALTER of a reshape is announced as ``alter`` and a version of its own: the port allows
+        an engine to stop anywhere, and shards that an earlier one left so are to be finished.
         """
         with self._call("evolve", path):
             self._require_willing(path)
@@ -408,8 +412,10 @@ class SimulatedEngine:
                 for step in steps_to(self.world.newest(path).layout, shape):
                     with self._call("alter", path):
                         self._require_willing(path)
-                        alter(self.world, path, step, declared)
+                        marks = self._marks(path, app_id, epoch)
+                        alter(self.world, path, step, declared, marks)
             newest = self.world.newest(path)
+            marks = self._marks(path, app_id, epoch)
             evolved = replace(
                 newest,
                 act="metadata",
@@ -430,7 +436,16 @@ class SimulatedEngine:
                 else newest.rows,
             )
             if replace(evolved, act=newest.act) != newest:
-                self.world.commit(path, evolved)
+                self.world.commit(path, replace(evolved, transactions=marks))
+
+    def _marks(self, path: str, app_id: str, epoch: int) -> Mapping[str, int]:
+        """The transactions of a commit under an epoch; EngineFailure behind that of a later one."""
+        marks = self.world.newest(path).transactions
+        if marks.get(app_id, 0) > epoch:
+            raise EngineFailure(
+                f"{path} carries a later epoch", condition="FENCED", transient=True
+            )
+        return {**marks, app_id: epoch} if app_id else marks
 
     def _require_willing(self, path: str) -> None:
         if path in self.world.refusing:

@@ -343,9 +343,11 @@ def leaves_comments() -> AbstractContextManager[None]:
     """Tables that are changed in place keep the comments that they had."""
     original = SimulatedEngine.evolve
 
-    def evolve(self: SimulatedEngine, path: str, columns: Any, shard: Any, *rest: Any) -> None:
+    def evolve(
+        self: SimulatedEngine, path: str, columns: Any, shard: Any, *rest: Any, **more: Any,
+    ) -> None:
         before = self.world.newest(path)
-        original(self, path, columns, replace(shard, comment=before.comment), *rest)
+        original(self, path, columns, replace(shard, comment=before.comment), *rest, **more)
 
     return _instead((SimulatedEngine, "evolve", evolve))
 

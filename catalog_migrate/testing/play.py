@@ -191,8 +191,6 @@ class Player:
         self.point(call, self.engine.about)
         if call in NAMING:  # not when it is done
             self.play.named(self)  # as it is when the statement goes off, after any pause
-        elif call == "evolve" and not self.play.holds(self):
-            self.play.late_evolve = True
 
     def on_log(self, call: str) -> None:
         """One point of the log."""
@@ -311,7 +309,6 @@ class Play:
         self.sources = Sources(self.run, self.sinks, self.tell)
         self.landing: list[tuple[int, Player]] = []
         self.late_names = False
-        self.late_evolve = False
         self._seen = 0
         self._commits = self.run.place.log.history
         # the next one last; of two at one step the first one drawn comes first
@@ -369,7 +366,7 @@ class Play:
             self.repair(engine, clock)
         run.check_settled(
             engine, target, again=self.scenario.chain % 4 == 0, late=True,
-            users=self.others.reading, described=not self.late_evolve,
+            users=self.others.reading,
         )
         self.others.check()
         self.others.check_reading(engine)

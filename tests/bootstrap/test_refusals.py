@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from pyspark.sql import Row
 
 from catalog_migrate.cli.main import main
+from catalog_migrate.engine.spark import seals
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, NotReconciled
 from catalog_migrate.planner.proofs import DOES_NOT_BIND, NAME_HELD
 
@@ -105,6 +108,39 @@ def test_a_failure_after_other_tables_were_built_unseals_all(filled: Any) -> Non
 
     left = SparkEngine(filled.spark).list_shards(str(filled.catalog / "warehouse" / filled.schema))
     assert set(left) == shards
+
+
+def test_a_seal_that_another_spark_wrote_over_stops_the_upgrade(
+    filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a local file system a Spark may rename its commit over a seal, and is told that its row
+    is in the table. The upgrade notices, and the next one takes that row along."""
+    shard = filled.shard("tags")
+    release = filled.release(
+        "2", tags="CREATE TABLE {s}.tags (tag INT USING CAST(tag AS INT));"
+    )
+    seal = seals.seal
+
+    def written_over(path: str, **holder: Any) -> int:
+        before = tmp_path / "before"
+        shutil.copytree(path, before)  # what the other Spark saw when it looked
+        version = seal(path, **holder)
+        filled.spark.sql(f"INSERT INTO delta.`{before}` VALUES ('7')")
+        for data in before.glob("*.parquet"):
+            shutil.copy(data, path)
+        theirs = before / "_delta_log" / f"{version:020d}.json"
+        os.replace(theirs, Path(path) / "_delta_log" / theirs.name)
+        (Path(path) / "_delta_log" / f"{version:020d}.crc").unlink(missing_ok=True)
+        return version
+
+    monkeypatch.setattr(seals, "seal", written_over)
+    with pytest.raises(CatalogMigrateError, match="written over by another writer") as caught:
+        filled.start(release)
+    assert "start again" in (caught.value.remedy or "")
+    assert (filled.open().status().release, filled.shard("tags")) == ("1", shard)
+    monkeypatch.setattr(seals, "seal", seal)
+    assert filled.start(release).outcome == "migrated"
+    assert [row.tag for row in filled.rows("tags")] == [7]
 
 
 def test_a_foreign_table_under_a_new_name_blocks_and_is_left_alone(

@@ -211,9 +211,12 @@ class SparkEngine:
         columns: Sequence[Column],
         shard: ShardSpec,
         shape: Shape | None = None,
+        *,
+        app_id: str = "",
+        epoch: int = 0,
     ) -> None:
         """Bring a shard to ``columns`` in place."""
-        self._shards.evolve(path, columns, shard, shape)
+        self._shards.evolve(path, columns, shard, shape, app_id=app_id, epoch=epoch)
 
     def delete_shard(self, path: str) -> None:
         """Remove a directory that nothing refers to."""

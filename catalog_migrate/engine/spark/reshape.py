@@ -8,17 +8,12 @@ shard is created without, and mapping is turned on by the first rename or drop.
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.spark import datatypes, statements
-from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.verbatim import run
-from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path
@@ -29,8 +24,6 @@ if TYPE_CHECKING:
 
 MAPPING_MODE = "delta.columnMapping.mode"
 _PHYSICAL = "delta.columnMapping.physicalName"
-_NOT_IN_THE_LOG_ALONE = frozenset({"clustering", "domainMetadata"})
-"""Writer features whose state is more than protocol and metadata: a twin would be another table."""
 
 
 def is_mapped(table: DeltaTable) -> bool:
@@ -51,49 +44,6 @@ def shard_layout(table: DeltaTable) -> Layout:
             for field, column in zip(schema["fields"], given, strict=True)
         ),
     )
-
-
-def create_twin(table: DeltaTable, twin: str) -> None:
-    """Make an empty table with the protocol, schema, partitions and configuration of another.
-
-    Its log is one commit with the other's own actions, which no API of either library writes.
-    Raises EngineFailure for a table whose features keep state elsewhere in the log.
-    """
-    protocol, metadata = table.protocol(), table.metadata()
-    beyond = _NOT_IN_THE_LOG_ALONE.intersection(protocol.writer_features or ())
-    if beyond:
-        raise EngineFailure(
-            f"a table with {', '.join(sorted(beyond))} has no twin to try statements on",
-            condition="TWIN_NOT_POSSIBLE",
-        )
-    versions: dict[str, Any] = {
-        "minReaderVersion": protocol.min_reader_version,
-        "minWriterVersion": protocol.min_writer_version,
-    }
-    if protocol.min_reader_version >= 3:
-        versions["readerFeatures"] = sorted(protocol.reader_features or ())
-    if protocol.min_writer_version >= 7:
-        versions["writerFeatures"] = sorted(protocol.writer_features or ())
-    described: dict[str, Any] = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": table.schema().to_json(),
-        "partitionColumns": list(metadata.partition_columns),
-        "configuration": dict(metadata.configuration),
-        "createdTime": int(time.time() * 1000),
-    }
-    if metadata.description:
-        described["description"] = metadata.description
-    lines = (json.dumps({"protocol": versions}), json.dumps({"metaData": described}))
-    log = Path(local_path(twin)) / "_delta_log"
-    with failing(f"create the twin {twin}"):
-        log.mkdir(parents=True, exist_ok=True)
-        first = log / f"{0:020d}.json"
-        if not first.exists():
-            partial = log / f".{first.name}"
-            partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-            partial.replace(first)
-    write_checksum(twin, 0)
 
 
 def reshape(

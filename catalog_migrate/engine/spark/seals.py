@@ -8,12 +8,12 @@ and behind the fence of another holder (Delta protocol, *Transaction Identifiers
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.forms import form_of
 from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.errors import EngineFailure
 
@@ -60,13 +60,13 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
-    planned = _form(open_table(path, version=follows))
+    planned = form_of(open_table(path, version=follows))
     refused: CommitFailedError | None = None
     for _ in range(_ATTEMPTS):
         table = open_table(path)
         if (table.transaction_version(app_id) or 0) > epoch:
             raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it") from refused
-        if _form(table) != planned:
+        if form_of(table) != planned:
             raise _conflict(path, f"its metadata changed after version {follows}") from refused
         with failing(f"seal {path}"):
             try:
@@ -151,21 +151,6 @@ def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> Non
 
 def _is_sealed(table: DeltaTable) -> bool:
     return CONSTRAINTS + SEAL_CONSTRAINT in table.metadata().configuration
-
-
-def _form(table: DeltaTable) -> tuple[object, ...]:
-    """Everything about a table that a commit of data alone leaves as it is."""
-    metadata, protocol = table.metadata(), table.protocol()
-    return (
-        metadata.id,
-        json.loads(table.schema().to_json()),  # its text has the keys in any order
-        tuple(metadata.partition_columns),
-        dict(metadata.configuration),
-        protocol.min_reader_version,
-        protocol.min_writer_version,
-        frozenset(protocol.reader_features or ()),
-        frozenset(protocol.writer_features or ()),
-    )
 
 
 def _sealed_at(path: str, version: int) -> int:

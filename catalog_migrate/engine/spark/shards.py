@@ -6,21 +6,19 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, seals, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
+from catalog_migrate.engine.spark.evolution import Wanted, evolve
 from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.forms import create_empty, create_twin, form_of
 from catalog_migrate.engine.spark.log_directory import refuse_damaged_log, why_no_log
-from catalog_migrate.engine.spark.reshape import (
-    create_twin,
-    is_mapped,
-    reshape,
-    shard_layout,
-)
+from catalog_migrate.engine.spark.reshape import shard_layout
 from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
@@ -47,8 +45,6 @@ _APPEND_ONLY_ATTEMPTS = 20
 
 SPARK_ONLY = ("INTERVAL", "VOID")
 """Types that delta-rs would write into a table that Spark then cannot read."""
-_FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
-"""Types that need a table feature of their own."""
 
 
 def needs_spark(shard: ShardSpec) -> bool:
@@ -221,7 +217,7 @@ class Shards:
 
     def create_twin(self, path: str, twin: str) -> None:
         """An empty table like the one at ``path``."""
-        create_twin(open_table(path), twin)
+        create_twin(twin, form_of(open_table(path)))
 
     def evolve(
         self,
@@ -229,75 +225,13 @@ class Shards:
         columns: Sequence[Column],
         shard: ShardSpec,
         shape: Shape | None = None,
+        *,
+        app_id: str = "",
+        epoch: int = 0,
     ) -> None:
-        """Reshape, add, relax, comment, constrain; each only where the shard differs."""
-        path = local_path(path)
-        if shape is not None:
-            reshape(self._spark, open_table(path), columns, shape)
-        standing = {column.name.lower(): column for column in self.shard_columns(path)}
-        _refuse_unevolvable(path, standing, columns)
-        self._add_columns(path, standing, columns)
-        with failing(f"change {path} in place"):
-            for column in columns:
-                old = standing.get(column.name.lower())
-                if old is None:
-                    continue
-                if column.nullable and not old.nullable:
-                    run(self._spark, statements.relax_column(path, old.name))
-                if (column.comment or None) != old.comment:
-                    open_table(path).alter.set_column_metadata(
-                        old.name, {"comment": column.comment or ""}
-                    )
-        self._describe(path, shard)
-
-    def _add_columns(
-        self, path: str, standing: Mapping[str, Column], columns: Sequence[Column]
-    ) -> None:
-        new = [column for column in columns if column.name.lower() not in standing]
-        if not new:
-            return
-        at_the_end = [c.name.lower() for c in columns[len(standing) :]] == [
-            c.name.lower() for c in new
-        ]
-        plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
-        with failing(f"add columns to {path}"):
-            # delta-rs refuses to add a column to a table with column mapping
-            if at_the_end and plain and not is_mapped(open_table(path)):
-                from deltalake import Schema
-
-                schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
-                open_table(path).alter.add_columns(list(schema.fields))
-                return
-            for name, feature in _FEATURE_TYPES.items():
-                if any(datatypes.holds(parse_type(column.type), name) for column in new):
-                    run(self._spark, statements.enable_feature(path, feature))
-            after: str | None = None
-            for column in columns:
-                if column.name.lower() not in standing:
-                    run(self._spark, statements.add_column(path, column, after))
-                after = column.name
-
-    def _describe(self, path: str, shard: ShardSpec) -> None:
-        """Table comment, properties and checks."""
-        metadata = open_table(path).metadata()
-        present = metadata.configuration
-        with failing(f"change {path} in place"):
-            if (shard.comment or "") != (metadata.description or ""):
-                open_table(path).alter.set_table_description(shard.comment or "")
-            changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
-            if changed:
-                open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
-            wanted = {check.name.lower(): check.expression for check in shard.checks}
-            for key, expression in present.items():
-                name = key[len(CONSTRAINTS) :].lower()
-                if not key.startswith(CONSTRAINTS) or name == seals.SEAL_CONSTRAINT:
-                    continue
-                if wanted.get(name) == expression:
-                    del wanted[name]
-                else:
-                    run(self._spark, statements.drop_check(path, name))
-            for name, expression in wanted.items():
-                run(self._spark, statements.add_check(path, name, expression))
+        """All of it in one commit, which is put where no other one is."""
+        wanted = Wanted(columns, shard, shape)
+        evolve(lambda: self._spark, local_path(path), wanted, app_id=app_id, epoch=epoch)
 
     # directories ---------------------------------------------------------------------------
     def delete_shard(self, path: str) -> None:
@@ -398,31 +332,14 @@ def empty_twin(path: str) -> str | None:
                 remedy="restore its _delta_log, or move the directory away",
             )
         return None
-    table = open_table(path)
-    metadata, protocol = table.metadata(), table.protocol()
-    twin = Path(f"{path}-{uuid4().hex}.twin")
-    actions: list[dict[str, Any]] = [
-        {"protocol": {
-            "minReaderVersion": protocol.min_reader_version,
-            "minWriterVersion": protocol.min_writer_version,
-            **({"readerFeatures": protocol.reader_features} if protocol.reader_features else {}),
-            **({"writerFeatures": protocol.writer_features} if protocol.writer_features else {}),
-        }},
-        {"metaData": {
-            "id": str(uuid4()), "format": {"provider": "parquet", "options": {}},
-            "schemaString": table.schema().to_json(),
-            "partitionColumns": list(metadata.partition_columns),
-            "configuration": {
-                name: value for name, value in metadata.configuration.items()
-                if name.startswith("delta.columnMapping.")
-            },
-        }},
-    ]
-    log = twin / "_delta_log"
-    log.mkdir(parents=True)
-    text = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-    (log / f"{0:020d}.json").write_text(text, encoding="utf-8")
-    return str(twin)
+    form = form_of(open_table(path))
+    mapping = {
+        name: value for name, value in form.configuration.items()
+        if name.startswith("delta.columnMapping.")
+    }
+    twin = f"{path}-{uuid4().hex}.twin"
+    create_empty(twin, replace(form, metadata={**form.metadata, "configuration": mapping}))
+    return twin
 
 
 def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | None:
@@ -454,26 +371,3 @@ def _walk(root: str) -> Iterator[str]:
         if "_delta_log" in below:
             below.clear()
             yield directory
-
-
-def _refuse_unevolvable(
-    path: str, standing: Mapping[str, Column], columns: Sequence[Column]
-) -> None:
-    """EngineFailure for a change that metadata alone cannot make."""
-    reason = None
-    lost = standing.keys() - {column.name.lower() for column in columns}
-    if lost:
-        reason = f"dropping {', '.join(sorted(lost))}"
-    for column in columns:
-        old = standing.get(column.name.lower())
-        if old is None and not column.nullable:
-            reason = f"adding {column.name} NOT NULL"
-        elif old is not None and old.type != column.type:
-            reason = f"changing {column.name} from {old.type} to {column.type}"
-        elif old is not None and old.nullable and not column.nullable:
-            reason = f"making {column.name} NOT NULL"
-    if reason is not None:
-        raise EngineFailure(
-            f"{reason} needs a copy, it cannot be done in place on {path}",
-            condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
-        )

@@ -68,6 +68,14 @@ def add_check(path: str, name: str, expression: str) -> str:
     return f"ALTER TABLE {by_path(path)} ADD CONSTRAINT {quote_sql(name)} CHECK ({expression})"
 
 
+def violating(path: str, version: int, expression: str) -> str:
+    """A row of a version that a CHECK of this expression would refuse, if there is one."""
+    return (
+        f"SELECT 1 FROM {at_version(path, version)} WHERE NOT coalesce(({expression}), false)"
+        " LIMIT 1"
+    )
+
+
 def drop_check(path: str, name: str) -> str:
     """Take a CHECK constraint off."""
     return f"ALTER TABLE {by_path(path)} DROP CONSTRAINT IF EXISTS {quote_sql(name)}"

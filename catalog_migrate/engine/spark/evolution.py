@@ -1,0 +1,230 @@
+"""A shard changed in place: worked out on an empty twin, put on the shard as one commit.
+
+Spark's and delta-rs' statements know what may become of a table's columns; but each of theirs is a
+commit of its own, and Spark's may be written over another process' (:mod:`.commits`). So the
+statements are issued on a twin that nobody else knows of, and the form that it then has is given to
+the shard: readers and writers meet the table as it was or as it is to be, never in between, and
+what is refused has not touched it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark import datatypes, statements
+from catalog_migrate.engine.spark.commits import put_commit, refuse_later_epoch
+from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark.forms import ELSEWHERE, Form, create_twin, form_of
+from catalog_migrate.engine.spark.reshape import is_mapped, reshape
+from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
+from catalog_migrate.engine.spark.shard_log import shard_columns
+from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.layout import Shape
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import parse_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    Session = Callable[[], SparkSession]
+
+OPERATION = "EVOLVE IN PLACE"
+"""What a table's history says of such a commit."""
+_TWINS = "_catalog_migrate"
+"""Where a shard's twins lie: inside it, under a name that VACUUM and readers pass over."""
+_FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
+"""Types that need a table feature of their own."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a shard is to become, as :meth:`~catalog_migrate.engine.port.Engine.evolve` has it."""
+
+    columns: Sequence[Column]
+    shard: ShardSpec
+    shape: Shape | None = None
+
+
+def evolve(
+    session: Session, path: str, wanted: Wanted, *, app_id: str = "", epoch: int = 0
+) -> None:
+    """Bring the shard at ``path`` to what is wanted, by one commit; none where it is there already.
+
+    ``session`` is asked for where Spark is needed. EngineFailure for what cannot be done in place
+    and for what Spark refuses; transient ones where others changed the table meanwhile, and
+    ``FENCED`` where a holder of a later epoch than ``epoch`` did.
+    """
+    table = open_table(path)
+    refuse_later_epoch(table, path, app_id, epoch)
+    standing = form_of(table)
+    # metadata does not touch them, so without a change of columns the twin may be without them
+    apart = ELSEWHERE & standing.features if wanted.shape is None else frozenset[str]()
+    with _twin_of(path, standing.with_features(standing.features - apart)) as twin:
+        try:
+            _alter(session, twin, wanted)
+        except EngineFailure as refused:
+            lost = not (Path(twin) / "_delta_log").is_dir()
+            raise EngineFailure(
+                refused.message.replace(twin, path), remedy=refused.remedy,
+                condition=refused.condition, transient=refused.transient or lost,
+            ) from refused
+        reached = form_of(open_table(twin))
+    actions = reached.with_features(reached.features | apart).actions(standing)
+    if not actions:
+        return
+    proven = _prove_new_checks(session, path, table.version(), standing, reached)
+    put_commit(
+        path, actions, follows=table.version(), operation=OPERATION, behind_data=not proven,
+        app_id=app_id, epoch=epoch,
+    )
+
+
+@contextmanager
+def _twin_of(path: str, form: Form) -> Iterator[str]:
+    """An empty table of that form inside the shard's directory, for the time being.
+
+    Those that a crash has left there go first. A holder that lost its lease may be at work on one
+    yet: what it does next is refused, here or by the catalog.
+    """
+    place = Path(path) / _TWINS
+    shutil.rmtree(place, ignore_errors=True)
+    twin = place / uuid4().hex
+    try:
+        create_twin(str(twin), form)
+        yield str(twin)
+    finally:
+        shutil.rmtree(twin, ignore_errors=True)
+        with suppress(OSError):
+            place.rmdir()
+
+
+def _alter(session: Session, path: str, wanted: Wanted) -> None:
+    """Reshape, add, relax, comment, constrain a table; each only where it differs."""
+    columns = wanted.columns
+    if wanted.shape is not None:
+        reshape(session(), open_table(path), columns, wanted.shape)
+    standing = {column.name.lower(): column for column in shard_columns(path)}
+    _refuse_unevolvable(path, standing, columns)
+    _add_columns(session, path, standing, columns)
+    with failing(f"change {path} in place"):
+        for column in columns:
+            old = standing.get(column.name.lower())
+            if old is None:
+                continue
+            if column.nullable and not old.nullable:
+                run(session(), statements.relax_column(path, old.name))
+            if (column.comment or None) != old.comment:
+                open_table(path).alter.set_column_metadata(
+                    old.name, {"comment": column.comment or ""}
+                )
+    _describe(session, path, wanted.shard)
+
+
+def _add_columns(
+    session: Session, path: str, standing: Mapping[str, Column], columns: Sequence[Column]
+) -> None:
+    new = [column for column in columns if column.name.lower() not in standing]
+    if not new:
+        return
+    at_the_end = [c.name.lower() for c in columns[len(standing) :]] == [c.name.lower() for c in new]
+    plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
+    with failing(f"add columns to {path}"):
+        # delta-rs refuses to add a column to a table with column mapping
+        if at_the_end and plain and not is_mapped(open_table(path)):
+            from deltalake import Schema
+
+            schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
+            open_table(path).alter.add_columns(list(schema.fields))
+            return
+        for name, feature in _FEATURE_TYPES.items():
+            if any(datatypes.holds(parse_type(column.type), name) for column in new):
+                run(session(), statements.enable_feature(path, feature))
+        after: str | None = None
+        for column in columns:
+            if column.name.lower() not in standing:
+                run(session(), statements.add_column(path, column, after))
+            after = column.name
+
+
+def _describe(session: Session, path: str, shard: ShardSpec) -> None:
+    """Table comment, properties and checks."""
+    metadata = open_table(path).metadata()
+    present = metadata.configuration
+    with failing(f"change {path} in place"):
+        if (shard.comment or "") != (metadata.description or ""):
+            open_table(path).alter.set_table_description(shard.comment or "")
+        changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
+        if changed:
+            open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
+        wanted = {check.name.lower(): check.expression for check in shard.checks}
+        for name, expression in _checks(present).items():
+            if wanted.get(name) == expression:
+                del wanted[name]
+            else:
+                run(session(), statements.drop_check(path, name))
+        for name, expression in wanted.items():
+            run(session(), statements.add_check(path, name, expression))
+
+
+def _checks(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Expressions of CHECK constraints by folded name, without the seal's."""
+    named = {
+        key[len(CONSTRAINTS) :].lower(): expression
+        for key, expression in configuration.items()
+        if key.startswith(CONSTRAINTS)
+    }
+    named.pop(SEAL_CONSTRAINT, None)
+    return named
+
+
+def _prove_new_checks(
+    session: Session, path: str, version: int, standing: Form, reached: Form
+) -> bool:
+    """Prove checks that the shard has not yet on its rows; whether there are any.
+
+    The twin has no rows that could violate one. As with Spark's ADD CONSTRAINT NULL does.
+    """
+    known = _checks(standing.configuration)
+    new = {n: e for n, e in _checks(reached.configuration).items() if known.get(n) != e}
+    for name, expression in new.items():
+        with failing(f"prove the check {name} on {path}"):
+            violated = run(session(), statements.violating(path, version, expression)).collect()
+        if violated:
+            raise EngineFailure(
+                f"cannot change {path} in place: rows violate the check {name} ({expression})",
+                condition="DELTA_NEW_CHECK_CONSTRAINT_VIOLATION",
+            )
+    return bool(new)
+
+
+def _refuse_unevolvable(
+    path: str, standing: Mapping[str, Column], columns: Sequence[Column]
+) -> None:
+    """EngineFailure for a change that metadata alone cannot make."""
+    reason = None
+    lost = standing.keys() - {column.name.lower() for column in columns}
+    if lost:
+        reason = f"dropping {', '.join(sorted(lost))}"
+    for column in columns:
+        old = standing.get(column.name.lower())
+        if old is None and not column.nullable:
+            reason = f"adding {column.name} NOT NULL"
+        elif old is not None and old.type != column.type:
+            reason = f"changing {column.name} from {old.type} to {column.type}"
+        elif old is not None and old.nullable and not column.nullable:
+            reason = f"making {column.name} NOT NULL"
+    if reason is not None:
+        raise EngineFailure(
+            f"{reason} needs a copy, it cannot be done in place on {path}",
+            condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+        )
