@@ -59,12 +59,14 @@ def commits_unfenced() -> AbstractContextManager[None]:
 
 
 def seals_nothing() -> AbstractContextManager[None]:
-    """Replaced shards are left unsealed."""
+    """Replaced shards are left unsealed, and nobody looks."""
 
     def unsealed(self: SimulatedEngine, path: str, **_: Any) -> int:
         return len(self.world.shard(path).versions) - 1
 
-    return _instead((SimulatedEngine, "seal", unsealed))
+    return _instead(
+        (SimulatedEngine, "seal", unsealed), (SimulatedEngine, "is_sealed", lambda *_: True)
+    )
 
 
 def copies_no_tail() -> AbstractContextManager[None]:
