@@ -2,8 +2,10 @@
 File*).
 
 Spark writes one with each commit and reads it instead of replaying the log; delta-rs writes none,
-so that the first touch of a shard that it created costs Spark three to seven jobs. A commit that
-touches no data file carries the checksum of the version before it over, and a new table's is known.
+so that the first touch of a shard that it created costs Spark three to seven jobs. A new table's is
+known, and a commit that touches no data file carries the one of the version before it over. They
+are for tables that nobody else knows of yet: readers believe a checksum, also beside a commit that
+a Spark has since written over.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _EMPTY: dict[str, Any] = {
     "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
     "domainMetadata": [], "allFiles": [],
 }
-_CARRIED = frozenset({"commitInfo", "metaData", "protocol", "txn"})
+_CARRIED = frozenset({"commitInfo", "metaData", "protocol"})
 _IN_COMMIT_TIMESTAMP = "delta.enableInCommitTimestamps"
 
 
@@ -64,11 +66,6 @@ def _checksum(log: Path, version: int) -> dict[str, Any] | None:
             checksum["metadata"] = action["metaData"]
         if "protocol" in action:
             checksum["protocol"] = action["protocol"]
-        if "txn" in action and "setTransactions" in checksum:
-            checksum["setTransactions"] = [
-                *(t for t in checksum["setTransactions"] if t["appId"] != action["txn"]["appId"]),
-                action["txn"],
-            ]
     metadata = checksum.get("metadata")
     if metadata is None or "protocol" not in checksum:
         return None

@@ -4,6 +4,9 @@ Spark's own are not, on a local file system: Hadoop looks whether the version's 
 then renames over whatever is there by then (``HDFSLogStore``, ``LocalLogStore``). A commit that
 another process, delta-rs for one, put between the two is gone, although its writer was told that
 its rows are in the table. A hard link is refused by the file system itself.
+
+No version checksum is written beside a commit to a table that others write to: it would answer for
+the commit after a Spark has written over that.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.paths import local_path
@@ -65,9 +67,9 @@ def put_commit(
                 file.flush()
                 os.fsync(file.fileno())
             version = follows + 1
-            while not _link(partial, log / f"{version:020d}.json"):
+            while not _link(partial, log, version, path):
                 if version - follows == _RACES:
-                    raise _lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
+                    raise lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
                 _refuse_before(
                     path, log / f"{version:020d}.json", app_id, epoch, behind_data=behind_data
                 )
@@ -75,7 +77,6 @@ def put_commit(
         finally:
             partial.unlink(missing_ok=True)
         _make_durable(log)
-    write_checksum(path, version)
     return version
 
 
@@ -85,9 +86,13 @@ def refuse_later_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) ->
         raise _fenced(path, epoch)
 
 
-def _link(partial: Path, target: Path) -> bool:
+def _link(partial: Path, log: Path, version: int, path: str) -> bool:
+    """Whether the version was free. One below a checkpoint is too, once the log was cleaned up."""
+    name = f"{version - 1:020d}"
+    if not (log / f"{name}.json").exists() and not any(log.glob(f"{name}.checkpoint*")):
+        raise lost(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
     try:
-        os.link(partial, target)
+        os.link(partial, log / f"{version:020d}.json")
     except FileExistsError:
         return False
     return True
@@ -98,17 +103,18 @@ def _refuse_before(
 ) -> None:
     """EngineFailure when ours may not follow this commit of somebody else."""
     if not behind_data:
-        raise _lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
+        raise lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
     for line in filter(None, commit.read_text(encoding="utf-8").splitlines()):
         action: dict[str, Any] = json.loads(line)
         mark = action.get("txn")
         if mark is not None and mark["appId"] == app_id and mark["version"] > epoch:
             raise _fenced(path, epoch)
         if not _OF_THE_TABLE.isdisjoint(action):
-            raise _lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
+            raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
 
 
-def _lost(path: str, condition: str, why: str) -> EngineFailure:
+def lost(path: str, condition: str, why: str) -> EngineFailure:
+    """The transient failure of a change that others came before."""
     return EngineFailure(
         f"cannot change {path} in place: {why} meanwhile", condition=condition, transient=True
     )

@@ -10,9 +10,10 @@ what is refused has not touched it.
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +21,15 @@ from uuid import uuid4
 
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, statements
-from catalog_migrate.engine.spark.commits import put_commit, refuse_later_epoch
+from catalog_migrate.engine.spark.commits import lost, put_commit, refuse_later_epoch
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.forms import ELSEWHERE, Form, create_twin, form_of
+from catalog_migrate.engine.spark.forms import (
+    ELSEWHERE,
+    IN_EVERY_COMMIT,
+    Form,
+    create_twin,
+    form_of,
+)
 from catalog_migrate.engine.spark.reshape import is_mapped, reshape
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.spark.shard_log import shard_columns
@@ -40,8 +47,12 @@ if TYPE_CHECKING:
 
 OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
-_TWINS = "_catalog_migrate"
-"""Where a shard's twins lie: inside it, under a name that VACUUM and readers pass over."""
+_TWIN = "_catalog_migrate-"
+"""Begins the names of twins: VACUUM and readers pass over such a directory of a table."""
+_TWIN_NAME = re.compile(_TWIN + "[0-9a-f]{32}")
+_MARKS = "catalog_migrate."
+"""Begins the properties that say whose a table is."""
+_COMMIT_TIMES = ("delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablement")
 _FEATURE_TYPES = {"TIMESTAMP_NTZ": "timestampNtz", "VARIANT": "variantType"}
 """Types that need a table feature of their own."""
 
@@ -67,21 +78,21 @@ def evolve(
     table = open_table(path)
     refuse_later_epoch(table, path, app_id, epoch)
     standing = form_of(table)
-    # metadata does not touch them, so without a change of columns the twin may be without them
-    apart = ELSEWHERE & standing.features if wanted.shape is None else frozenset[str]()
-    with _twin_of(path, standing.with_features(standing.features - apart)) as twin:
-        try:
-            _alter(session, twin, wanted)
-        except EngineFailure as refused:
-            lost = not (Path(twin) / "_delta_log").is_dir()
-            raise EngineFailure(
-                refused.message.replace(twin, path), remedy=refused.remedy,
-                condition=refused.condition, transient=refused.transient or lost,
-            ) from refused
-        reached = form_of(open_table(twin))
-    actions = reached.with_features(reached.features | apart).actions(standing)
+    reached = _tried(session, path, standing, wanted)
+    actions = reached.actions(standing)
     if not actions:
         return
+    if IN_EVERY_COMMIT & standing.features:
+        raise EngineFailure(
+            f"cannot change {path} in place: {', '.join(IN_EVERY_COMMIT)} asks for more than a "
+            "commit of ours or of delta-rs has",
+            remedy="ALTER TABLE … DROP FEATURE inCommitTimestamp, then start again",
+        )
+    # the statements took their time: what came meanwhile was not raced for
+    table = open_table(path)
+    refuse_later_epoch(table, path, app_id, epoch)
+    if form_of(table) != standing:
+        raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
     proven = _prove_new_checks(session, path, table.version(), standing, reached)
     put_commit(
         path, actions, follows=table.version(), operation=OPERATION, behind_data=not proven,
@@ -89,23 +100,66 @@ def evolve(
     )
 
 
-@contextmanager
-def _twin_of(path: str, form: Form) -> Iterator[str]:
-    """An empty table of that form inside the shard's directory, for the time being.
+def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
+    """The form that a twin has after the statements.
 
-    Those that a crash has left there go first. A holder that lost its lease may be at work on one
-    yet: what it does next is refused, here or by the catalog.
+    It is inside the shard's directory for the time being. EngineFailure with the shard's own place
+    where it was refused; transient where the twin was taken away by another holder meanwhile.
     """
-    place = Path(path) / _TWINS
-    shutil.rmtree(place, ignore_errors=True)
-    twin = place / uuid4().hex
+    _sweep(Path(path))
+    twin = Path(path) / f"{_TWIN}{uuid4().hex}"
+    apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
+    bare, held = _undressed(standing, apart)
     try:
-        create_twin(str(twin), form)
-        yield str(twin)
+        with failing(f"create a twin of {path}"):
+            twin.mkdir()  # never the shard with it: that may be gone
+        create_twin(str(twin), bare)
+        _alter(session, str(twin), wanted)
+        reached = form_of(open_table(str(twin)))
+    except EngineFailure as refused:
+        taken = Path(path).is_dir() and not (twin / "_delta_log").is_dir()
+        raise EngineFailure(
+            refused.message.replace(str(twin), path), remedy=refused.remedy,
+            condition=refused.condition, transient=refused.transient or taken,
+        ) from refused
     finally:
         shutil.rmtree(twin, ignore_errors=True)
-        with suppress(OSError):
-            place.rmdir()
+    features = reached.features | (apart & standing.features)
+    return reached.with_features(features).with_configuration({**held, **reached.configuration})
+
+
+def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
+    """A form without some features, without whose table it is, and the properties left out.
+
+    No statement on metadata touches these, and a twin that a crash leaves must not pass for a
+    table of the catalog.
+    """
+    held = {
+        name: value for name, value in form.configuration.items()
+        if name.startswith(_MARKS)
+        or ("inCommitTimestamp" in apart and name.startswith(_COMMIT_TIMES))
+    }
+    rest = {name: value for name, value in form.configuration.items() if name not in held}
+    return form.with_features(form.features - apart).with_configuration(rest), held
+
+
+def _sweep(directory: Path) -> None:
+    """Remove the twins that a crash has left.
+
+    A holder that lost its lease may be at work on one: each goes as a whole, by a rename first, so
+    that nobody reads half a log.
+    """
+    with suppress(OSError):
+        for entry in list(directory.iterdir()):
+            if is_twin(entry.name) and (entry / "_delta_log").is_dir():
+                gone = directory / f"{_TWIN}{uuid4().hex}"
+                entry.rename(gone)
+                shutil.rmtree(gone, ignore_errors=True)
+
+
+def is_twin(name: str) -> bool:
+    """Whether a directory inside a shard is called as twins are."""
+    return _TWIN_NAME.fullmatch(name) is not None
 
 
 def _alter(session: Session, path: str, wanted: Wanted) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = frozenset({"clustering", "domainMetadata"})
 """Writer features whose state is in actions of their own, of which a form says nothing."""
-_IN_EVERY_COMMIT = frozenset({"inCommitTimestamp"})
+IN_EVERY_COMMIT = frozenset({"inCommitTimestamp"})
 """Writer features that ask something of each commit, which ours and delta-rs' do not give."""
 
 
@@ -53,6 +53,10 @@ class Form:
         if features == self.features:
             return self
         return replace(self, protocol={**self.protocol, "writerFeatures": sorted(features)})
+
+    def with_configuration(self, configuration: Mapping[str, str]) -> Form:
+        """This form with these properties and CHECK constraints."""
+        return replace(self, metadata={**self.metadata, "configuration": dict(configuration)})
 
     def actions(self, standing: Form | None = None) -> list[dict[str, Any]]:
         """The actions that give a table this form: all for a new one, else what is missing of it.
@@ -116,7 +120,7 @@ def create_twin(path: str, form: Form) -> None:
 
     Raises EngineFailure for a form that says not all of the table it is of.
     """
-    beyond = (ELSEWHERE | _IN_EVERY_COMMIT) & form.features
+    beyond = (ELSEWHERE | IN_EVERY_COMMIT) & form.features
     if beyond:
         raise EngineFailure(
             f"a table with {', '.join(sorted(beyond))} has no twin to try statements on",

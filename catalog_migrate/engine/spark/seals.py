@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.forms import form_of
 from catalog_migrate.engine.spark.tables import open_table
@@ -81,9 +80,7 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
             except CommitFailedError as error:
                 refused = error
                 continue
-        version = _sealed_at(path, table.version())
-        write_checksum(path, version)
-        return version
+        return _sealed_at(path, table.version())
     raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
 
 
@@ -92,8 +89,9 @@ def unseal(
 ) -> None:
     """Put the earlier values back, then take the constraint off: its absence is the proof.
 
-    Both commits name the exact version that they follow. With ``app_id`` the seal of a holder with
-    a later epoch is left alone: EngineFailure ``FENCED``.
+    Where somebody else took only the constraint off, the rest of the seal goes too. Both commits
+    name the exact version that they follow. With ``app_id`` the seal of a holder with a later epoch
+    is left alone: EngineFailure ``FENCED``.
     """
     from deltalake import CommitProperties
     from deltalake.exceptions import CommitFailedError
@@ -101,7 +99,7 @@ def unseal(
     exactly = CommitProperties(max_commit_retries=0)
     earlier = {name: properties.get(name) or value for name, value in _UNSEALED.items()}
     table = open_table(path)
-    if not _is_sealed(table):
+    if not _is_sealed(table) and not _rest_of_seal(table, properties):
         return
     with failing(f"unseal {path}"):
         try:
@@ -110,6 +108,8 @@ def unseal(
                 earlier, raise_if_not_exists=False, commit_properties=exactly
             )
             table = open_table(path)
+            if not _is_sealed(table):
+                return
             _require_epoch(table, path, app_id, epoch)
             table.alter.drop_constraint(
                 SEAL_CONSTRAINT, raise_if_not_exists=False, commit_properties=exactly
@@ -151,6 +151,15 @@ def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> Non
 
 def _is_sealed(table: DeltaTable) -> bool:
     return CONSTRAINTS + SEAL_CONSTRAINT in table.metadata().configuration
+
+
+def _rest_of_seal(table: DeltaTable, earlier: Mapping[str, str | None]) -> bool:
+    """Whether all that a seal sets but its constraint is set, and was not before."""
+    rest = {name: value for name, value in SEAL.items() if not name.startswith(CONSTRAINTS)}
+    standing = table.metadata().configuration
+    return all(standing.get(name) == value for name, value in rest.items()) and any(
+        earlier.get(name) != value for name, value in rest.items()
+    )
 
 
 def _sealed_at(path: str, version: int) -> int:

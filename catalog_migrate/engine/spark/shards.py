@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -14,7 +13,7 @@ from uuid import uuid4
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, seals, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
-from catalog_migrate.engine.spark.evolution import Wanted, evolve
+from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_twin
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.forms import create_empty, create_twin, form_of
 from catalog_migrate.engine.spark.log_directory import refuse_damaged_log, why_no_log
@@ -313,7 +312,6 @@ def make_append_only(path: str) -> bool:
                 if attempt == _APPEND_ONLY_ATTEMPTS - 1:
                     raise
                 continue
-        write_checksum(path, open_table(path).version())
         return True
     return False
 
@@ -338,7 +336,7 @@ def empty_twin(path: str) -> str | None:
         if name.startswith("delta.columnMapping.")
     }
     twin = f"{path}-{uuid4().hex}.twin"
-    create_empty(twin, replace(form, metadata={**form.metadata, "configuration": mapping}))
+    create_empty(twin, form.with_configuration(mapping))
     return twin
 
 
@@ -362,7 +360,6 @@ def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | 
             return None
     if table.version() != follows + 1:
         return None
-    write_checksum(path, follows + 1)
     return follows + 1
 
 
@@ -371,3 +368,4 @@ def _walk(root: str) -> Iterator[str]:
         if "_delta_log" in below:
             below.clear()
             yield directory
+        below[:] = [name for name in below if not is_twin(name)]

@@ -47,7 +47,7 @@ def test_a_new_table_has_the_checksum_of_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_a_change_of_metadata_carries_the_files_over(tmp_path: Path) -> None:
-    """A seal's commit keeps sizes and counts and changes the metadata alone."""
+    """It keeps sizes and counts and changes the metadata alone."""
     commit(tmp_path, 0, {"protocol": PROTOCOL}, {"metaData": METADATA})
     before = {"txnId": "x", "numFiles": 3, "tableSizeBytes": 9, "metadata": METADATA,
               "protocol": PROTOCOL}
@@ -60,19 +60,9 @@ def test_a_change_of_metadata_carries_the_files_over(tmp_path: Path) -> None:
     }
 
 
-def test_transactions_are_carried_by_their_application(tmp_path: Path) -> None:
-    """A seal's transaction stands in the checksum once, at its newest version."""
-    commit(tmp_path, 0, {"protocol": PROTOCOL}, {"metaData": METADATA})
-    write_checksum(str(tmp_path), 0)
-    for version in (1, 2):
-        commit(tmp_path, version, {"txn": {"appId": "a", "version": version}})
-        assert write_checksum(str(tmp_path), version)
-    assert checksum(tmp_path, 2)["setTransactions"] == [{"appId": "a", "version": 2}]
-
-
 @pytest.mark.parametrize("action", [
     {"add": {"path": "x"}}, {"remove": {"path": "x"}},
-    {"domainMetadata": {"domain": "d"}},
+    {"domainMetadata": {"domain": "d"}}, {"txn": {"appId": "a", "version": 1}},
     {"metaData": {**METADATA, "configuration": {"delta.enableInCommitTimestamps": "true"}}},
 ])  # fmt: skip
 def test_any_other_commit_has_none(tmp_path: Path, action: dict[str, Any]) -> None:

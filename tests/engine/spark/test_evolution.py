@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import commits, seals
+from catalog_migrate.engine.spark import commits, evolution, seals
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.evolution import OPERATION
 from catalog_migrate.engine.spark.shard_log import shard_size, shard_version
@@ -174,16 +175,94 @@ def test_a_late_holder_leaves_its_successors_change_alone(
 
 
 def test_what_a_crash_left_goes_with_the_next_change(path: str) -> None:
-    """A twin that nobody took away is no table of the warehouse, and is not there for ever."""
-    left = Path(path) / "_catalog_migrate" / "0"
+    """A twin that nobody took away is no table of the warehouse, and is not there for ever; what
+    somebody else called much the same stays."""
+    left = Path(path) / f"_catalog_migrate-{'0' * 32}"
     Shards(None).create_twin(path, str(left))
+    notes = Path(path) / "_catalog_migrate-notes" / "mine.txt"
+    notes.parent.mkdir()
+    notes.write_text("mine")
     assert list(Shards(None).list_shards(str(Path(path).parent))) == [path]
     evolve(path)
-    assert litter(path) == []
+    assert notes.exists()
+    assert litter(path) == [notes.parent.name]
+    left.mkdir()
+    (Path(path) / "_delta_log").rename(left / "_delta_log")  # as if the shard were half removed
+    assert list(Shards(None).list_shards(str(Path(path).parent))) == []
 
 
-def test_a_table_that_asks_for_a_time_in_each_commit_is_left_to_a_copy(path: str) -> None:
-    """Neither delta-rs nor a commit of ours gives one."""
+@pytest.mark.parametrize("gone", ["twin", "shard"])
+def test_a_twin_that_is_taken_away_is_made_again(
+    path: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another holder's start removes it: to be tried again. A shard that is gone stays gone."""
+    alter = evolution._alter
+
+    def taken(session: Any, twin: str, wanted: Any) -> None:
+        alter(session, twin, wanted)
+        shutil.rmtree(twin if gone == "twin" else path)
+
+    monkeypatch.setattr(evolution, "_alter", taken)
+    with pytest.raises(EngineFailure) as caught:
+        evolve(path)
+    assert caught.value.transient == (gone == "twin")
+    assert Path(path).exists() == (gone == "twin")
+
+
+def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements take seconds and a writer makes fifty commits in one: only what lands in the last
+    moment counts as a lost race."""
+    alter, races = evolution._alter, 10
+
+    def slow(session: Any, twin: str, wanted: Any) -> None:
+        alter(session, twin, wanted)
+        for number in range(races + 5):
+            append(path, number)
+
+    monkeypatch.setattr(commits, "_RACES", races)
+    monkeypatch.setattr(evolution, "_alter", slow)
+    evolve(path, "later")
+    assert operations(path)[-1] == OPERATION
+    assert shard_size(path)[0] == races + 5
+
+
+def test_no_commit_is_put_below_a_checkpoint(path: str) -> None:
+    """Where the log was cleaned up meanwhile a version is free that nobody would ever read."""
+    for number in range(4):
+        append(path, number)
+    DeltaTable(path).create_checkpoint()
+    for number in range(4):
+        (Path(path) / "_delta_log" / f"{number:020d}.json").unlink()
+    with pytest.raises(EngineFailure) as caught:
+        commits.put_commit(path, [], follows=1, operation="TEST")
+    assert (caught.value.condition, caught.value.transient) == ("DELTA_CONCURRENT_WRITE", True)
+    (Path(path) / "_delta_log" / f"{4:020d}.json").unlink()
+    assert commits.put_commit(path, [], follows=4, operation="TEST") == 5
+
+
+def test_a_spark_that_writes_over_a_change_or_a_seal_is_seen(path: str, tmp_path: Path) -> None:
+    """No checksum answers for a commit that is not there any more."""
+    assert (Path(path) / "_delta_log" / f"{0:020d}.crc").exists()
+    before = tmp_path / "before"
+    shutil.copytree(path, before)
+    append(str(before), 1)
+    theirs = before / "_delta_log" / f"{1:020d}.json"
+    for ours in (
+        lambda: evolve(path),
+        lambda: seals.seal(path, follows=0, app_id=APP, epoch=1),
+    ):
+        ours()
+        shutil.copy(theirs, Path(path) / "_delta_log" / theirs.name)
+        assert tuple(Shards(None).shard_columns(path)) == COLUMNS
+        assert not seals.is_sealed(path)
+        (Path(path) / "_delta_log" / theirs.name).unlink()
+
+
+def test_a_table_that_asks_for_a_time_in_each_commit_is_left_as_it_is(path: str) -> None:
+    """Neither delta-rs nor a commit of ours gives one. It is no refusal of Delta's, after which a
+    copy would be tried; and where nothing is to be done there is nothing to refuse."""
     commits.put_commit(
         path,
         [{"protocol": {
@@ -191,9 +270,11 @@ def test_a_table_that_asks_for_a_time_in_each_commit_is_left_to_a_copy(path: str
         }}],
         follows=0, operation="TEST",
     )
-    with pytest.raises(EngineFailure) as caught:
+    evolve(path, "", COLUMNS)
+    with pytest.raises(EngineFailure, match="inCommitTimestamp") as caught:
         evolve(path, "later")
-    assert (caught.value.condition, caught.value.transient) == ("TWIN_NOT_POSSIBLE", False)
+    assert (caught.value.condition, caught.value.transient) == (None, False)
+    assert version_of(path) == 1
 
 
 @pytest.mark.spark

@@ -110,6 +110,22 @@ def test_an_unsealed_shard_is_as_it_was(path: str) -> None:
     assert seals.seal(path, follows=version_of(path), app_id=APP, epoch=1) == version_of(path)
 
 
+def test_a_seal_whose_constraint_somebody_took_off_goes_whole(path: str) -> None:
+    """Else the table, in force again, would refuse UPDATE and DELETE for ever; one that was
+    append-only before stays so, and what a user sets without a seal is theirs."""
+    earlier = seals.seal_properties(path)
+    seals.seal(path, follows=0, app_id=APP, epoch=1)
+    DeltaTable(path).alter.drop_constraint(seals.SEAL_CONSTRAINT)
+    seals.unseal(path, earlier, app_id=APP, epoch=1)
+    assert DeltaTable(path).metadata().configuration.get("delta.appendOnly") == "false"
+    version = version_of(path)
+    seals.unseal(path, earlier, app_id=APP, epoch=1)
+    assert version_of(path) == version
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "true"})
+    seals.unseal(path, earlier, app_id=APP, epoch=1)
+    assert version_of(path) == version + 1
+
+
 def test_a_late_holder_leaves_its_successors_seal_alone(path: str) -> None:
     """One that wakes under an older epoch can neither take the seal off nor lower the epoch."""
     earlier = seals.seal_properties(path)
