@@ -54,6 +54,7 @@ from catalog_migrate.reconciler.refill import refill, unfilled
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.shipped import Shipped
 from catalog_migrate.reconciler.work import OnProgress, Progress, Work
+from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.release.release import Release
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Start:
         self.approve = tuple(approved.approved) if approved is not None else approve
         self.populate = populate
         self.wait = wait
-        self.threads = threads
+        self.workers = Workers(threads)
         self.policy = policy
         self.approved = approved
         self.on_progress = on_progress
@@ -159,7 +160,10 @@ class Start:
 
     def run(self, warehouse: str | None) -> BootstrapReport:
         """Do what there is to do, then see to it that the audit has it."""
-        report = self._run(warehouse)
+        try:
+            report = self._run(warehouse)
+        finally:
+            self.workers.close()
         if report.outcome != "fenced_out":
             self._audit()
         return report
@@ -399,7 +403,7 @@ class Start:
     def _work(self, state: State, lease: Lease | None) -> Work:
         return Work(
             engine=self.engine, log=self.log, clock=self.clock,
-            warehouse=state.config["warehouse"].value, threads=self.threads,
+            warehouse=state.config["warehouse"].value, workers=self.workers,
             on_progress=self.on_progress, token=self.token, lease=lease, tolerated=self.unnamed,
         )
 

@@ -18,6 +18,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.reconciler.workers import Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +53,7 @@ def new_token() -> str:
 class Work:
     """The world and the catalog, with the right to change them while ``lease`` is held.
 
-    ``warehouse`` is an absolute directory or URI; ``threads`` bounds parallel statements;
+    ``warehouse`` is an absolute directory or URI; ``workers`` run parallel statements;
     ``token`` names new shards. ``lease`` is None for local work, which needs no right.
     ``tolerated`` takes what fails on users' objects instead of an error (I8), where it is given.
     """
@@ -61,7 +62,7 @@ class Work:
     log: CatalogLog
     clock: Clock
     warehouse: str
-    threads: int = 4
+    workers: Workers = field(default_factory=lambda: Workers(4))
     on_progress: OnProgress = silent
     token: Callable[[], str] = new_token
     lease: Lease | None = None
@@ -102,7 +103,7 @@ class Work:
         raise AssertionError("unreachable")
 
     def each(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R | Exception]]:
-        """Run ``act`` on independent items, in parallel where threads allow; failures are values.
+        """Run ``act`` on independent items, in parallel where workers allow; failures are values.
 
         Results come in the order of ``items``; only :class:`Exception` is caught, so that a crash
         or Ctrl-C ends the whole.
@@ -113,14 +114,7 @@ class Work:
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 return error
 
-        if self.threads <= 1 or len(items) <= 1:
-            for item in items:
-                yield item, guarded(item)
-            return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(self.threads) as pool:
-            yield from zip(items, pool.map(guarded, items), strict=True)
+        yield from self.workers.each(items, guarded)
 
     def all(self, items: Sequence[T], act: Callable[[T], R], *, phase: str) -> list[R]:
         """Run ``act`` on independent items; the first failure is raised after all have ended."""

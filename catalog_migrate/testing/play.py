@@ -32,6 +32,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.work import Work
+from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.installation import WAREHOUSE, Installation, release_of, reordered
@@ -392,7 +393,7 @@ class Play:
         if state is None:
             return
         log = self.run.place.log
-        work = Work(engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, threads=1)
+        work = Work(engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, workers=Workers(1))
         work.lease = acquire(log, holder="repair", clock=clock)
         try:
             reconcile_names(work, state)

@@ -159,13 +159,14 @@ class Binding:
         """Analyse every request; stand-ins are dropped before it returns."""
         if not requests:
             return []
-        stand_ins = self._create_relations(requests)
+        stand_ins: dict[Signature, str] = {}
         functions: dict[tuple[str, str], str] = {}
         try:
-            self._create_functions(requests, stand_ins, functions)
-            size = min(_TOGETHER, -(-len(requests) // self._threads))
-            batches = [requests[at : at + size] for at in range(0, len(requests), size)]
             with ThreadPoolExecutor(self._threads, "bind") as pool:
+                self._create_relations(requests, stand_ins, pool)
+                self._create_functions(requests, stand_ins, functions)
+                size = min(_TOGETHER, -(-len(requests) // self._threads))
+                batches = [requests[at : at + size] for at in range(0, len(requests), size)]
                 found = pool.map(lambda some: self._bind_all(some, stand_ins, functions), batches)
                 return [result for results in found for result in results]
         finally:
@@ -234,7 +235,11 @@ class Binding:
         ]
         return fields
 
-    def _create_relations(self, requests: Sequence[BindRequest]) -> dict[Signature, str]:
+    def _create_relations(
+        self, requests: Sequence[BindRequest], names: dict[Signature, str],
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        """A temporary view for every relation that is read, all in ``names`` before the first."""
         from pyspark.sql.types import StructType
 
         wanted = {
@@ -242,7 +247,7 @@ class Binding:
             for request in requests
             for columns in request.parents.values()
         }
-        names = {signature: f"catalog_migrate_bind_{next(_serial)}" for signature in wanted}
+        names.update({sign: f"catalog_migrate_bind_{next(_serial)}" for sign in wanted})
 
         def create(signature: Signature) -> None:
             schema = datatypes.json_schema(wanted[signature], stored=False)
@@ -250,9 +255,7 @@ class Binding:
                 frame = self._spark.createDataFrame([], StructType.fromJson(schema))
                 frame.createOrReplaceTempView(names[signature])
 
-        with ThreadPoolExecutor(self._threads, "stand-in") as pool:
-            list(pool.map(create, wanted))
-        return names
+        list(pool.map(create, wanted))
 
     def _create_functions(
         self,

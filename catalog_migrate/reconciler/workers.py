@@ -1,0 +1,70 @@
+"""The threads that one start has for statements which do not depend on each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_inside = threading.local()
+
+
+class Workers:
+    """At most ``threads`` of them, started when they are first needed and kept until the end.
+
+    Py4J gives each thread that speaks to Spark a connection and a thread of the JVM, so new ones
+    for every group of statements cost as much as some of the statements. They end with
+    :meth:`close`, or with the last reference.
+    """
+
+    __slots__ = ("_pool", "threads")
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R]]:
+        """``act`` on every item, results in the order of the items.
+
+        What an act raises is raised at its turn. However this ends, by an exception or because the
+        caller wants no more, no act begins after it and none is still under way. Acts that ask for
+        workers themselves have none beside theirs: waiting for each other, they might never end.
+        """
+        if self.threads <= 1 or len(items) <= 1 or getattr(_inside, "working", False):
+            for item in items:
+                yield item, act(item)
+            return
+        from concurrent.futures import wait
+
+        pool = self._started()
+        under_way = [pool.submit(act, item) for item in items]
+        try:
+            for item, future in zip(items, under_way, strict=True):
+                yield item, future.result()
+        finally:
+            for future in under_way:
+                future.cancel()
+            wait(under_way)
+
+    def close(self) -> None:
+        """Let the threads go; they are started again when they are needed again."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self.threads, "worker", _begin)
+        return self._pool
+
+
+def _begin() -> None:
+    _inside.working = True
