@@ -48,15 +48,18 @@ class Workers:
             for item, future in zip(items, under_way, strict=True):
                 yield item, future.result()
         finally:
-            for future in under_way:
-                future.cancel()
-            wait(under_way)
+            # one that was cancelled in the queue of a pool that is shut down is never told so
+            wait([future for future in under_way if not future.cancel()])
 
     def close(self) -> None:
-        """Let the threads go; they are started again when they are needed again."""
+        """Let the threads go; they are started again when they are needed again.
+
+        An iteration that was interrupted between two results may still be there, held by its
+        exception: what it has not begun never begins, what is under way is waited for.
+        """
         pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown()
+            pool.shutdown(cancel_futures=True)
 
     def _started(self) -> ThreadPoolExecutor:
         if self._pool is None:

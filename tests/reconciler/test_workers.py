@@ -88,6 +88,28 @@ def test_a_caller_that_wants_no_more_leaves_nothing_under_way() -> None:
     workers.close()
 
 
+def test_close_lets_nothing_begin_of_an_iteration_that_was_left() -> None:
+    """Ctrl-C in what the caller does with a result: the exception keeps the iteration alive."""
+    workers = Workers(2)
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def act(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.05)
+        ended.append(number)
+
+    left = workers.each(range(40), act)
+    assert next(left)[0] == 0
+    workers.close()
+    seen = list(begun)
+    assert sorted(ended) == sorted(seen), "close waits for what is under way"
+    time.sleep(0.2)
+    assert begun == seen
+    assert len(seen) < 10
+    left.close()
+
+
 def test_an_act_that_asks_for_workers_itself_has_an_end() -> None:
     workers = Workers(2)
 
