@@ -13,21 +13,21 @@ from catalog_migrate.reconciler.workers import Workers
 
 def test_results_come_in_order_and_from_the_same_threads() -> None:
     workers = Workers(3)
-    names: set[str] = set()
+    mine: set[threading.Thread] = set()
     all_are_there = threading.Barrier(3, timeout=10)
 
     def act(number: int) -> int:
         if number < 3:
             all_are_there.wait()
-        names.add(threading.current_thread().name)
+        mine.add(threading.current_thread())
         return number * 2
 
     for _ in range(5):
         all_are_there.reset()
         assert list(workers.each(range(9), act)) == [(n, n * 2) for n in range(9)]
-    assert len(names) == 3
+    assert len(mine) == 3
     workers.close()
-    assert not [each for each in threading.enumerate() if each.name in names]
+    assert not mine.intersection(threading.enumerate())
     assert list(workers.each(range(2), lambda number: number)) == [(0, 0), (1, 1)]
     workers.close()
 
