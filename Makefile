@@ -5,13 +5,20 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-.PHONY: help install jars test lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults crash-all docs lock wheel clean
+# Two workers, one a core; FILE of --times says where the seconds went. More for pytest: make test PYTEST=--junitxml=…
+PYTEST ?=
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+
+.PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install         create .venv with the command line in it (quick when up to date)"
 	@echo "make jars            fetch Spark's and the broker's jars, checksums compared"
-	@echo "make test            all tests"
+	@echo "make test            all tests that guard a merge; build/times.md says where the time went"
+	@echo "make test-fast       those that need no Java and no server, for every save"
+	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
+	@echo "make coverage        make test with its coverage by lines and branches; slow"
 	@echo "make lint            ruff, mypy --strict, layers"
 	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
@@ -21,7 +28,6 @@ help:
 	@echo "make crash-streams   kill client or runtime in an ALTER CONNECTION, 25 times"
 	@echo "make crash-unsafe    kill client and runtime in unsafe operations, CRASH_UNSAFE=50 times"
 	@echo "make crash-faults    stop, race, starve and damage real processes and files, 20 rounds"
-	@echo "make crash-all       all four, with a table; hours"
 	@echo "make docs            docs/states.md as the code has it"
 	@echo "make lock            resolve requirements/dev.txt again"
 	@echo "make wheel           build the wheel into dist/"
@@ -36,8 +42,26 @@ jars: install
 	@$(BIN)/python -m catalog_migrate.engine.spark.jars
 	@$(BIN)/python -m catalog_migrate.testing.services.broker_jars
 
-test: jars
-	$(BIN)/python -m pytest
+# the set-up compiles once; what was edited since is compiled here
+compile: install
+	@$(BIN)/python -m compileall -q catalog_migrate
+
+test: jars compile
+	$(TESTS) --durations=15 --times build/times.md $(PYTEST)
+
+# JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
+test-fast: compile
+	JAVA_HOME=/nonexistent $(TESTS) -m "not spark and not services and not crash" --times build/times-fast.md $(PYTEST)
+
+soak: jars compile
+	$(BIN)/python -m bench.soak
+
+coverage: jars compile
+	rm -rf build/coverage
+	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover > build/coverage/report.txt
+	@tail -1 build/coverage/report.txt
 
 lint: install
 	$(BIN)/ruff check .
@@ -68,9 +92,6 @@ crash-unsafe: jars
 
 crash-faults: jars
 	CRASH_FAULTS=20 $(BIN)/python -m pytest -s tests/faults
-
-crash-all: jars
-	$(BIN)/python -m bench.crash_all
 
 docs: install
 	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,58 @@ prefer_short_runs(os.environ)
 # How long one example takes says something about the machine, and about what else runs on it.
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")
+
+pytest_plugins = ["tests.measurement"]
+
+# Tests that share a server or a Spark session run in one worker of `pytest -n 2`.
+_GROUPS: dict[str, frozenset[str]] = {
+    "streams": frozenset({"kafka", "kafka_other", "postgres", "queries"}),
+    "spark": frozenset({"spark"}),
+}
+_FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
+    "services": frozenset({"kafka", "kafka_other", "postgres", "object_store"}),
+    "spark": frozenset({"spark"}),
+}
+_SLOW = ("spark", "services", "crash")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the long series (`soak`) as well")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Each test gets its worker, and the marks of the servers that it asks for.
+
+    What takes long comes first, so that the end of a run is short tests on both workers.
+    """
+    for item in items:
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        for group, shared in _GROUPS.items():
+            if fixtures & shared:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
+        for mark, servers in _FIXTURES_OF_MARKS.items():
+            if fixtures & servers:
+                item.add_marker(mark)
+    if not config.getoption("--soak"):
+        config.hook.pytest_deselected(items=[one for one in items if _is_soak(one)])
+        items[:] = [one for one in items if not _is_soak(one)]
+    yield  # tests are chosen by their marks, and shuffled
+    items.sort(key=_turn)
+
+
+def _is_soak(item: pytest.Item) -> bool:
+    return item.get_closest_marker("soak") is not None
+
+
+def _turn(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None:
+        return sorted(_GROUPS, reverse=True).index(mark.args[0])
+    return 2 if any(item.get_closest_marker(name) for name in _SLOW) else 3
 
 
 @pytest.fixture(scope="session")

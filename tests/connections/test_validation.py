@@ -148,7 +148,6 @@ class TestWithoutServers:
     def test_side_by_side(self) -> None:
         """Several probes run at once and report in their order."""
         together = threading.Barrier(8)
-        begun = time.monotonic()
 
         def probe(number: int) -> tuple[Finding, ...]:
             together.wait(60)  # each waits for all the others to have begun
@@ -156,7 +155,6 @@ class TestWithoutServers:
 
         found = validate_together([lambda n=n: probe(n) for n in range(8)])  # type: ignore[misc]
         assert [finding.subject for finding in found] == [f"sink k{n}" for n in range(8)]
-        assert time.monotonic() - begun < 2.0
         assert validate_together([]) == ()
 
     def test_within(self) -> None:
@@ -268,10 +266,12 @@ class TestKafka:
         assert validate_connection("KAFKA", scram(kafka, user_name))[0].ok
 
     def test_wrong_password(self, kafka: KafkaCluster) -> None:
-        """A wrong password is named in less than five seconds, without it."""
+        """A wrong password is named, without it, long before the time limit of the probe."""
         begun = time.monotonic()
-        kafka_failure({**scram(kafka), "SASL PASSWORD": Secret(MARKER)}, "SASL PASSWORD")
-        assert time.monotonic() - begun < 5.0
+        wrong = {**scram(kafka), "SASL PASSWORD": Secret(MARKER)}
+        found = validate_connection("KAFKA", wrong, subject="connection s.c", timeout=4 * LIMIT)
+        assert time.monotonic() - begun < LIMIT
+        only(found, "connection s.c", "SASL PASSWORD")
 
     def test_tls_where_none_is(self, kafka: KafkaCluster) -> None:
         """TLS to listeners without it: SECURITY PROTOCOL."""

@@ -1,4 +1,4 @@
-"""The table of ``make crash-all``."""
+"""The table of ``make soak``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.crash_all import run, table
+from bench.soak import run, table
 
 TESTS = '''
 import pytest

@@ -4,7 +4,6 @@ import itertools
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 
 import pytest
@@ -213,8 +212,8 @@ def test_nothing_depends_on_the_order_of_the_input(
         assert shuffled.used_by(n) == expected.used_by(n)
 
 
-def test_ten_thousand_objects_are_ordered_quickly() -> None:
-    """Building, ordering and explaining 10,000 objects takes about 0.3 s (bound: busy machine)."""
+def test_ten_thousand_objects_are_ordered_and_explained() -> None:
+    """A large graph needs no recursion: every object is ordered, and reached by a path."""
     chance = random.Random(7)
     keys = [ItemKey("s", "view", f"o{number}") for number in range(10_000)]
     names = [key.identity for key in keys]
@@ -222,14 +221,12 @@ def test_ten_thousand_objects_are_ordered_quickly() -> None:
         n: [names[chance.randrange(place)] for _ in range(3)] if place else []
         for place, n in enumerate(names)
     }
-    started = time.perf_counter()
     graph = DependencyGraph(uses, dict(zip(names, keys, strict=True)))
     assert len(graph.topological()) == 10_000
     roots = frozenset(names[:1])
     reach = graph.dependents(roots)
     assert len(reach) == 9_999
     assert all(graph.because(roots, n)[0] == names[0] for n in reach)
-    assert time.perf_counter() - started < 3
 
 
 def test_a_graph_that_is_not_ordered_does_not_import_networkx() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from typing import Any
 
 from msgspec.structs import replace
@@ -298,13 +297,11 @@ def test_base_is_the_catalogs(make: Any) -> None:
     assert (plan.target.release, plan.target.manifest_hash) == ("2", "hash of 2")
 
 
-def test_unchanged_release_of_10000_objects_is_found_by_hashes_alone(make: Any) -> None:
-    """Without a change the plan is empty, within a second (0.1 s apart from hashing)."""
+def test_an_unchanged_release_of_10000_objects_is_an_empty_plan(make: Any) -> None:
+    """Nothing is a target and no number is handed out (`make bench` has the time it takes)."""
     objects = [make.view(f"v{n}", columns="a INT, b STRING") for n in range(10_000)]
     baseline, release = make.baseline(*objects), make.release(*objects)
-    started = time.perf_counter()
     migration = plan_migration(baseline, release)
-    assert time.perf_counter() - started < 1.0
     assert migration.plan.is_empty
     assert migration.plan.summary == SUMMARY | {"unchanged": 10_000}
     assert (migration.targets, migration.next_global) == ((), 10_001)

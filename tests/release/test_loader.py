@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -259,22 +258,6 @@ def test_unknown_settings_are_errors(tmp_path: Path) -> None:
     (tmp_path / "release.toml").write_text('default_shema = "s"\n')
     with pytest.raises(InvalidRelease, match=r"did you mean default_schema\?"):
         load_release(tmp_path)
-
-
-def test_a_large_manifest_is_read_quickly() -> None:
-    """1,000 objects of 8 columns are read and checked in well under what a plan may take."""
-    columns = [{"name": f"c{n}", "type": "BIGINT", "nullable": True} for n in range(8)]
-    objects = [
-        {"schema": "s", "kind": "table", "name": f"t{n}", "columns": columns} for n in range(1000)
-    ]
-    data = json.dumps({"format_version": "1.0", "release": "1", "objects": objects}).encode()
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        load_manifest(data)
-        times.append(time.perf_counter() - start)
-    # the target is 0.02 s (bench); the bound here only catches a change of order on a busy machine
-    assert min(times) < 0.1
 
 
 def test_broken_settings_are_said_with_their_place(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -25,6 +26,7 @@ max_retries = 0
 [release]
 path = "release"
 """
+FORMS = ("json", "text")
 VARIABLES = {
     "CATALOG_MIGRATE__STORAGE_OPTIONS__AZURE_STORAGE_SAS_KEY": f"{MARK}-sas",
     "AWS_SECRET_ACCESS_KEY": f"{MARK}-variable",
@@ -56,46 +58,77 @@ CALLS = {
     "version": ["version"],
 }
 SCRIPT = """
-import logging, sys, traceback
+import json, logging, os, sys, traceback
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.api import Catalog
 from catalog_migrate.config import load
-logging.basicConfig(level=logging.DEBUG, filename="debug.log")
-logging.debug("begun")
-print("exit", main(sys.argv[1:]))
-settings = load()
-print(settings)
-try:
-    Catalog.open(settings.text("catalog.uri"), storage_options=settings.storage.options())
-except CatalogMigrateError:
-    traceback.print_exc()
+
+def play(call):
+    logging.debug("begun")
+    print("exit", main(call))
+    settings = load()
+    print(settings)
+    try:
+        Catalog.open(settings.text("catalog.uri"), storage_options=settings.storage.options())
+    except CatalogMigrateError:
+        traceback.print_exc()
+
+# each in a directory of its own, with what it and the libraries below it write on 1 and 2
+for place, call in json.loads(sys.argv[1]):
+    os.chdir(place)
+    for number, name in ((1, "out.txt"), (2, "err.txt")):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT)
+        os.dup2(file, number)
+        os.close(file)
+    logging.basicConfig(level=logging.DEBUG, filename="debug.log", force=True)
+    play(call)
+    sys.stdout.flush()
+    sys.stderr.flush()
 """
 
 
+def home(places: Path, form: str, verb: str) -> Path:
+    """Where one verb is played, with one form of logs."""
+    return places / form / verb
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every verb, played in a directory of its own by one process for each form of logs."""
+    base = tmp_path_factory.mktemp("verbs")
+    for form in FORMS:
+        calls = []
+        for verb, arguments in CALLS.items():
+            place = home(base, form, verb)
+            (place / "release").mkdir(parents=True)
+            (place / "release" / "t.sql").write_text("CREATE TABLE shop.orders (id INT);")
+            config = FILE.replace("{uri}", "s3://bucket/catalog")
+            (place / "catalog_migrate.toml").write_text(config)
+            calls.append((str(place), ["--log-format", form, *arguments]))
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, json.dumps(calls)], cwd=base,
+            env={**os.environ, **VARIABLES}, check=False, stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == 0, Path(place, "err.txt").read_text()
+    return base
+
+
 @pytest.mark.parametrize("verb", sorted(CALLS))
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_no_option_is_told(tmp_path: Path, verb: str, form: str) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_no_option_is_told(places: Path, verb: str, form: str) -> None:
     """On a store that does not answer: output, DEBUG log, traceback, repr and every file."""
-    release = tmp_path / "release"
-    release.mkdir()
-    (release / "t.sql").write_text("CREATE TABLE shop.orders (id INT);")
-    config = tmp_path / "catalog_migrate.toml"
-    config.write_text(FILE.replace("{uri}", "s3://bucket/catalog"))
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "--log-format", form, *CALLS[verb]], cwd=tmp_path,
-        env={**os.environ, **VARIABLES}, capture_output=True, text=True, check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "exit " in done.stdout
+    place = home(places, form, verb)
+    said, wrong = (place / "out.txt").read_text(), (place / "err.txt").read_text()
+    assert "exit " in said
     if verb not in ("init", "check", "release", "config", "completion", "version", "doctor"):
-        assert "exit 0" not in done.stdout
-    assert "CM0230" in done.stderr
-    assert MARK not in done.stdout + done.stderr
-    written = [path for path in tmp_path.rglob("*") if path.is_file() and path != config]
+        assert "exit 0" not in said
+    assert "CM0230" in wrong
+    config = place / "catalog_migrate.toml"
+    written = [path for path in place.rglob("*") if path.is_file() and path != config]
+    assert {"out.txt", "err.txt"} <= {path.name for path in written}
     assert [str(path) for path in written if MARK.encode() in path.read_bytes()] == []
-    assert "begun" in (tmp_path / "debug.log").read_text()
+    assert "begun" in (place / "debug.log").read_text()
 
 
 def test_the_configuration_says_that_they_are_set(tmp_path: Path) -> None:

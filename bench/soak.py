@@ -1,9 +1,10 @@
-"""Runs every crash part and prints one table, a line a series: ``make crash-all``.
+"""Runs every long series and prints one table, a line a series: ``make soak``.
 
-A part is a set of tests; a series is what a test calls so (``record_property("series", …)``), else
-the tests of one function. What its tests record is summed: ``rounds`` (the points of a series that
-kills at each), ``kills``, ``rows``, ``refused`` appends, ``lost``, ``doubled`` rows; what none of
-them recorded is shown as ``-``. ``failures`` are points that failed, else tests.
+A part is a set of tests, those that are marked ``soak`` among them; a series is what a test calls
+so (``record_property("series", …)``), else the tests of one function. What its tests record is
+summed: ``rounds`` (the points of a series that kills at each), ``kills``, ``rows``, ``refused``
+appends, ``lost``, ``doubled`` rows; what none of them recorded is shown as ``-``. ``failures`` are
+points that failed, else tests.
 
 Arguments name the parts to run (default: all). A number that is set in the environment stays, so
 that ``CRASH_STREAMS=5`` makes a short one of it.
@@ -29,6 +30,8 @@ PARTS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
         ("tests/streams/unsafe/test_killed.py", "tests/streams/crash/test_unsafe_killed.py"),
     ),
     "crash-faults": ({"CRASH_FAULTS": "20"}, ("tests/faults",)),
+    "others": ({}, ("-m", "soak", "--ignore=tests/crash", "--ignore=tests/streams/crash",
+                    "--ignore=tests/faults", "--ignore=tests/streams/unsafe/test_killed.py")),
 }
 COLUMNS = ("rounds", "kills", "rows", "refused", "lost", "doubled")
 HEAD = ("part", "series", "tests", *COLUMNS, "failures", "seconds")
@@ -102,9 +105,14 @@ def table(found: Iterable[Series]) -> str:
     )
 
 
+def _with_soak(part: str) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    settings, tests = PARTS[part]
+    return settings, ("--soak", *tests)
+
+
 def main(parts: list[str]) -> int:
     """Run the parts (all of them by default); 1 when anything failed."""
-    found = [series for part in parts or PARTS for series in run(part, *PARTS[part])]
+    found = [series for part in parts or PARTS for series in run(part, *_with_soak(part))]
     print(table(found))
     return int(any(series.failures for series in found))
 
