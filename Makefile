@@ -47,11 +47,11 @@ compile: install
 	@$(BIN)/python -m compileall -q catalog_migrate
 
 test: jars compile
-	$(TESTS) --durations=15 --times build/times.md $(PYTEST)
+	$(TESTS) --durations=15 --times=build/times.md $(PYTEST)
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
-	JAVA_HOME=/nonexistent $(TESTS) -m "not spark and not services and not crash" --times build/times-fast.md $(PYTEST)
+	JAVA_HOME=/nonexistent $(TESTS) -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
 
 soak: jars compile
 	$(BIN)/python -m bench.soak

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: ``pytest --times FILE`` writes it there as Markdown.
+"""Where the time of a run goes: ``pytest --times=FILE`` writes it there as Markdown.
 
 Seconds per folder and the slowest tests are those of pytest's own reports. Processes are looked at
 from outside, twice a second: whatever a test starts is counted, processes of processes included,

@@ -79,6 +79,7 @@ def test_a_chapter_that_was_interrupted_interrupts_the_story(
     assert "Traceback" not in told
 
 
+@pytest.mark.spark
 def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
     """The real process of a chapter, interrupted while its JVM starts, which ends as well."""
     command = demo._command(tmp_path, "load")

@@ -91,6 +91,7 @@ def test_the_cache_follows_xdg_only_when_it_is_absolute(tmp_path: Path) -> None:
     assert cache_directory({}) == home
 
 
+@pytest.mark.spark
 def test_missing_jars_are_fetched_once_and_then_only_looked_at(env: dict[str, str]) -> None:
     """The first call downloads and says so; the second says nothing and starts no Java."""
     said: list[str] = []
@@ -114,6 +115,7 @@ def test_missing_jars_are_fetched_once_and_then_only_looked_at(env: dict[str, st
     ]
 
 
+@pytest.mark.spark
 def test_only_a_damaged_jar_is_fetched_again(env: dict[str, str]) -> None:
     """A jar changed on disk, its size kept, is recognised by its checksum and replaced."""
     paths = ensure_jars(jars=_lock(), env=env)
@@ -125,6 +127,7 @@ def test_only_a_damaged_jar_is_fetched_again(env: dict[str, str]) -> None:
     assert Path(paths[0]).read_bytes() == CONTENTS["first"]
 
 
+@pytest.mark.spark
 def test_a_download_with_a_wrong_checksum_is_not_kept(env: dict[str, str]) -> None:
     """The sentence names the jar and both checksums; the cache stays without it."""
     wrong = LockedJar("org.made", "first", "1.0", len(CONTENTS["first"]), "0" * 64)
@@ -139,6 +142,7 @@ def test_a_download_with_a_wrong_checksum_is_not_kept(env: dict[str, str]) -> No
     assert list(cache_directory(env).iterdir()) == []
 
 
+@pytest.mark.spark
 def test_a_refused_download_names_the_jar_and_the_settings_variable(env: dict[str, str]) -> None:
     """A jar that the mirror does not have is named, with the way to another mirror."""
     with pytest.raises(PrerequisiteMissing) as caught:
@@ -150,6 +154,7 @@ def test_a_refused_download_names_the_jar_and_the_settings_variable(env: dict[st
     assert list(cache_directory(env).iterdir()) == []
 
 
+@pytest.mark.spark
 def test_a_mirror_that_refuses_connections_is_quoted(env: dict[str, str], mirror: Path) -> None:
     """Ivy's own reason stands in the sentence, before what follows from it."""
     mirror.write_text(
@@ -165,6 +170,7 @@ def test_a_mirror_that_refuses_connections_is_quoted(env: dict[str, str], mirror
     assert "Connection refused" in caught.value.message
 
 
+@pytest.mark.spark
 def test_settings_that_are_not_a_file_are_said_so(env: dict[str, str], tmp_path: Path) -> None:
     """The variable's name and its value stand in the sentence."""
     with pytest.raises(PrerequisiteMissing) as caught:
@@ -180,6 +186,7 @@ def test_a_missing_java_is_said_before_anything_is_downloaded(env: dict[str, str
         ensure_jars(jars=_lock(), env={**env, "PATH": "", "JAVA_HOME": ""})
 
 
+@pytest.mark.spark
 def test_two_processes_at_once_both_end_with_whole_jars(env: dict[str, str]) -> None:
     """Fetching twice at the same time works, and no private directory is left behind."""
     check_java()

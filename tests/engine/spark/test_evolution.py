@@ -33,7 +33,6 @@ APP = "catalog_migrate/test"
 WRITER = Path(__file__).with_name("appending.py")
 COLUMNS = (Column("writer", "BIGINT"), Column("n", "BIGINT"))
 MORE = (*COLUMNS, Column("more", "STRING", comment="new"))
-CHANGES = 80
 SECONDS = 120.0
 
 
@@ -99,7 +98,10 @@ def test_a_commit_that_lands_in_the_last_moment_is_kept(
     assert litter(path) == []
 
 
-def test_no_row_is_lost_among_changes_and_writers_that_never_pause(path: str) -> None:
+@pytest.mark.parametrize("changes", [20, pytest.param(80, marks=pytest.mark.soak)])
+def test_no_row_is_lost_among_changes_and_writers_that_never_pause(
+    path: str, changes: int
+) -> None:
     """Two processes append as fast as they can, many changes in place: what was acknowledged is
     there, and so is each change, a commit of its own among the others."""
     writers = [
@@ -114,7 +116,7 @@ def test_no_row_is_lost_among_changes_and_writers_that_never_pause(path: str) ->
         while version_of(path) < 10:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        for number in range(CHANGES):
+        for number in range(changes):
             evolve(path, f"change {number}", COLUMNS)
         seals.seal(path, follows=version_of(path), app_id=APP, epoch=1)
         said = [json.loads(writer.communicate(timeout=SECONDS)[0]) for writer in writers]
@@ -124,7 +126,7 @@ def test_no_row_is_lost_among_changes_and_writers_that_never_pause(path: str) ->
             writer.wait()
     done = operations(path)
     landed = sum(each["landed"] for each in said)
-    assert done.count(OPERATION) == CHANGES
+    assert done.count(OPERATION) == changes
     assert all(each["landed"] and each["times"] > 1 for each in said)  # they did meet
     assert done.count("WRITE") == landed == shard_size(path)[0]
 
