@@ -14,6 +14,7 @@ from catalog_migrate.testing.services.kafka_properties import BrokerKeys, Keysto
 from catalog_migrate.testing.services.process import ServiceFailed
 
 _TIMEOUT = 60.0
+_SHORT_RUN = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto")
 
 
 class Certificates(msgspec.Struct, frozen=True):
@@ -106,8 +107,10 @@ def _store(keystore: Keystore) -> list[str]:
 
 
 def _run(command: list[str]) -> None:
+    keytool, *arguments = command
     answer = subprocess.run(
-        command, capture_output=True, text=True, timeout=_TIMEOUT, check=False, errors="replace"
+        [keytool, *_SHORT_RUN, *arguments], capture_output=True, text=True, timeout=_TIMEOUT,
+        check=False, errors="replace",
     )
     if answer.returncode != 0:
         said = f"{answer.stdout}{answer.stderr}".strip()
