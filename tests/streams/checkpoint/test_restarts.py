@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from catalog_migrate.errors import BehindSink
@@ -191,6 +191,7 @@ class TestFollowing:
         assert numbers(query.outputs[0]) == list(range(13))
         assert query.sinks == {"out0": 3}
 
+    @pytest.mark.soak
     def test_consumed_and_pending_rows_as_two_commits(
         self, spark: SparkSession, tmp_path: Path
     ) -> None:
@@ -217,6 +218,7 @@ class TestFollowing:
 
         assert numbers(query.outputs[0]) == list(range(9))
 
+    @pytest.mark.soak
     def test_a_stateful_query_keeps_its_state(self, spark: SparkSession, tmp_path: Path) -> None:
         """Counts go on from where they were."""
         place = {"now": tmp_path / "old"}
@@ -242,6 +244,7 @@ class TestFollowing:
 
         assert numbers(query.outputs[0], "id * 100 + count") == [102, 203, 301]
 
+    @pytest.mark.soak
     def test_one_of_two_inputs(self, spark: SparkSession, tmp_path: Path) -> None:
         """Only the input that moved gets another position; the other one goes on as it was."""
         place = {"left": tmp_path / "left", "right": tmp_path / "right"}
@@ -320,6 +323,7 @@ class TestMoves:
         query.run()
         assert Counter(numbers(query.outputs[0])) == Counter([*range(6), *again, 0, 1, 2])
 
+    @pytest.mark.soak
     def test_a_young_query(self, spark: SparkSession, tmp_path: Path) -> None:
         """With batch 0 alone: forth to a version, and back to START, which is every row."""
         source = tmp_path / "source"
@@ -342,22 +346,30 @@ class TestMoves:
         query.run()
         assert numbers(query.outputs[0]) == [0, 0, 1, 1, 2, 2]
 
+    def test_moves_and_failures_give_exactly_the_rows_asked_for(
+        self, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        """Back and forth, with batches that failed, were restored, or lost their commit."""
+        require_rows_asked_for(
+            spark,
+            tmp_path,
+            [
+                ("move", 1),
+                ("fail", 0),
+                ("restore", 0),
+                ("append", 2),
+                ("lose commit", 0),
+                ("move", 3),
+                ("lose commit", 0),
+            ],
+        )
+
+    @pytest.mark.soak
     @settings(
-        max_examples=2,
+        max_examples=10,
         deadline=None,
-        phases=[Phase.explicit, Phase.generate],
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )
-    @example(
-        actions=[
-            ("move", 1),
-            ("fail", 0),
-            ("restore", 0),
-            ("append", 2),
-            ("lose commit", 0),
-            ("move", 3),
-            ("lose commit", 0),
-        ]
     )
     @given(
         actions=st.lists(
@@ -377,48 +389,55 @@ class TestMoves:
     ) -> None:
         """Whatever happens to the checkpoint, each run writes the versions from its position on."""
         with tempfile.TemporaryDirectory() as directory:
-            root = Path(directory)
-            source = root / "source"
-            versions = [[0], [1]]
-            for rows in versions:
-                append(source, rows)
-            table_id = str(DeltaTable(str(source)).metadata().id)
-            query = Query(spark, root, lambda: spark.readStream.format("delta").load(str(source)))
-            query.run()
-            expected = Counter([0, 1])
-            position = 2
-            for act, number in actions:
-                if act == "append":
-                    versions.append(list(range(len(versions) * 10, len(versions) * 10 + number)))
-                    append(source, versions[-1])
-                    query.run()
-                    expected.update(row for rows in versions[position:] for row in rows)
-                    position = len(versions)
-                elif act == "move":
-                    position = number % (len(versions) + 1)
-                    line = DeltaCodec().write(DeltaPosition(table_id, position))
-                    query.apply(move(query.checkpoint, 0, line), crash=number)
-                elif act == "lose commit":
-                    query.lose_commit()
-                    assert isinstance(query.settle(), Finish)
-                elif position < len(versions):
-                    snapshots = Snapshots(query.checkpoint)
-                    before = query.checkpoint.state()
-                    snapshot = snapshots.take(act, active=())
-                    query.fail()
-                    assert query.checkpoint.state().kind == "uncommitted"
-                    if act == "restore":
-                        snapshots.restore(snapshot.number, sinks_latest=query.sinks, active=())
-                    else:
-                        assert isinstance(query.settle(), Remove)
-                    assert query.checkpoint.state() == before
-                assert Counter(numbers(query.outputs[0])) == expected
+            require_rows_asked_for(spark, Path(directory), actions)
+
+
+def require_rows_asked_for(
+    spark: SparkSession, root: Path, actions: list[tuple[str, int]]
+) -> None:
+    """Carry out the actions, looking after each at what the query wrote."""
+    source = root / "source"
+    versions = [[0], [1]]
+    for rows in versions:
+        append(source, rows)
+    table_id = str(DeltaTable(str(source)).metadata().id)
+    query = Query(spark, root, lambda: spark.readStream.format("delta").load(str(source)))
+    query.run()
+    expected = Counter([0, 1])
+    position = 2
+    for act, number in actions:
+        if act == "append":
+            versions.append(list(range(len(versions) * 10, len(versions) * 10 + number)))
+            append(source, versions[-1])
             query.run()
             expected.update(row for rows in versions[position:] for row in rows)
-            assert Counter(numbers(query.outputs[0])) == expected
+            position = len(versions)
+        elif act == "move":
+            position = number % (len(versions) + 1)
+            line = DeltaCodec().write(DeltaPosition(table_id, position))
+            query.apply(move(query.checkpoint, 0, line), crash=number)
+        elif act == "lose commit":
+            query.lose_commit()
+            assert isinstance(query.settle(), Finish)
+        elif position < len(versions):
+            snapshots = Snapshots(query.checkpoint)
+            before = query.checkpoint.state()
+            snapshot = snapshots.take(act, active=())
+            query.fail()
+            assert query.checkpoint.state().kind == "uncommitted"
+            if act == "restore":
+                snapshots.restore(snapshot.number, sinks_latest=query.sinks, active=())
+            else:
+                assert isinstance(query.settle(), Remove)
+            assert query.checkpoint.state() == before
+        assert Counter(numbers(query.outputs[0])) == expected
+    query.run()
+    expected.update(row for rows in versions[position:] for row in rows)
+    assert Counter(numbers(query.outputs[0])) == expected
 
 
 class TestSnapshots:
+    @pytest.mark.soak
     def test_never_below_the_sink(self, spark: SparkSession, tmp_path: Path) -> None:
         """Once a newer batch is in the sink its snapshot is refused; so is a lost checkpoint."""
         source = tmp_path / "source"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.services
 
-ROUNDS = int(os.environ.get("CRASH_UNSAFE", "3"))
+ROUNDS = int(os.environ.get("CRASH_UNSAFE", "1"))
 SEED = int(os.environ.get("CRASH_SEED", "20260131"))
 
 
