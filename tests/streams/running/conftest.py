@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,11 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.execute import Result
+from catalog_migrate.streams.operations import STARTED
+from catalog_migrate.testing.clock import SkippingClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,16 +29,22 @@ if TYPE_CHECKING:
     from catalog_migrate.testing.services.postgres import PostgresServer
 
 _pipelines = itertools.count(1)
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds that anything may take on a loaded machine; nothing is asserted about times."""
 
 
 class Producer:
-    """Produces numbered records into topics until it is stopped; counts what was acknowledged."""
+    """Produces numbered records into topics until it is stopped.
 
-    def __init__(self, kafka: KafkaCluster, topics: list[str], pause: float = 0.05) -> None:
+    ``sent`` counts what was acknowledged and gives each topic's next number; it may be shared.
+    """
+
+    def __init__(
+        self, kafka: KafkaCluster, topics: list[str], pause: float = 0.05,
+        sent: Counter[str] | None = None,
+    ) -> None:
         self.kafka, self.topics, self.pause = kafka, topics, pause
-        self.sent: Counter[str] = Counter()
+        self.sent: Counter[str] = Counter() if sent is None else sent
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.failure: Exception | None = None
@@ -77,13 +86,45 @@ class Pipeline:
         create_catalog(self.log, warehouse=str(directory / "warehouse"))
         self.catalog = Catalog.open(directory / "catalog", mode="write")
         self.runtime: Runtime | None = None
+        self.clock = SkippingClock()
         self.events: list[str] = []
         self.producers: list[Producer] = []
+        self.sent: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        """The secrets of user app and the cluster main."""
+        self.secret("pw", self.kafka.users["app"])
+        self.secret("pg", self.postgres.parameters("app", "shop")["password"])
+        self.run(f"CREATE CLUSTER {self.q('main')}")
 
     # -- statements ----------------------------------------------------------------------------
 
     def run(self, sql: str, **options: Any) -> list[Result]:
         return self.catalog.execute(sql, **{"limit": PATIENCE, **options})
+
+    def fails(
+        self, sql: str, when: Callable[[], bool], *, phases: Collection[str] = (STARTED,),
+        **options: Any,
+    ) -> CatalogMigrateError:
+        """Run an ALTER whose trial fails; returns its error.
+
+        The limit of its trial passes by the runtime's clock once ``when`` holds, in each of these
+        phases; what is not in them has all the patience of a loaded machine.
+        """
+        def failed() -> bool:
+            rows = self.catalog.state().operations.values()
+            return any(row.detail.get("phase") in phases for row in rows) and when()
+
+        with self.clock.skipping(PATIENCE, failed), pytest.raises(CatalogMigrateError) as caught:
+            self.run(sql, **options)
+        return caught.value
+
+    def broken(self, *names: str) -> bool:
+        """Whether each of these queries has an error."""
+        assert self.runtime is not None
+        assert self.runtime.supervisor is not None
+        managed = self.runtime.supervisor.managed
+        return all(managed[self.id(name)].error is not None for name in names)
 
     def secret(self, name: str, value: str) -> None:
         """A secret in an environment variable of this process."""
@@ -137,21 +178,37 @@ class Pipeline:
             self.spark, self.q("main"), on_event=self.events.append,
             options=RuntimeOptions(drain=20.0, **options),
         ).start()
-        assert self.runtime.ready.wait(PATIENCE)
-        return self.runtime
+        runtime = self.runtime
+        self.until(lambda: runtime.supervisor is not None or runtime.ready.is_set(), "the lease")
+        if runtime.supervisor is not None:
+            # not the lease's: that is judged by other processes too
+            runtime.clock = runtime.supervisor.clock = self.clock
+        assert runtime.ready.wait(PATIENCE)
+        return runtime
 
     def stop(self) -> None:
-        for producer in self.producers:
-            producer.stop()
-        self.producers.clear()
+        self.stop_producing()
         if self.runtime is not None:
             runtime, self.runtime = self.runtime, None
             runtime.close()
 
     def produce(self, *topics: str, pause: float = 0.05) -> Producer:
-        producer = Producer(self.kafka, list(topics), pause).start()
+        producer = Producer(self.kafka, list(topics), pause, self.sent).start()
         self.producers.append(producer)
         return producer
+
+    def stop_producing(self) -> None:
+        for producer in self.producers:
+            producer.stop()
+        self.producers.clear()
+
+    def send(self, topic: str, count: int) -> None:
+        """So many more records into a topic."""
+        first = self.sent[topic]
+        self.sent[topic] += count
+        self.kafka.produce(
+            topic, [(str(n), json.dumps({"id": n})) for n in range(first, first + count)]
+        )
 
     def run_ids(self) -> dict[str, str | None]:
         """Run id of each query by name: another one after each restart."""
@@ -194,7 +251,7 @@ class Pipeline:
                     each.item_id: each.error for each in supervisor.managed.values()
                 } if supervisor is not None else {}
                 raise AssertionError(f"waited in vain for {what}; {errors}; {self.events[-5:]}")
-            time.sleep(0.1)
+            time.sleep(0.05)
 
     # -- what arrived --------------------------------------------------------------------------
 
@@ -230,15 +287,108 @@ def once(count: int) -> Counter[int]:
     return Counter(range(count))
 
 
+class Standing(Pipeline):
+    """A pipeline that tests of one module share, each of which leaves it running as it was.
+
+    Sources ``s`` and ``z`` on connection ``c``, ``k`` from ``z`` INTO KAFKA on ``c``, ``d`` from
+    ``s`` INTO KAFKA on connection ``d``; ``w`` and ``x`` from ``w`` on connection ``w`` begin
+    paused. Records are numbered on over all tests.
+    """
+
+    NAMES = ("s", "z", "k", "d")
+    BELOW_C = ("s", "z", "k")
+
+    def lay_out(self) -> None:
+        for name in "cdw":
+            self.kafka_connection(name)
+        self.topics = {name: self.topic(name) for name in "szw"}
+        self.outs = {name: self.topic(name, 1) for name in "kdx"}
+        quick = "WITH (TRIGGER '500 milliseconds')"
+        for name, connection in (("s", "c"), ("z", "c"), ("w", "w")):
+            self.source(name, connection, self.topics[name], quick)
+        for name, source, connection in (("k", "z", "c"), ("d", "s", "d"), ("x", "w", "w")):
+            self.run(
+                f"CREATE SINK {self.q(name)} IN CLUSTER {self.q('main')} FROM {self.q(source)} "
+                f"INTO KAFKA CONNECTION {self.q(connection)} (TOPIC '{self.outs[name]}') KEY (id) "
+                f"FORMAT JSON {quick}"
+            )
+        self.run(f"PAUSE SOURCE {self.q('w')}")
+
+    def options(self, connection: str) -> str:
+        """A connection as it is now."""
+        return self.run(f"SHOW CREATE CONNECTION {self.q(connection)}")[0].summary
+
+    def run_ids_of(self, names: Collection[str]) -> dict[str, str | None]:
+        """Run ids of some queries, by their own names."""
+        found = self.run_ids()
+        return {name: found.get(self.q(name)) for name in names}
+
+    def holds(self) -> list[tuple[str, str]]:
+        """Holder and reason of every hold but that of ``w``."""
+        return [(hold.holder, hold.reason) for hold in self.catalog.state().holds.values()
+                if hold.item_id != self.id("w")]
+
+    def require_all_once(self) -> None:
+        """Every record that was sent is in the tables once, and in the topics below them."""
+        self.stop_producing()
+        sent = {name: once(self.sent[topic]) for name, topic in self.topics.items()}
+        for name in "sz":
+            self.until(lambda name=name: self.ids(name) == sent[name], f"all rows of {name}")
+        for name, source in (("k", "z"), ("d", "s")):
+            self.until(
+                lambda name=name, source=source: self.kafka_ids(self.outs[name]) == sent[source],
+                f"all rows of {name}",
+            )
+
+    def reports(self, name: str) -> bool:
+        """Whether a query runs and has made progress."""
+        assert self.runtime is not None
+        assert self.runtime.supervisor is not None
+        each = self.runtime.supervisor.managed.get(self.id(name))
+        query = None if each is None else each.query  # the runtime may take it away meanwhile
+        return query is not None and query.progress() is not None
+
+    def recover(self) -> None:
+        """Wait until all run, whatever back-off there was."""
+        self.stop_producing()
+        self.clock.skip(PATIENCE)
+        self.await_running_of(self.NAMES)
+
+    def await_running_of(self, names: Collection[str]) -> None:
+        """Wait until these queries have made progress."""
+        self.until(lambda: all(map(self.reports, names)), f"{', '.join(names)} to run")
+
+
 @pytest.fixture
 def pipeline(
     tmp_path: Path, spark: SparkSession, kafka: KafkaCluster, postgres: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Pipeline]:
-    """A pipeline with the secrets of user app and the cluster main; stopped in the end."""
+    """A pipeline of one test, with the cluster main; stopped in the end."""
     made = Pipeline(tmp_path, spark, kafka, postgres, monkeypatch)
-    made.secret("pw", kafka.users["app"])
-    made.secret("pg", postgres.parameters("app", "shop")["password"])
-    made.run(f"CREATE CLUSTER {made.q('main')}")
+    made.begin()
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="module")
+def started(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,
+    postgres: PostgresServer,
+) -> Iterator[Standing]:
+    """The pipeline of a module, with its runtime."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        made = Standing(tmp_path_factory.mktemp("standing"), spark, kafka, postgres, monkeypatch)
+        made.begin()
+        made.lay_out()
+        made.start()
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def standing(started: Standing) -> Iterator[Standing]:
+    """The pipeline of the module, all of it running."""
+    started.recover()
+    yield started
+    started.stop_producing()

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.errors import AlterSetBack, CatalogMigrateError, ValidationFailed
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.supervisor import Supervisor
 
 from .conftest import once
 
 if TYPE_CHECKING:
-    from .conftest import Pipeline
+    from .conftest import Pipeline, Standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -41,8 +41,9 @@ def two_branches(pipeline: Pipeline) -> dict[str, str]:
     return {**topics, **outs}
 
 
-def test_rotation_and_move(pipeline: Pipeline, kafka: Any) -> None:
-    """A password rotated by ALTER SECRET, then by ALTER CONNECTION, and a broker that moved.
+@pytest.mark.soak
+def test_rotation_of_ten(pipeline: Pipeline, kafka: Any) -> None:
+    """A password rotated by ALTER SECRET, then by ALTER CONNECTION.
 
     10 queries on two connections, producers running. Each time exactly the 6 queries of the altered
     connection restart and the other 4 keep their run ids; every record arrives once.
@@ -88,79 +89,92 @@ def test_rotation_and_move(pipeline: Pipeline, kafka: Any) -> None:
                        f"all rows of {name}")
 
 
-def test_what_is_refused_stops_nothing(pipeline: Pipeline, kafka: Any, kafka_other: Any) -> None:
+def test_rotation(standing: Standing, kafka: Any) -> None:
+    """A password rotated by ALTER SECRET, then by ALTER CONNECTION, producers running.
+
+    Each time exactly the queries of what was altered restart and the others keep their run ids;
+    every record arrives once.
+    """
+    standing.produce(standing.topics["s"], standing.topics["z"], pause=0.2)
+
+    def restarted(before: dict[str, str | None]) -> set[str]:
+        after = standing.run_ids_of(standing.NAMES)
+        return {name for name in after if after[name] != before[name]}
+
+    before = standing.run_ids_of(standing.NAMES)
+    variable = f"{standing.name}_second".upper()
+    standing.monkeypatch.setenv(variable, kafka.users["app"])
+    (result,) = standing.run(f"ALTER SECRET {standing.q('pw')} AS 'env:{variable}'")
+    # all connections use the secret: all restart, and what waits for a paused source is named too
+    assert restarted(before) == set(before)
+    assert set(result.restarted) == {standing.q(name) for name in (*standing.NAMES, "x")}
+
+    standing.secret("third", kafka.users["app"])
+    before = standing.run_ids_of(standing.NAMES)
+    (result,) = standing.run(
+        f"ALTER CONNECTION {standing.q('c')} SET (SASL PASSWORD SECRET {standing.q('third')})"
+    )
+    assert set(result.restarted) == {standing.q(name) for name in standing.BELOW_C}
+    assert restarted(before) == set(standing.BELOW_C)
+    standing.require_all_once()
+
+
+def test_what_is_refused_stops_nothing(standing: Standing, kafka: Any, kafka_other: Any) -> None:
     """Validation by the runtime refuses, before anything is committed or stopped: a closed port, a
     wrong password, a topic that one dependent may not read, and a second cluster with a topic of
     the same name."""
-    pipeline.kafka_connection("c")
-    topic = pipeline.topic("t")
-    pipeline.source("s", "c", topic)
-    pipeline.start()
-    pipeline.produce(topic)
-    pipeline.await_running(1)
-    before, definition = pipeline.run_ids(), pipeline.run(
-        f"SHOW CREATE CONNECTION {pipeline.q('c')}"
-    )[0].summary
-    pipeline.secret("wrong", "not-the-password")
-    pipeline.secret("theirs", kafka.users["other"])
-    kafka_other.create_topic(topic, 2)
-    kafka_other.produce(topic, [(str(n), "{}") for n in range(500)])
-    c = pipeline.q("c")
+    topic = standing.topics["s"]
+    standing.produce(topic, pause=0.2)
+    before, definition = standing.run_ids_of(standing.NAMES), standing.options("c")
+    standing.secret("wrong", "not-the-password")
+    standing.secret("theirs", kafka.users["other"])
+    for each in (topic, standing.topics["z"]):
+        kafka_other.create_topic(each, 2)
+        kafka_other.produce(each, [(str(n), "{}") for n in range(500)])
+    c = standing.q("c")
     refused = {
         f"ALTER CONNECTION {c} SET (BROKER '127.0.0.1:1')": "BROKER",
-        f"ALTER CONNECTION {c} SET (SASL PASSWORD SECRET {pipeline.q('wrong')})": "SASL",
+        f"ALTER CONNECTION {c} SET (SASL PASSWORD SECRET {standing.q('wrong')})": "SASL",
         f"ALTER CONNECTION {c} SET (SASL USERNAME 'other', "
-        f"SASL PASSWORD SECRET {pipeline.q('theirs')})": topic,
+        f"SASL PASSWORD SECRET {standing.q('theirs')})": topic,
         f"ALTER CONNECTION {c} SET (BROKER '{kafka_other.bootstrap}')": "cluster",
     }
     for statement, says in refused.items():
         with pytest.raises(ValidationFailed) as caught:
-            pipeline.run(statement)
+            standing.run(statement)
         assert says in str(caught.value)
         assert "not-the-password" not in str(caught.value)
-    assert pipeline.run_ids() == before
-    assert pipeline.run(f"SHOW CREATE CONNECTION {c}")[0].summary == definition
+    assert standing.run_ids_of(standing.NAMES) == before
+    assert standing.options("c") == definition
 
 
-def test_set_back(pipeline: Pipeline, kafka: Any) -> None:
-    """VALIDATE = false with a dead broker: within the limit all is as before, and nothing lost.
+def test_set_back(standing: Standing) -> None:
+    """VALIDATE = false with a dead broker: after the limit all is as before, and nothing lost.
 
     An operator's pause from before is still there afterwards, and misses nothing.
     """
-    pipeline.kafka_connection("c")
-    topic, out = pipeline.topic("t"), pipeline.topic("o", 1)
-    pipeline.source("s", "c", topic)
-    pipeline.run(
-        f"CREATE SINK {pipeline.q('k')} IN CLUSTER {pipeline.q('main')} FROM {pipeline.q('s')} "
-        f"INTO KAFKA CONNECTION {pipeline.q('c')} (TOPIC '{out}') FORMAT JSON"
+    standing.produce(standing.topics["s"], standing.topics["z"], pause=0.2)
+    standing.run(f"PAUSE SINK {standing.q('k')} REASON 'mine'")
+    before = standing.options("c")
+    error = standing.fails(
+        f"ALTER CONNECTION {standing.q('c')} SET (BROKER '127.0.0.1:1') WITH (VALIDATE = false)",
+        lambda: standing.broken("s", "z"),
     )
-    pipeline.start()
-    producer = pipeline.produce(topic)
-    pipeline.await_running(2)
-    pipeline.run(f"PAUSE SINK {pipeline.q('k')} REASON 'mine'")
-    before = pipeline.run(f"SHOW CREATE CONNECTION {pipeline.q('c')}")[0].summary
-    with pytest.raises(AlterSetBack):
-        pipeline.run(
-            f"ALTER CONNECTION {pipeline.q('c')} SET (BROKER '127.0.0.1:1') "
-            "WITH (VALIDATE = false)", limit=20.0,
-        )
-    assert pipeline.run(f"SHOW CREATE CONNECTION {pipeline.q('c')}")[0].summary == before
-    holds = [(hold.holder, hold.reason) for hold in pipeline.catalog.state().holds.values()]
-    assert holds == [("operator", "mine")]
-    producer.stop()
-    pipeline.producers.clear()
-    sent = once(producer.sent[topic])
-    pipeline.until(lambda: pipeline.ids("s") == sent, "the source")
-    pipeline.run(f"RESUME SINK {pipeline.q('k')}")
-    pipeline.until(lambda: pipeline.kafka_ids(out) == sent, "the sink")
+    assert isinstance(error, AlterSetBack)
+    assert standing.options("c") == before
+    assert standing.holds() == [("operator", "mine")]
+    standing.stop_producing()
+    for name in "sz":
+        sent = once(standing.sent[standing.topics[name]])
+        standing.until(lambda name=name, sent=sent: standing.ids(name) == sent, "the source")
+    standing.run(f"RESUME SINK {standing.q('k')}")
+    standing.require_all_once()
 
 
-def test_nothing_starts_before_it_is_written_down(pipeline: Pipeline) -> None:
+def test_nothing_starts_before_it_is_written_down(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The starts are made ready while it is written down that all stand still, and wait for it."""
-    pipeline.kafka_connection("c")
-    pipeline.source("s", "c", pipeline.topic("t"))
-    pipeline.start()
-    pipeline.await_running(1)
     reached, go = threading.Event(), threading.Event()
     commit = Supervisor.commit
 
@@ -170,83 +184,75 @@ def test_nothing_starts_before_it_is_written_down(pipeline: Pipeline) -> None:
             assert go.wait(60)
         return commit(supervisor, put, kind)
 
-    pipeline.monkeypatch.setattr(Supervisor, "commit", held)
+    monkeypatch.setattr(Supervisor, "commit", held)
     with ThreadPoolExecutor(1) as pool:
         altering = pool.submit(
-            pipeline.run, f"ALTER CONNECTION {pipeline.q('c')} SET (kafka.client.id 'x')"
+            standing.run, f"ALTER CONNECTION {standing.q('c')} SET (kafka.client.id 'x')"
         )
         try:
             assert reached.wait(60)
-            managed = pipeline.runtime.supervisor.managed[pipeline.id("s")]  # type: ignore[union-attr]
-            pipeline.until(lambda: managed.starting is not None, "a start that is made ready")
+            managed = standing.runtime.supervisor.managed[standing.id("s")]  # type: ignore[union-attr]
+            standing.until(lambda: managed.starting is not None, "a start that is made ready")
             time.sleep(2)
             assert managed.starting is not None
             assert not managed.starting.done()
-            assert pipeline.run_ids() == {pipeline.q("s"): None}
+            assert standing.run_ids_of("szk") == {"s": None, "z": None, "k": None}
         finally:
             go.set()
         altering.result(120)
-    assert pipeline.run_ids()[pipeline.q("s")] is not None
+    assert all(standing.run_ids_of("szk").values())
 
 
-def test_postgres_exactly_once(pipeline: Pipeline, postgres: Any) -> None:
+def test_postgres_exactly_once(standing: Standing, postgres: Any) -> None:
     """A POSTGRES sink through a server that moves to another port under it: each row once."""
-    pipeline.kafka_connection("c")
-    pipeline.postgres_connection("pg")
-    topic, table = pipeline.topic("t"), pipeline.table("orders")
-    pipeline.source("s", "c", topic)
-    pipeline.run(
-        f"CREATE SINK {pipeline.q('k')} IN CLUSTER {pipeline.q('main')} FROM {pipeline.q('s')} "
-        f"INTO POSTGRES CONNECTION {pipeline.q('pg')} (TABLE '{table}')"
+    table = standing.table("orders")
+    standing.postgres_connection("pg")
+    standing.run(
+        f"CREATE SINK {standing.q('p')} IN CLUSTER {standing.q('main')} FROM {standing.q('s')} "
+        f"INTO POSTGRES CONNECTION {standing.q('pg')} (TABLE '{table}')"
     )
-    pipeline.start()
-    producer = pipeline.produce(topic)
-    pipeline.await_running(2)
-    source_before = pipeline.run_ids()[pipeline.q("s")]
+    standing.await_running_of("p")
+    standing.produce(standing.topics["s"], pause=0.2)
+    before = standing.run_ids_of(standing.NAMES)
     postgres.move()
     port = postgres.parameters("app", "shop")["port"]
-    (result,) = pipeline.run(f"ALTER CONNECTION {pipeline.q('pg')} SET (PORT {port})")
-    assert set(result.restarted) <= {pipeline.q("k")}
-    assert pipeline.run_ids()[pipeline.q("s")] == source_before
-    producer.stop()
-    pipeline.producers.clear()
-    sent = once(producer.sent[topic])
-    pipeline.until(lambda: pipeline.postgres_ids(table) == sent, "the table")
+    (result,) = standing.run(f"ALTER CONNECTION {standing.q('pg')} SET (PORT {port})")
+    assert set(result.restarted) <= {standing.q("p")}
+    assert standing.run_ids_of(standing.NAMES) == before
+    standing.stop_producing()
+    sent = once(standing.sent[standing.topics["s"]])
+    standing.until(lambda: standing.postgres_ids(table) == sent, "the table")
+    standing.run(f"DROP SINK {standing.q('p')}")
 
 
-def test_a_recreated_topic_is_a_hold(pipeline: Pipeline, kafka: Any) -> None:
+def test_a_recreated_topic_is_a_hold(standing: Standing, kafka: Any) -> None:
     """A topic that is recreated under a running source, with more records, holds the source."""
-    pipeline.kafka_connection("c")
-    topic = pipeline.topic("t", 1)
-    pipeline.source("s", "c", topic)
+    topic = standing.topic("r", 1)
+    standing.source("r", "c", topic)
     kafka.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(5)])
-    pipeline.start()
-    pipeline.until(lambda: pipeline.ids("s") == once(5), "five rows")
+    standing.until(lambda: standing.ids("r") == once(5), "five rows")
     kafka.delete_topic(topic)
     kafka.create_topic(topic, 1)
     kafka.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(100, 120)])
-
-    def held() -> bool:
-        return any(hold.holder == "upstream" for hold in pipeline.catalog.state().holds.values())
-
-    pipeline.until(held, "the hold")
-    (hold,) = pipeline.catalog.state().holds.values()
-    assert f"topic {topic}" in hold.reason or "recreated" in hold.reason
-    item = wiring.find(pipeline.catalog.state(), "source", pipeline.q("s"))
-    supervisor = pipeline.runtime.supervisor  # type: ignore[union-attr]
+    standing.clock.skip(POLL_UPSTREAM)
+    standing.until(lambda: [holder for holder, _ in standing.holds()] == ["upstream"], "the hold")
+    ((_, reason),) = standing.holds()
+    assert f"topic {topic}" in reason or "recreated" in reason
+    item_id = standing.id("r")
+    supervisor = standing.runtime.supervisor  # type: ignore[union-attr]
     assert supervisor is not None
-    pipeline.until(lambda: not supervisor.managed[item.item_id].active, "the query to stop")
+    standing.until(lambda: not supervisor.managed[item_id].active, "the query to stop")
+    standing.run(f"DROP SOURCE {standing.q('r')}")
 
 
-def test_errors_are_typed(pipeline: Pipeline) -> None:
+def test_errors_are_typed(standing: Standing) -> None:
     """Nothing that is refused here is anything but an error of ours with a remedy."""
-    pipeline.kafka_connection("c")
     for statement in (
-        f"ALTER CONNECTION {pipeline.q('c')} SET (SASL PASSWORD SECRET nope)",
-        f"DROP SECRET {pipeline.q('pw')}",
-        f"CREATE SOURCE {pipeline.q('x')} FROM KAFKA CONNECTION {pipeline.q('c')} (TOPIC 'a,a') "
+        f"ALTER CONNECTION {standing.q('c')} SET (SASL PASSWORD SECRET nope)",
+        f"DROP SECRET {standing.q('pw')}",
+        f"CREATE SOURCE {standing.q('y')} FROM KAFKA CONNECTION {standing.q('c')} (TOPIC 'a,a') "
         "FORMAT TEXT",
     ):
         with pytest.raises(CatalogMigrateError) as caught:
-            pipeline.run(statement)
+            standing.run(statement)
         assert caught.value.code != "CM0000"
