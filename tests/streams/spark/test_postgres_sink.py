@@ -112,21 +112,22 @@ def test_failures_keep_the_secret(workshop: Any, database: dict[str, Any], sql: 
     """A refused login and a missing table say what they are, without the password."""
     shard = workshop.shard("pair", PAIR)
     workshop.insert(shard, "(1, 'a')")
+    sql("CREATE TABLE narrow (id bigint)")
     wrong = {**database, "PASSWORD": Secret("wrong-marker-1")}
-    spec = workshop.sink("POSTGRES", wrong, (shard, PAIR), {"TABLE": "t"})
-    failure = workshop.await_failure(workshop.start(spec))
+    refused, missing, narrow = (
+        workshop.start(workshop.sink("POSTGRES", connection, (shard, PAIR), {"TABLE": table}))
+        for connection, table in ((wrong, "t"), (database, "nowhere"), (database, "narrow"))
+    )
+    failure = workshop.await_failure(refused)
     assert failure.condition == "OperationalError"
     assert "password authentication failed" in failure.causes[-1]
     assert "wrong-marker-1" not in repr(failure)
 
-    spec = workshop.sink("POSTGRES", database, (shard, PAIR), {"TABLE": "nowhere"})
-    failure = workshop.await_failure(workshop.start(spec))
+    failure = workshop.await_failure(missing)
     assert failure.condition == "LedgerMismatch"
     assert failure.causes[-1].startswith('LedgerMismatch: there is no table "nowhere"')
 
-    sql("CREATE TABLE narrow (id bigint)")
-    spec = workshop.sink("POSTGRES", database, (shard, PAIR), {"TABLE": "narrow"})
-    failure = workshop.await_failure(workshop.start(spec))
+    failure = workshop.await_failure(narrow)
     assert failure.condition == "UNDEFINED_COLUMN"
     assert failure.causes == ("EngineFailure: table narrow has no column v",)
 
