@@ -13,7 +13,7 @@ import pytest
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.streams.operations import OPEN
+from catalog_migrate.streams.operations import OPEN, STARTED
 from catalog_migrate.streams.status import latest
 
 from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no package
@@ -72,6 +72,20 @@ class Killable(Pipeline):
         """Send one statement from a process of its own."""
         return self._command("sql.log", "sql", "-c", statement, limit=limit)
 
+    def succeed(self) -> None:
+        """A runtime in this process that takes a trial over, whose limit passes at once."""
+        with self.clock.skipping(
+            PATIENCE,
+            lambda: any(row.detail.get("phase") == STARTED for row in self.operations().values()),
+        ):
+            self.start()
+
+    def close_successor(self) -> None:
+        """End the runtime in this process."""
+        runtime, self.runtime = self.runtime, None
+        assert runtime is not None
+        runtime.close()
+
     def stop(self) -> None:
         super().stop()
         if self.process is not None:
@@ -104,8 +118,12 @@ class Killable(Pipeline):
     def all_run(self) -> bool:
         """Whether the runtime that is there now reports its three queries running."""
         assert self.process is not None
+        return self.mine_run(self.process.process.pid)
+
+    def mine_run(self, pid: int) -> bool:
+        """Whether the runtime in a process reports its three queries running."""
         mine = [state for state, runtime, _ in self.statuses().values()
-                if runtime.endswith(f"/{self.process.process.pid}")]
+                if runtime.endswith(f"/{pid}")]
         return mine == ["running"] * 3
 
     def operations(self) -> dict[str, OperationRecord]:

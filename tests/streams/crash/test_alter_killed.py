@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .conftest import Killable
     from .runtime_process import CommandProcess
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash, pytest.mark.soak]
 
 SEED = 4
 ROUNDS = int(os.environ.get("CRASH_STREAMS", "3"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .conftest import Killable
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash, pytest.mark.soak]
 
 SEED = 4
 ROUNDS = 1 + int(os.environ.get("CRASH_STREAMS", "3")) // 8

@@ -21,7 +21,7 @@ from .runtime_process import PATIENCE
 if TYPE_CHECKING:
     from .conftest import Killable
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash, pytest.mark.soak]
 
 ROWS = 20
 ROUNDS = max(1, int(os.environ.get("CRASH_UNSAFE", "1")) // 5)
