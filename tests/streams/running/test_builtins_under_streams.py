@@ -22,6 +22,7 @@ from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.following import still_read
+from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF
 
 from .conftest import once
 
@@ -40,7 +41,7 @@ V3 = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, amount INT RENAMED FROM qty) 
 V4 = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, amount INT RENAMED FROM qty, paid BOOLEAN);"
 TAGS = "CREATE TABLE {s}.tags (id BIGINT, tag STRING);"
 LONG = 300.0
-"""Seconds for what waits out a back-off on a loaded machine."""
+"""Seconds for what takes several steps on a loaded machine."""
 
 
 class Software:
@@ -222,6 +223,7 @@ def test_three_releases(
         assert [state.shards[each].state for each in (first, second)] == ["retired", "retired"]
     finally:
         postgres.start()
+    pipeline.clock.skip(LONGEST_BACK_OFF)
     pipeline.run(f"RESUME SINK {pipeline.q('held')}")
     pipeline.until(lambda: reads(pipeline, "held") == reads(pipeline, "p") == third,
                    "both in the third shard", LONG)
@@ -342,11 +344,12 @@ def test_dead_letters_into_a_table_that_is_copied(
     feed.start()
     try:
         old = pipeline.catalog.show(pipeline.q("bad"))["location"]
-        time.sleep(3)
+        pipeline.until(lambda: pipeline.ids("s").total() >= 20, "records before the release")
         report = software.start("2", bad + " PARTITIONED BY (_topic);")
         assert report.outcome == "migrated"
         assert pipeline.catalog.show(pipeline.q("bad"))["location"] != old
-        time.sleep(3)
+        before = pipeline.ids("s").total()
+        pipeline.until(lambda: pipeline.ids("s").total() >= before + 20, "records after it")
     finally:
         stop.set()
         feed.join()
