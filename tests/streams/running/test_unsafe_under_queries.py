@@ -18,6 +18,7 @@ from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.history import history
 from catalog_migrate.streams.unsafe.restorable import rows_at
@@ -69,7 +70,12 @@ def act(pipeline: Pipeline, key: str) -> UnsafeAct:
 
 def counted(pipeline: Pipeline, key: str) -> tuple[int | None, int | None]:
     """The actual numbers once the runtime has them."""
-    pipeline.until(lambda: act(pipeline, key).actual_doubled is not None, "actual numbers")
+
+    def known() -> bool:
+        pipeline.clock.skip(POLL_UPSTREAM)  # it counts as often as it looks at the topics
+        return act(pipeline, key).actual_doubled is not None
+
+    pipeline.until(known, "actual numbers")
     found = act(pipeline, key)
     return found.actual_doubled, found.actual_skipped
 
@@ -344,14 +350,17 @@ def test_upstream_moved(pipeline: Pipeline) -> None:
 
     pipeline.kafka.delete_topic(topic)
     pipeline.kafka.create_topic(topic, 2)
-    pipeline.until(
-        lambda: any(
+
+    def recreated() -> bool:
+        pipeline.clock.skip(POLL_UPSTREAM)
+        return any(
             hold.holder == "upstream" and "was recreated" in hold.reason
             for hold in pipeline.catalog.state().holds.values()
-        ),
-        "the hold of a changed upstream, also where it was gone first",
-    )
-    # only now: ids are looked at every 5 s, and until then the query reads on in the new topic
+        )
+
+    pipeline.until(recreated, "the hold of a changed upstream, also where it was gone first")
+    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    # only now: until it stands still the query reads on in the new topic
     send(pipeline, topic, 100, 120)
     unsafe(pipeline, "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
     await_ids(pipeline, had + Counter(range(100, 120)))
