@@ -49,6 +49,7 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
     if uri is not None:
         trials += [
             ("catalog", lambda: _catalog(settings)), ("lease", lambda: _lease(settings)),
+            ("secrets", lambda: _secrets(settings)),
         ]
     trials.append(("commits", lambda: race(uri, settings.storage)))
     if not no_spark:
@@ -123,6 +124,21 @@ def _lease(settings: Settings) -> str:
     if lease is None or not lease.holder:
         return "free"
     return f"held by {lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
+
+
+def _secrets(settings: Settings) -> str:
+    """Whether one stands as plain text, as an older version of this tool would store it."""
+    from catalog_migrate.errors import InvalidOptions
+    from catalog_migrate.streams.plain_secrets import plain_secrets
+
+    found = plain_secrets(open_catalog(settings).state())
+    if found:
+        raise InvalidOptions(
+            "the value of a secret stands in the catalog as plain text: "
+            + "; ".join(map(str, found)),
+            remedy="; ".join(each.remedy for each in found),
+        )
+    return "none stands in the catalog as plain text"
 
 
 def _spark(settings: Settings) -> str:

@@ -33,6 +33,7 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
       catalog-migrate run --cluster main
       catalog-migrate sql -c 'SHOW SOURCES'
     """
+    from catalog_migrate.streams.plain_secrets import plain_secrets
     from catalog_migrate.streams.runtime import RuntimeOptions
 
     settings = settings_of(ctx, catalog=catalog)
@@ -43,6 +44,8 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
         margin=settings.number("streams.lease_margin") or 0.0,
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
     )
+    for found in plain_secrets(opened.state()):
+        note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
     with local_spark(settings) as spark:
         runtime = opened.runtime(
             spark, cluster, options=options, on_event=note, threads=threads_of(settings)

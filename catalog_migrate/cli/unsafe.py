@@ -512,5 +512,8 @@ def _report(outcome: Outcome, format_: str) -> int:
 def _pair(text: str, flag: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found or not name.strip():
-        raise UsageError(f"{flag} {text}: KEY=VALUE is expected", remedy=f"write {flag} name=value")
+        # what stands behind the mark is not shown: it may be a secret
+        raise UsageError(
+            f"{flag} {name}{found}: KEY=VALUE is expected", remedy=f"write {flag} name=value"
+        )
     return name.strip(), value

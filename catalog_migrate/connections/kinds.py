@@ -65,10 +65,14 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """Names under an open prefix that are not free (shell patterns), and what to write instead."""
+    """Names under an open prefix that are not free (shell patterns), and what to write instead.
+
+    ``secrets``: a value under such a name is one, or has one in it.
+    """
 
     patterns: tuple[str, ...]
     instead: str
+    secrets: bool = False
 
     def covers(self, name: str) -> bool:
         """Whether ``name`` (without the prefix) is one of them."""
@@ -116,6 +120,16 @@ class Section(msgspec.Struct, frozen=True):
         """Why the open option ``name`` is not free, None when it is."""
         bare = name.lower()[len(self.open_prefix or "") :]
         return next((entry for entry in self.reserved if entry.covers(bare)), None)
+
+    def holds_secret(self, name: str) -> bool:
+        """Whether the value of ``name`` is a secret, so that no plain text may stand there."""
+        option = self.find(name)
+        if option is not None:
+            return option.secret == "must"
+        bare = name.lower()[len(self.open_prefix or "") :]
+        return self.is_open(name) and any(
+            entry.secrets and entry.covers(bare) for entry in self.reserved
+        )
 
 
 class ConnectorType(msgspec.Struct, frozen=True):
@@ -167,11 +181,13 @@ _KAFKA_RESERVED = (
     Reserved(("security.protocol",), "SECURITY PROTOCOL"),
     Reserved(("sasl.mechanism", "sasl.mechanisms"), "SASL MECHANISMS"),
     Reserved(("sasl.username",), "SASL USERNAME"),
-    Reserved(("sasl.jaas.config", "sasl.password"), "SASL USERNAME and SASL PASSWORD"),
+    Reserved(
+        ("sasl.jaas.config", "sasl.password"), "SASL USERNAME and SASL PASSWORD", secrets=True
+    ),
     Reserved(("ssl.truststore.*", "ssl.ca.*"), "SSL CERTIFICATE AUTHORITY"),
     Reserved(
         ("ssl.keystore.*", "ssl.key.*", "ssl.certificate.*"),
-        "SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD",
+        "SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD", secrets=True,
     ),
     Reserved(
         ("group.id", "auto.offset.reset", "enable.auto.commit",
@@ -183,7 +199,7 @@ _KAFKA_RESERVED = (
     Reserved(
         ("sasl.*.class", "sasl.oauthbearer.*", "ssl.engine.factory.class", "config.providers*",
          "security.providers", "*password*", "*secret*", "*token*", "*credential*"),
-        "nothing: it loads code or carries a secret, and is not supported",
+        "nothing: it loads code or carries a secret, and is not supported", secrets=True,
     ),
 )  # fmt: skip
 
@@ -368,7 +384,7 @@ FILES = ConnectorType(
             ),
             Reserved(
                 ("*password*", "*secret*", "*token*", "*credential*"),
-                "nothing: it carries a secret, and is not supported",
+                "nothing: it carries a secret, and is not supported", secrets=True,
             ),
         ),
     ),

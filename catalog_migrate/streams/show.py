@@ -1,4 +1,7 @@
-"""SHOW and SHOW CREATE: the catalog's objects as rows and as statements (secrets by name)."""
+"""SHOW and SHOW CREATE: the catalog's objects as rows and as statements (secrets by name).
+
+What an older version stored of a secret as plain text is shown as ``***``, which no statement sets.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.status import QueryStatus, cluster_name, held_by, latest
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.metrics import kind_of
@@ -65,7 +69,7 @@ def create_statement(state: State, found: wiring.Found) -> str:
 
 def _overrides(state: State, found: wiring.Found) -> st.Unsafe | None:
     """The statement that puts options over those of the connection, where an item has any."""
-    external = found.external
+    external = without_secrets(found.external)
     if not external.overrides:
         return None
     options: dict[str, OptionValue] = {

@@ -17,6 +17,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.inputs import as_in_shard
+from catalog_migrate.streams.plain_secrets import options_of
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 
 Resolve = Callable[[str], Secret]
@@ -101,14 +102,19 @@ def spec_of(
 
 
 def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:
-    """What an item puts over the options of its connection (unsafe operations only)."""
+    """What an item puts over the options of its connection (unsafe operations only).
+
+    A secret that an older version stored as plain text is as hidden as any other.
+    """
     found: dict[str, str | Secret] = {}
-    for name, value in wiring.external_of(item).overrides.items():
+    external = wiring.external_of(item)
+    plain = options_of(external)
+    for name, value in external.overrides.items():
         if isinstance(value, SecretRef):
             secret = wiring.by_id(state, item.links[wiring.OVERRIDE + name])
             found[name] = resolve(secret.external.reference or "")
         else:
-            found[name] = value
+            found[name] = Secret(value) if name in plain else value
     return found
 
 

@@ -57,7 +57,7 @@ from catalog_migrate.streams.unsafe.planning import (
     require_same_topics,
     validated,
 )
-from catalog_migrate.streams.unsafe.requests import Part, Request
+from catalog_migrate.streams.unsafe.requests import Part, Request, require_checked
 from catalog_migrate.streams.unsafe.rows import (
     OPEN,
     UNSAFE,
@@ -138,6 +138,7 @@ class UnsafeOperations:
             row.detail["summary"],
         )
         require_bound(state, request)
+        require_checked(request)
         self._validate(state, request)
         self._look(state, request, sample=False)  # what is refused now stops nothing
         state = self._hold(key, row)

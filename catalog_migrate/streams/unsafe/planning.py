@@ -18,6 +18,7 @@ from catalog_migrate.errors import (
     UnsettledCheckpoint,
     UnsupportedFormat,
 )
+from catalog_migrate.model.external import External
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
@@ -25,6 +26,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.loops import refuse_new_loops
 from catalog_migrate.streams.operations import redefine
+from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
@@ -37,7 +39,7 @@ from catalog_migrate.streams.unsafe.chunks import (
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.namesakes import earlier_topics, sent_before
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
-from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
 from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
 from catalog_migrate.streams.unsafe.restore import Restore, newest_version
 from catalog_migrate.streams.unsafe.translate import Stretch, time_spans
@@ -261,6 +263,7 @@ def plan_unsafe(
     ``with_times`` tells from the tables of sources when doubled records were written.
     """
     require_bound(state, request)
+    require_checked(request)
     warehouse = state.config["warehouse"].value
     after = altered(state, request.parts)
     refuse_new_loops(state, after)
@@ -269,6 +272,8 @@ def plan_unsafe(
     for looked in look(state, request, warehouse, resolve=resolve, now=now):
         part, found = looked.part, looked.survey.forecast
         notes = found.notes
+        for option in options_of(part.after.external or External()):
+            notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
         if found.foreign:
             notes = (*notes, _READ_SINCE)
         if request.undoes and part.restore is None:
@@ -389,8 +394,19 @@ def _name(state: State, part: Part) -> str:
 
 
 def encode_plan(plan: UnsafePlan) -> bytes:
-    """The file of a plan: itself and its hash."""
-    return msgspec.json.format(msgspec.json.encode(_Sealed(plan, _hash(plan))), indent=1) + b"\n"
+    """The file of a plan: itself and its hash; a secret that stands as plain text is ``***``."""
+    shown = _shown(plan)
+    return msgspec.json.format(msgspec.json.encode(_Sealed(shown, _hash(shown))), indent=1) + b"\n"
+
+
+def _shown(plan: UnsafePlan) -> UnsafePlan:
+    parts = tuple(
+        msgspec.structs.replace(part, before=hidden(part.before), after=hidden(part.after))
+        for part in plan.request.parts
+    )
+    return msgspec.structs.replace(
+        plan, request=msgspec.structs.replace(plan.request, parts=parts)
+    )
 
 
 def decode_plan(data: bytes, where: str) -> UnsafePlan:
@@ -409,6 +425,11 @@ def decode_plan(data: bytes, where: str) -> UnsafePlan:
     if sealed.hash != _hash(sealed.plan):
         raise EditedPlan(
             f"{where} was edited after it was made", remedy="plan again, and approve that"
+        )
+    if sealed.plan != _shown(sealed.plan):
+        raise EditedPlan(
+            f"{where} was made by an older version and has a secret as plain text in it",
+            remedy="remove the file and plan again; `doctor` says what else there is to do",
         )
     return sealed.plan
 
@@ -434,8 +455,15 @@ def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
             "the catalog moved on since the plan was made", changes=(error.message,),
             remedy="plan again",
         ) from error
+    parts = tuple(
+        msgspec.structs.replace(
+            part, before=restored(part.before, standing), after=restored(part.after, standing)
+        )
+        for part in plan.request.parts
+        for standing in (state.items[part.item_id].definition,)
+    )
     return msgspec.structs.replace(
-        plan.request, approved=plan.totals, tolerance=tolerance,
+        plan.request, parts=parts, approved=plan.totals, tolerance=tolerance,
         topics={item.item_id: item.topics for item in plan.items},
     )
 

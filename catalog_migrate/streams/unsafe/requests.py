@@ -11,6 +11,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import (
     apply_actions,
     canonical_name,
+    checked_values,
     diff,
     partition,
     section_of,
@@ -331,9 +332,13 @@ def _redefined(
     wanted = msgspec.structs.replace(
         external, options=options,
         settings={name: str(value) for name, value in given.items()},
-        overrides=apply_actions(
-            external.overrides, over, connector=connector, section="connection", where=found.text
-        ),
+        overrides={
+            **apply_actions(
+                external.overrides, over, connector=connector, section="connection",
+                where=found.text,
+            ),
+            **checked_values(connector, "connection", _written(over), where=found.text),
+        },
     )
     checked, links = checked_query(state, statement.kind, statement.name, wanted)
     kept = {
@@ -345,6 +350,31 @@ def _redefined(
         for name, value in wanted.overrides.items() if isinstance(value, SecretRef)
     }
     return checked, {**kept, **links, **secrets}
+
+
+def _written(actions: _Actions) -> dict[str, OptionValue]:
+    """What SET says, by name as written; that no name stands twice is known."""
+    return {
+        name: value for action in actions if isinstance(action, st.SetOptions)
+        for name, value in action.options.items()
+    }
+
+
+def require_checked(request: Request) -> None:
+    """InvalidOptions unless each option that a request sets over a connection may stand there.
+
+    A statement's own were checked when it was read; this is for what comes from a saved plan, from
+    an undo, or from an older version of this tool. What stood there before may stay.
+    """
+    for part in request.parts:
+        before, after = (each.external or External() for each in (part.before, part.after))
+        fresh = {
+            name: value for name, value in after.overrides.items()
+            if before.overrides.get(name) != value
+        }
+        if fresh:
+            where = f"{part.after.kind} {part.after.item_name}"
+            checked_values(after.connector or "", "connection", fresh, where=where)
 
 
 def _secret(state: State, found: wiring.Found, name: str, value: SecretRef) -> str:
