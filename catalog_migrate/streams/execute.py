@@ -421,8 +421,10 @@ def unsafe_result(outcome: Outcome) -> Result:
         notices += ("no runtime is alive: the queries go on from there at their next start",)
     if "reason" in outcome.row.detail:
         notices += (outcome.row.detail["reason"],)
-    if act.undoes and act.restored is None and outcome.plan is not None:
-        notices += tuple(note for item in outcome.plan.items for note in item.notes)
+    if act.undoes and outcome.plan is not None:  # what stays; a RESTORE itself was announced
+        notices += tuple(
+            note for item in outcome.plan.items if not item.restores for note in item.notes
+        )
     names = ", ".join(act.sources)
     return Result(
         f"operation {outcome.key} {outcome.row.state}: {names}", notices, operation=outcome.key,

@@ -282,12 +282,14 @@ def plan_unsafe(
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
         item = state.items[part.item_id].definition
+        jobs = jobs_below(state, part.item_id)
+        if looked.restore is not None:
+            notes = (*notes, *_kept_elsewhere(state, part, jobs))
         shown = _with_times(state, part, found.rows) if with_times else found.rows
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
-                dict(looked.survey.topics), dict(found.foreign), notes,
-                jobs_below(state, part.item_id),
+                dict(looked.survey.topics), dict(found.foreign), notes, jobs,
                 tuple(str(each) for each in verdicts
                       if each.item_id == part.item_id and not each.ok),
                 create_statement(after, wiring.by_id(after, part.item_id))
@@ -306,6 +308,18 @@ def _staying(state: State, request: Request, part: Part, looked: Looked) -> tupl
     from catalog_migrate.streams.unsafe.staying import staying
 
     return staying(state, request, part.item_id, looked.checkpoint)
+
+
+def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str, ...]:
+    """What a RESTORE of a source's table does not reach, beside what sinks have sent."""
+    notes = tuple(
+        f"{job.kind} {job.name} keeps what it took of the rows that go until it is filled anew"
+        for job in jobs if job.takes == "stateful"
+    )
+    dead = state.items[part.item_id].links.get("dead_letters")
+    if dead is not None:
+        notes += (f"dead letters that came since stay in {wiring.display(state, dead)}",)
+    return notes
 
 
 def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, ...]:

@@ -19,6 +19,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPosi
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between, log_actions
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
+from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals
 from catalog_migrate.streams.unsafe.positions import (
@@ -153,7 +154,7 @@ def sent_again(
 
     At most so many where it stands in the midst of a version.
     """
-    sent = position.version - (1 if position.consumed is not None else 0)
+    sent = _sent(position)
     if sent <= to:
         return 0
     listed = [Stretch(each, at, _ENDLESS) for each, at in sorted(positions.items())]
@@ -162,6 +163,32 @@ def sent_again(
         where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
         total += rows_at(path, sent, where) - rows_at(path, to, where)
     return max(0, total)
+
+
+def _sent(position: DeltaPosition) -> int:
+    """The newest version of which a sink may have sent a row."""
+    return position.version if position.consumed is None else position.consumed
+
+
+def stays_below(spec: QuerySpec, to: int, position: DeltaPosition, again: int) -> tuple[str, ...]:
+    """A sentence on the rows that a sink has sent and that go from its table: no RESTORE reaches
+    them. ``again`` of them are read, and sent, once more.
+    """
+    sent = _sent(position)
+    if sent <= to:
+        return ()
+    gone, _ = exchanged(spec.shard, to, sent)
+    if not gone:
+        return ()
+    options, most = spec.external.options, "" if position.consumed is not None else "at most "
+    if spec.external.connector == "POSTGRES":
+        place = f"table {options.get('TABLE')}"
+    else:
+        place = f"topic {options.get('TOPIC')}"
+    text = f"{most}{gone} rows that go from the table were sent before: they stay in {place}"
+    if spec.external.key:
+        text += f", where the last one of each key ({', '.join(spec.external.key)}) counts"
+    return (f"{text}; {most}{again} of them are sent again",)
 
 
 def taken_back(
@@ -249,9 +276,10 @@ def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) 
         "goes on after the RESTORE; doubled are rows that it sends again",
     )
     exact = position.consumed is not None
+    notes = stays_below(asked.spec, restore.to, position, again)
     return Survey(
-        Forecast({}, (row,), Totals.of((row,), exact=exact)), DeltaCodec().write(after),
-        standing=line,
+        Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes),
+        DeltaCodec().write(after), standing=line,
     )
 
 

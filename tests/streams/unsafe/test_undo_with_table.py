@@ -23,6 +23,7 @@ from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import actual
+from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import joint
 from catalog_migrate.streams.unsafe.undo import undo_request
 
@@ -139,8 +140,15 @@ def test_exact(stage: Stage, filled: Table) -> None:
     plan = stage.executor().unsafe.plan(undo_request(stage.state, key, restore_table=True), "")
     assert (plan.totals.doubled, plan.totals.skipped) == (3, 0)
     assert "the table goes back to version 0, it is at 2; 5 rows go" in plan.items[0].notes[0]
+    stays = (
+        "3 rows that go from the table were sent before: they stay in topic out, where the last "
+        "one of each key (id) counts; 3 of them are sent again"
+    )
+    assert plan.items[1].notes == (stays,)
+    assert f"note: {stays}" in render(plan)
 
     outcome = undo(stage, key)
+    assert unsafe_result(outcome).notices[-1] == stays
     assert filled.ids == list(range(8))
     assert now(stage) == {0: 8}
     assert filled.version == 3
