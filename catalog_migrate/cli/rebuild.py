@@ -10,6 +10,7 @@ from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
     need,
+    places_of,
     release_option,
     settings_of,
     warehouse_option,
@@ -67,12 +68,7 @@ def command(
             remedy="restore the objects below it from a backup or by the store's own versions",
         )
     uri = os.path.abspath(given)
-    places = {}
-    for entry in tables:
-        name, equals, path = entry.partition("=")
-        if not equals:
-            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
-        places[name] = rows_directory(path)
+    places = places_of(tables)
     standing: list[Registration] = []
     if schemas:
         with local_spark(settings) as spark:

@@ -7,6 +7,7 @@ import click
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
+    places_of,
     settings_of,
     timeout_option,
     warehouse_option,
@@ -52,12 +53,7 @@ def command(
 
     if names_too and not new_lineage:
         raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")
-    places = {}
-    for entry in tables:
-        name, equals, path = entry.partition("=")
-        if not equals:
-            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
-        places[name] = rows_directory(path)
+    places = places_of(tables)
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
     opened = open_catalog(settings, write=not dry_run)
     done = relocate(

@@ -13,6 +13,8 @@ from catalog_migrate.cli.options import (
     NewFile,
     catalog_option,
     format_option,
+    one_of,
+    put_once,
     settings_of,
     yes_option,
 )
@@ -69,9 +71,12 @@ _POSITIONS = (
     click.option("--partition", "partitions", multiple=True, metavar="TOPIC:N=TARGET",
                  help="Where one partition goes on: the next record to read, or a target of "
                  "--to, or null for START."),
-    click.option("--to", "everywhere", metavar="TARGET", help=f"All partitions: {_TO}."),
-    click.option("--file", "file", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
-                 help="Positions as `source positions --format json` prints them."),
+    click.option("--to", "everywhere", metavar="TARGET", multiple=True, callback=one_of,
+                 help=f"All partitions: {_TO}."),
+    click.option("--file", "file", metavar="FILE", multiple=True, callback=one_of,
+                 type=click.Path(exists=True, dir_okay=False),
+                 help="Positions as `source positions --format json` prints them, or "
+                 "`kafka-consumer-groups --reset-offsets --export`."),
 )
 
 
@@ -120,10 +125,13 @@ def alter(
     from catalog_migrate.language.statements import DropOptions, ResetSplits, SetOptions
     from catalog_migrate.model.external import OptionValue, SecretRef
 
-    options: dict[str, OptionValue] = dict(_pair(each, "--set") for each in sets)
-    options.update(
-        (key, SecretRef(name)) for key, name in (_pair(each, "--set-secret") for each in secrets)
-    )
+    options: dict[str, OptionValue] = {}
+    for text in sets:
+        key, value = _pair(text, "--set")
+        put_once(options, key, value, f"--set {key}")
+    for text in secrets:
+        key, name = _pair(text, "--set-secret")
+        put_once(options, key, SecretRef(name), f"--set-secret {key}")
     actions: list[UnsafeAction] = []
     if options:
         actions.append(SetOptions(options))
@@ -433,6 +441,7 @@ def _injections(
     from catalog_migrate.language.statements import InjectOffsets
     from catalog_migrate.streams import wiring
     from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
+    from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
 
     if file is not None and everywhere is not None:
         raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
@@ -447,8 +456,11 @@ def _injections(
             )
         )
     for text in partitions:
-        split, target = _pair(text, "--partition")
-        targets[split] = None if target.lower() == "null" else target
+        written, target = _pair(text, "--partition")
+        split = split_of(partition_of(written))
+        put_once(
+            targets, split, None if target.lower() == "null" else target, f"--partition {split}"
+        )
     found: list[UnsafeAction] = []
     if everywhere is not None:
         found.append(InjectOffsets(everywhere=everywhere))

@@ -17,7 +17,7 @@ def parse_object(line: str, what: str) -> dict[str, Any]:
     Raises :class:`InvalidPosition` on anything else, on a key given twice and on NaN.
     """
     try:
-        value = json.loads(line, object_pairs_hook=_once, parse_constant=_refuse)
+        value = json.loads(line, object_pairs_hook=once, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         raise InvalidPosition(
             f"not an offset of a {what} source: {_short(line)} ({error.msg} at {error.pos})"
@@ -47,12 +47,15 @@ def write_object(value: dict[str, Any]) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different."""
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose keys are all different; :class:`InvalidPosition`, where the last would
+    win in silence."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise InvalidPosition(f"{key!r} is given twice in an offset")
+            raise InvalidPosition(
+                f"{key!r} is given twice in one object", remedy="leave one of them out"
+            )
         found[key] = value
     return found
 

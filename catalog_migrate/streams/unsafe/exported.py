@@ -1,7 +1,15 @@
-"""Positions as a file: what ``source positions --format json`` writes and INJECT accepts back."""
+"""Positions as a file: what ``source positions --format json`` writes and INJECT accepts back.
+
+Also what ``kafka-consumer-groups --reset-offsets --export`` prints: lines of CSV without a head,
+topic, partition and next record to read, before them the group where several were asked for.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +20,7 @@ from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.lines import whole_number
+from catalog_migrate.streams.checkpoint.lines import once, whole_number
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
 from catalog_migrate.streams.unsafe.positions import committed_line, kafka_positions
@@ -58,14 +66,62 @@ def export(state: State, kind: str, name: str) -> Exported:
 
 def read_exported(data: bytes, where: str) -> Exported:
     """Read a file of positions; :class:`InvalidPosition` names what is wrong in it."""
+    if not data.lstrip().startswith((b"{", b"[", codecs.BOM_UTF8)):
+        return _read_csv(data, where)
     try:
-        return msgspec.json.decode(data, type=Exported)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        return msgspec.convert(json.loads(data, object_pairs_hook=once), type=Exported)
+    except InvalidPosition as error:
+        raise InvalidPosition(f"{where}: {error.message}", remedy=error.remedy) from error
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise InvalidPosition(
             f"{where} is no file of positions: {error}",
-            remedy='write {"positions": {"topic": {"0": 123}}}, or take what '
-            "`source positions --format json` prints",
+            remedy=_FORMS,
         ) from error
+
+
+_FORMS = (
+    'write {"positions": {"topic": {"0": 123}}}, or take what `source positions --format json` or '
+    "`kafka-consumer-groups --reset-offsets --export` prints"
+)
+
+
+def _read_csv(data: bytes, where: str) -> Exported:
+    """The lines of Kafka's own tool; of one group only, two could say two things."""
+    try:
+        lines = list(csv.reader(io.StringIO(data.decode(), newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidPosition(
+            f"{where} is no file of positions: {error}", remedy=_FORMS
+        ) from error
+    positions: dict[str, dict[str, Any]] = {}
+    first: str | None = None
+    for number, fields in enumerate(lines, start=1):
+        if not fields:
+            continue
+        place = f"{where}, line {number}"
+        *group, topic, partition, offset = fields if len(fields) in (3, 4) else ("", "", "")
+        if not (topic and _is_number(partition) and _is_number(offset)):
+            raise InvalidPosition(
+                f"{place}: topic, partition and offset are expected", remedy=_FORMS
+            )
+        first = "".join(group) if first is None else first
+        if "".join(group) != first:
+            raise InvalidPosition(
+                f"{place}: it is of another consumer group, {''.join(group)}",
+                remedy=f"leave the lines of one group, as {first}",
+            )
+        known = positions.setdefault(topic, {})
+        if str(int(partition)) in known:
+            raise InvalidPosition(
+                f"{place}: {topic}:{int(partition)} is given twice",
+                remedy="leave one of them out",
+            )
+        known[str(int(partition))] = int(offset)
+    return Exported(positions)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def targets_of(
@@ -86,10 +142,11 @@ def targets_of(
     for topic, partitions in exported.positions.items():
         for number, offset in partitions.items():
             partition = partition_of(f"{topic}:{number}")
-            place = f"{where}: {split_of(partition)}"
-            targets[split_of(partition)] = (
-                None if offset is None else str(whole_number(offset, place))
-            )
+            split = split_of(partition)
+            place = f"{where}: {split}"
+            if split in targets:
+                raise InvalidPosition(f"{place} is given twice", remedy="leave one of them out")
+            targets[split] = None if offset is None else str(whole_number(offset, place))
     if not targets:
         raise InvalidPosition(f"{where} names no partition", remedy="name at least one")
     return targets

@@ -33,6 +33,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     Totals,
     Wish,
     partition_of,
+    split_of,
 )
 from catalog_migrate.streams.unsafe.targets import parse_target, start_target
 from catalog_migrate.streams.unsafe.translate import TIES, Ties
@@ -300,7 +301,8 @@ def _positions(
     everywhere = [action.everywhere for action in offsets if action.everywhere is not None]
     targets: dict[str, str | None] = {}
     for action in offsets:
-        for split, target in action.targets.items():
+        for written, target in action.targets.items():
+            split = split_of(partition_of(written))
             if split in targets:
                 raise InvalidPosition(
                     f"{found.text}: {split} is given twice", remedy="leave one of them out"

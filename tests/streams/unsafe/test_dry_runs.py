@@ -10,6 +10,7 @@ from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import UnsafeBlocked
+from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
 
 
 @pytest.fixture
@@ -79,6 +80,11 @@ def test_all_that_is_missing_at_once(
         (["--partition", "t:x=3"], 1, "is no partition"),
         (["--partition", "t:0=many"], 1, "many"),
         (["--to", "latest", "--backfill", "--chunk", "0"], 64, "chunk"),
+        (["--partition", "t:0=5", "--partition", "t:0=6"], 64, "--partition t:0 is given twice"),
+        (["--partition", "t:0=5", "--partition", "t:00=6"], 64, "--partition t:0 is given twice"),
+        (["--file", "FILE", "--partition", "t:0=6"], 64, "--partition t:0 is given twice"),
+        (["--file", "FILE", "--file", "FILE"], 64, "--file is given twice"),
+        (["--to", "earliest", "--to", "latest"], 64, "--to is given twice"),
     ],
 )
 def test_bad_input(
@@ -94,6 +100,95 @@ def test_bad_input(
     assert main(["unsafe", "inject-offsets", "s", "--reason", "r", "--yes", *given]) == code
     assert message in capsys.readouterr().err
     assert open_log(str(unreachable / "catalog")).version() == version
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"positions": {"t": {"0": 5, "0": 6}}}', "'0' is given twice"),
+        ('{"positions": {"t": {"0": 5}, "t": {"1": 6}}}', "'t' is given twice"),
+        ('{"positions": {"t": {"0": 5, "00": 6}}}', "t:0 is given twice"),
+        ("t,0,5\nt,1,7\nt,0,6\n", "line 3: t:0 is given twice"),
+        ("a,t,0,5\nb,t,1,7\n", "line 2: it is of another consumer group, b"),
+        ("t,0\n", "line 1: topic, partition and offset are expected"),
+        ("t,0,many\n", "line 1: topic, partition and offset are expected"),
+        ("TOPIC PARTITION NEW-OFFSET\nt 0 5\n", "line 1: topic, partition and offset are"),
+        ("", "names no partition"),
+        ("[]", "is no file of positions"),
+    ],
+)
+def test_a_bad_file(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    """A file of positions that says two things of one partition, or none, is refused."""
+    file = unreachable / "offsets"
+    file.write_text(text)
+    assert main([
+        "unsafe", "inject-offsets", "s", "--file", str(file), "--reason", "r", "--plan",
+    ]) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert str(file) in said
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"t,0,5\nt,1,0\norders.of-the-shop.in-the-north,0,9223372036854775807\n",
+        b't,0,5\r\nt,1,0\r\n"orders.of-the-shop.in-the-north",0,9223372036854775807\r\n',
+        b'g,t,0,5\ng,t,1,0\n\ng,"orders.of-the-shop.in-the-north",0,9223372036854775807',
+    ],
+)
+def test_the_csv_of_kafka(data: bytes) -> None:
+    """What ``kafka-consumer-groups --reset-offsets --export`` prints: of one group, with or
+    without its name, long names in quotes."""
+    north = "orders.of-the-shop.in-the-north"
+    exported = read_exported(data, "offsets.csv")
+    assert exported.positions == {"t": {"0": 5, "1": 0}, north: {"0": 2**63 - 1}}
+    assert targets_of(exported, "offsets.csv", {}, other_topics=False) == {
+        "t:0": "5", "t:1": "0", f"{north}:0": str(2**63 - 1),
+    }
+
+
+@pytest.mark.parametrize(
+    "sets",
+    [
+        ["--set", "kafka.client.id=a", "--set", "kafka.client.id=b"],
+        ["--set", "SASL USERNAME=a", "--set-secret", "SASL USERNAME=b"],
+        ["--set", "SASL USERNAME=a", "--set", "sasl_username=b"],
+    ],
+)
+def test_an_option_twice(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], sets: list[str]
+) -> None:
+    """One option with two values is refused, however it is written."""
+    version = open_log(str(unreachable / "catalog")).version()
+    assert main(["unsafe", "alter", "s", *sets, "--reason", "r", "--plan"]) in (3, 64)
+    assert "twice" in capsys.readouterr().err
+    assert open_log(str(unreachable / "catalog")).version() == version
+
+
+@pytest.mark.parametrize("written", ["t:00", "t:0"])
+def test_a_partition_twice_in_a_statement(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], written: str
+) -> None:
+    """INJECT OFFSETS does not take two targets for one partition, however they are written."""
+    assert unreachable.is_dir()
+    statement = f"EXPLAIN ALTER SOURCE s UNSAFE INJECT OFFSETS ('t:0' = 5), " \
+                f"INJECT OFFSETS ('{written}' = 6)"
+    assert main(["sql", "-c", statement]) == 1
+    assert "t:0 is given twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["relocate", "rebuild"])
+def test_a_table_twice(
+    unreachable: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """Where one table lies is said once."""
+    there = str(unreachable)
+    tables = ["--table", f"s.t={there}/a", "--table", f"s.t={there}/b"]
+    assert main([verb, *tables, "--dry-run"]) == 64
+    assert "--table s.t is given twice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", ["text", "json"])
