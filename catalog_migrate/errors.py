@@ -247,6 +247,10 @@ class CommitConflict(CatalogMigrateError, RuntimeError):
     code = "CM0210"
     sqlstate: ClassVar[str] = "40001"
 
+    def __str__(self) -> str:
+        head = f"{self.code}: "
+        return super().__str__().replace(head, f"{self.code} (SQLSTATE {self.sqlstate}): ", 1)
+
 
 class CommitOutcomeUnknown(CatalogMigrateError, RuntimeError):
     """A commit neither found in the log nor surely refused."""

@@ -97,6 +97,9 @@ def log_error(error: CatalogMigrateError, *, exit_code: int | None = None) -> No
     fields: dict[str, Any] = {
         "code": error.code, "exit_code": exit_code or error.exit_code, "remedy": error.remedy,
     }
+    sqlstate = getattr(error, "sqlstate", None)
+    if sqlstate is not None:
+        fields["sqlstate"] = sqlstate
     if problems:
         fields["problems"] = [_problem(each) for each in problems]
     message = error.message if is_json() else f"error {error}"

@@ -32,13 +32,17 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+REFUSED = 3
+"""Exit code of a dry run whose operation would be refused."""
+
 _TO = "earliest | latest | committed | 'timestamp 2026-01-31T00:00:00Z' | 'duration PT2H' | " \
       "'shift -100'"
 
 _ACTING = (
     catalog_option,
     click.option("--reason", metavar="TEXT", help="Why; required, and kept for good."),
-    click.option("--plan", "only_plan", is_flag=True, help="Dry run: print it, do nothing."),
+    click.option("--plan", "only_plan", is_flag=True,
+                 help="Dry run: print it, do nothing; exit 3 when it would be refused."),
     click.option("--out", metavar="FILE", type=NewFile(),
                  help="Dry run into FILE (- for stdout), for `unsafe apply FILE`."),
     click.option("--with-times", is_flag=True,
@@ -246,7 +250,7 @@ def apply_file(
 @command.command("plan")
 @click.argument("file", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
 def show_plan(file: str) -> int:
-    """Print a dry run that was saved with --out.
+    """Print a dry run that was saved with --out; exit 3 when validation had refused it.
 
     \b
     Example:
@@ -255,8 +259,9 @@ def show_plan(file: str) -> int:
     from catalog_migrate.streams.unsafe.planning import read_plan
     from catalog_migrate.streams.unsafe.render import render
 
-    emit(render(read_plan(file)) + "\n")
-    return 0
+    plan = read_plan(file)
+    emit(render(plan) + "\n")
+    return REFUSED if plan.refused else 0
 
 
 @command.command("list")
@@ -487,15 +492,20 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
     from catalog_migrate.streams.unsafe.planning import encode_plan
     from catalog_migrate.streams.unsafe.render import render
 
-    out = acting["out"]
+    out, code = acting["out"], REFUSED if plan.refused else 0
     if out == "-":  # a program reads it, so nothing else is printed
         emit(encode_plan(plan).decode())
-        return 0
+        return code
     if out is not None:
         save_result(out, encode_plan(plan).decode())
     emit(encode_plan(plan).decode() if acting["format_"] == "json" else render(plan) + "\n")
     if not plan.changes:
-        return 0
+        return code
+    if plan.refused:
+        where = "" if out is None else f"the plan is saved in {out}, "
+        note(f"{where}nothing was done; it would be refused as it stands: mend what is named, or "
+             "--skip-validate")
+        return code
     reason = "" if plan.reason.strip() else " --reason 'WHY'"
     if out is not None:
         note(f"the plan is saved in {out}, nothing was done; to look at it again: catalog-migrate "
@@ -504,7 +514,7 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
     else:
         with_reason = f", with{reason}" if reason else ""
         note(f"nothing was done; to do it, say the same without --plan{with_reason}")
-    return 0
+    return code
 
 
 def _report(outcome: Outcome, format_: str) -> int:

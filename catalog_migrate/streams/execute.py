@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -215,7 +214,7 @@ class Executor:
         if item.definition.external != change.before.external:
             raise CommitConflict(
                 f"{change.before.item_name} was changed by somebody else meanwhile: "
-                + changed_options(change.before, item.definition),
+                + wiring.changed_options(change.before, item.definition),
                 remedy="look at it (SHOW CREATE), then say it again",
             )
         mine = {change.item_id, *(each.item_id for each in effect.restarts)}
@@ -436,15 +435,6 @@ def operation_key(clock: Clock) -> str:
     """A key that sorts by time: newer operations come last."""
     stamp = datetime.fromtimestamp(clock.wall(), timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     return f"{stamp}-{uuid4().hex[:6]}"
-
-
-def changed_options(before: Any, now: Any) -> str:
-    """In words, which options somebody else changed."""
-    from catalog_migrate.connections.options import diff
-
-    old, new = before.external, now.external
-    names = diff({**old.options, **old.settings}, {**new.options, **new.settings})
-    return ", ".join(names) or "its definition"
 
 
 def _ended_row(row: OperationRecord, reason: str) -> OperationRecord:

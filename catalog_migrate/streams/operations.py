@@ -464,8 +464,12 @@ def submit(
                 )
         item = state.items.get(row.target)
         if item is None or row.before is None or not _same(item.definition, row.before):
+            what = "it is gone" if item is None or row.before is None else (
+                wiring.changed_options(row.before, item.definition)
+            )
             raise CommitConflict(
-                f"{wiring.display(state, row.target)} was changed by somebody else meanwhile",
+                f"{wiring.display(state, row.target)} was changed by somebody else meanwhile: "
+                f"{what}",
                 remedy="look at it (SHOW CREATE), then say it again",
             )
         changes = Changes()

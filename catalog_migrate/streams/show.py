@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from catalog_migrate.catalog.process import proven_dead
-from catalog_migrate.catalog.records import ItemRecord
+from catalog_migrate.catalog.records import ItemRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.printer import render
@@ -259,7 +259,7 @@ def _operations(state: State, _: str) -> Rows:
             wiring.display(state, row.target), row.state,
             ", ".join(wiring.display(state, each) for each in row.dependents),
             row.detail.get("phase"), row.detail.get("since"),
-            row.unsafe.reason if row.unsafe is not None else None, row.detail.get("reason"),
+            row.unsafe.reason if row.unsafe is not None else None, _outcome(row),
         )
         for key, row in sorted(state.operations.items()) if row.target
     ]
@@ -270,6 +270,13 @@ def _operations(state: State, _: str) -> Rows:
         ),
         tuple(rows),
     )
+
+
+def _outcome(row: OperationRecord) -> str | None:
+    """Why an operation was refused, set back or failed, with everything that was found."""
+    findings = [text for name, text in sorted(row.detail.items()) if name.startswith("finding")]
+    reason = row.detail.get("reason")
+    return ": ".join(filter(None, (reason, "; ".join(findings)))) or None
 
 
 _LISTINGS: Mapping[str, Callable[[State, str], Rows]] = {

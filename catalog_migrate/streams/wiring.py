@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.options import diff
 from catalog_migrate.errors import UnknownItem
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.names import namespace_of, split_name
@@ -164,6 +165,12 @@ def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
     """Everything that a source or sink sets: options, settings, and what it overrides."""
     external = definition.external or External()
     return {**external.overrides, **external.options, **external.settings}
+
+
+def changed_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
+    """Which options differ, by name and in words; values are not told."""
+    names = diff(all_options(before), all_options(now))
+    return ", ".join(names) or "its definition"
 
 
 def effective(state: State, connection_id: str) -> Effective:

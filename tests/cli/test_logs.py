@@ -15,6 +15,7 @@ from catalog_migrate.cli import config, logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
 from catalog_migrate.cli.progress import shown
+from catalog_migrate.errors import CommitConflict
 from catalog_migrate.reconciler.work import Progress
 
 Run = Callable[..., tuple[int, str, list[dict[str, Any]]]]
@@ -132,3 +133,17 @@ def test_progress_has_its_numbers_and_other_threads_are_heard(
     )
     assert second["message"] == "from a thread\nof two lines"
     assert not logging.getLogger("catalog_migrate.cli").handlers
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_conflict_has_its_sqlstate(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    """What a program may try again is told by SQLSTATE 40001 beside our own code."""
+    with logs.logging_to_stderr() as handler:
+        handler.form = form
+        logs.log_error(CommitConflict("c was changed: BROKER", remedy="say it again"))
+    said = capsys.readouterr().err
+    if form == "json":
+        assert json.loads(said)["sqlstate"] == "40001"
+    else:
+        assert said == "error CM0210 (SQLSTATE 40001): c was changed: BROKER\n" \
+                       "  remedy: say it again\n"

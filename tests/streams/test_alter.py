@@ -228,9 +228,44 @@ def test_submit_refuses_what_was_planned_from_something_else(
         kind="alter", state="validating", target=base.item_id, before=base.item.definition,
         after=base.item.definition,
     )
-    with pytest.raises(CommitConflict, match="changed by somebody else"):
+    with pytest.raises(CommitConflict, match=r"changed by somebody else meanwhile: kafka\.client"):
         submit(lambda decide: commit(log, decide, kind="test"), planned, "1")
     assert dict(state().operations) == {}
+
+
+def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) -> None:
+    """One that was made on another definition gets 40001 and the options that differ."""
+    from catalog_migrate.language.parser import parse_one
+    from catalog_migrate.streams.unsafe.planning import require_bound
+    from catalog_migrate.streams.unsafe.requests import request_of
+
+    asked: Any = parse_one("ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest)")
+    request = request_of(state(), asked)
+    do("ALTER SOURCE s SET (TRIGGER = '7 seconds')")
+    with pytest.raises(CommitConflict, match="by somebody else meanwhile: TRIGGER") as caught:
+        require_bound(state(), request)
+    assert str(caught.value).startswith("CM0210 (SQLSTATE 40001): default.s was changed")
+
+
+@pytest.mark.parametrize("kind", ["alter", "unsafe"])
+def test_show_operations_keeps_what_was_found(
+    log: Any, setting: Any, state: Now, kind: str
+) -> None:
+    """Of one that was refused, every finding is in its outcome."""
+    from catalog_migrate.catalog.records import OperationRecord
+    from catalog_migrate.catalog.transaction import Changes, commit
+    from catalog_migrate.streams.show import show
+
+    base = wiring.find(state(), "connection", "base").item_id
+    changes = Changes()
+    changes.put("operation", "1", OperationRecord(
+        kind=kind, state="failed", target=base,
+        detail={"reason": "refused by validation", "finding 000": "a: no", "finding 001": "b: no"},
+    ))
+    commit(log, lambda _: changes, kind="test")
+    rows = show(state(), "operations", "/warehouse")
+    (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
+    assert row["outcome"] == "refused by validation: a: no; b: no"
 
 
 def test_old_operations_are_forgotten(log: Any, state: Now) -> None:

@@ -92,9 +92,9 @@ def actual(
     """(doubled, skipped) records as the shards have them; None until the sources are past it.
 
     Doubled are those that the shard had at the stop and has once more since; skipped is what the
-    operation passed over without what had expired before it. None for good where
-    somebody else moved a source meanwhile. A topic that is another one by now is left out: its
-    offsets say nothing about the old one's.
+    operation passed over without what had expired before it or was not written yet. None for good
+    where somebody else moved a source meanwhile. A topic that is another one by now is left out:
+    its offsets say nothing about the old one's.
     """
     counted = count or rows_of
     doubled = skipped = 0

@@ -40,6 +40,14 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the position is another one."""
         return self.current != self.target
 
+    @property
+    def absent(self) -> int:
+        """Of what is passed over, what is not there to be read: expired, or not written yet."""
+        if self.current is None or self.target is None or self.target <= self.current:
+            return 0
+        end = self.target if self.high is None else min(self.high, self.target)
+        return min(self.expired, self.target - self.current) + self.target - max(self.current, end)
+
 
 class Totals(msgspec.Struct, frozen=True):
     """Sums over partitions (and sources); ``exact`` false means "at most"."""

@@ -453,10 +453,8 @@ def _image(each: Looked, edit: Edit | None) -> Image:
         restored=None if each.restore is None else each.restore.follows + 1,
         past=bool(part.past),
         expired={
-            split_of((row.topic, row.partition)): min(row.expired, row.target - row.current)
-            for row in each.survey.forecast.rows
-            if row.expired and row.current is not None and row.target is not None
-            and row.target > row.current
+            split_of((row.topic, row.partition)): row.absent
+            for row in each.survey.forecast.rows if row.absent
         },
     )
 

@@ -101,6 +101,12 @@ class UnsafePlan(msgspec.Struct, frozen=True):
         )
 
 
+    @property
+    def refused(self) -> bool:
+        """Whether validation refuses the new properties of an item."""
+        return any(item.findings for item in self.items)
+
+
 class _Sealed(msgspec.Struct, frozen=True):
     plan: UnsafePlan
     hash: str
@@ -362,7 +368,8 @@ def require_bound(state: State, request: Request) -> None:
         generation = stream.generation if stream is not None else 0
         if bound_hash(item.definition) != part.bound:
             raise CommitConflict(
-                f"{item.definition.item_name} was changed by somebody else meanwhile",
+                f"{item.definition.item_name} was changed by somebody else meanwhile: "
+                + wiring.changed_options(part.before, item.definition),
                 remedy="look at it (SHOW CREATE), then plan again",
             )
         if generation != part.generation:

@@ -35,7 +35,7 @@ class Image(msgspec.Struct, frozen=True, omit_defaults=True):
     of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
     table at ``shard`` after the stop, ``restored`` the one that its RESTORE made. ``past``: a sink
     that was only moved past a RESTORE of the table that it reads. ``expired`` counts by partition
-    what was passed over and was no longer there to be read.
+    what was passed over and was not there to be read: no longer, or not yet.
     """
 
     item_id: str

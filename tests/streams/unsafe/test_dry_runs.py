@@ -191,6 +191,23 @@ def test_a_table_twice(
     assert "--table s.t is given twice" in capsys.readouterr().err
 
 
+def test_refused_by_validation(
+    unreachable: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run that says REFUSED exits with 3, printed, as a program's, saved and shown again."""
+    line = ["unsafe", "alter", "s", "--set", "kafka.client.id=x", "--reason", "r"]
+    file = str(unreachable / "plan.json")
+    for more in (["--plan"], ["--plan", "--format", "json"], ["--out", file], ["--out", "-"]):
+        assert main([*line, *more]) == 3, more
+    said = capsys.readouterr()
+    assert said.out.count("REFUSED by validation: source default.s") == 2
+    assert "it would be refused as it stands" in said.err
+    assert "to do it" not in said.err
+    assert main(["unsafe", "plan", file]) == 3
+    assert main([*line, "--skip-validate", "--plan"]) == 0
+    assert "REFUSED" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("way", ["text", "json"])
 def test_problems_that_are_sentences(
     unreachable: Path, capsys: pytest.CaptureFixture[str], way: str

@@ -13,6 +13,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.unsafe.forecast import (
     Forecast,
     Held,
+    Row,
     Standing,
     Totals,
     Wish,
@@ -111,3 +112,18 @@ def test_what_is_no_partition(text: str) -> None:
     """A partition is a topic and a number."""
     with pytest.raises(InvalidPosition):
         partition_of(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "absent"),
+    [
+        (Row("t", 0, 10, 50, 0, 10), 40), (Row("t", 0, 8, 50, 0, 10), 40),
+        (Row("t", 0, 60, 70, 0, 10), 10), (Row("t", 0, 5, 50, 8, 10, expired=3), 43),
+        (Row("t", 0, 5, 50, 10, 10, expired=5), 45), (Row("t", 0, 5, 8, 9, 10, expired=4), 3),
+        (Row("t", 0, 5, 9, 0, 10), 0), (Row("t", 0, 50, 5, 0, 10), 0), (Row("t", 0, None, 5), 0),
+        (Row("t", 0, 5, None), 0), (Row("t", 0, 5, 9), 0),
+    ],
+)
+def test_what_is_not_there_to_be_skipped(row: Row, absent: int) -> None:
+    """What is passed over and not there, expired or not written yet, is no record that is lost."""
+    assert row.absent == absent

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UnsafeRefused
+from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.forecast import Totals
 
 if TYPE_CHECKING:
@@ -102,6 +103,19 @@ def test_below_the_oldest(stage: Stage, at: At) -> None:
     stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 2) WITH (POLICY = 'allow')")
     assert stage.positions() == {0: 2}
     assert stage.plans[-1].totals == Totals(expired=2)
+
+
+def test_beyond_the_end(stage: Stage, at: At) -> None:
+    """Where POLICY allows it, what is not written yet is skipped neither before nor after."""
+    topic = at([10], {0: 10})
+    key = stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 50) WITH (POLICY = 'allow')").operation
+    assert stage.positions() == {0: 50}
+    assert stage.plans[-1].totals == Totals()
+    found = actual(
+        stage.state, stage.state.operations[key or ""], str(stage.warehouse),
+        lambda _path, _stretches, _version: {},
+    )
+    assert found == (0, 0)
 
 
 def test_retention_passed_the_position(stage: Stage, at: At) -> None:
