@@ -26,7 +26,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import parse_reference, quote_part
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.storage import Storage, is_remote
+from catalog_migrate.storage import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
     from catalog_migrate.bootstrap import BootstrapReport
@@ -115,6 +115,31 @@ class Catalog:
         catalog._storage_options = storage_options
         catalog.state()
         return catalog
+
+    @classmethod
+    def create(
+        cls, uri: str | os.PathLike[str], warehouse: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Catalog:
+        """An empty catalog at ``uri``, for connections, sources and sinks alone; open for writing.
+
+        A release needs none made beforehand: its first start makes it, or takes this one.
+        ``warehouse`` is the directory of all rows (beside a catalog on files). CommitConflict when
+        there is one already, CatalogLost where rows of one that is gone lie.
+        """
+        from catalog_migrate.catalog.store import create_catalog, default_warehouse
+        from catalog_migrate.neighbours.lost import refuse_lost
+
+        text = os.fspath(uri)
+        place = text if "://" in text else os.path.abspath(text)
+        log = open_log(place, Storage(storage_options))
+        rows = (
+            default_warehouse(log) if warehouse is None else rows_directory(os.fspath(warehouse))
+        )
+        if not log.exists():
+            refuse_lost(log.home, rows)
+        create_catalog(log, warehouse=rows)
+        return cls.open(place, "write", storage_options)
 
     def state(self, serial: int | None = None) -> State:
         """The newest committed state, or the one that the catalog last had at ``serial``.

@@ -11,13 +11,14 @@ import click
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
+    need,
     release_option,
     settings_of,
     timeout_option,
     warehouse_option,
 )
-from catalog_migrate.cli.output import save
-from catalog_migrate.config import FILE_NAME, KEYS, Key
+from catalog_migrate.cli.output import as_json, emit, save
+from catalog_migrate.config import FILE_NAME, KEYS, Key, Settings
 from catalog_migrate.errors import UsageError
 
 SAMPLE = {
@@ -69,6 +70,10 @@ _SET = {
 
 @click.command("init")
 @click.argument("directory", default=".", type=click.Path(file_okay=False))
+@click.option(
+    "--empty", is_flag=True,
+    help="Make an empty catalog, for connections, sources and sinks alone; needs no Spark.",
+)
 @click.option("--adopt", is_flag=True, help="Take existing Delta tables over where they lie.")
 @click.option(
     "--schema", "schemas", multiple=True, metavar="S",
@@ -92,6 +97,7 @@ _SET = {
 def command(
     ctx: click.Context,
     directory: str,
+    empty: bool,
     adopt: bool,
     schemas: tuple[str, ...],
     tables: tuple[str, ...],
@@ -106,15 +112,24 @@ def command(
     """Write catalog_migrate.toml and a sample release of three objects into DIRECTORY.
 
     Nothing that exists is overwritten. With --adopt: take existing Delta tables over instead, with
-    every row where it lies (docs/neighbours.md); DIRECTORY plays no part then.
+    every row where it lies (docs/neighbours.md). With --empty: make a catalog without a release at
+    --catalog. DIRECTORY plays no part then.
 
     \b
     Example:
       catalog-migrate init
       catalog-migrate plan
       catalog-migrate apply --yes
+      catalog-migrate init --empty --catalog catalog
       catalog-migrate init --adopt --schema shop --release release --catalog catalog --dry-run
     """
+    if empty:
+        if adopt or schemas or tables or forget or dry_run or release:
+            raise UsageError(
+                "--empty takes --catalog and --warehouse alone", remedy="leave the others out"
+            )
+        _make_empty(settings_of(ctx, catalog=catalog, warehouse=warehouse), format_)
+        return
     if adopt:
         from catalog_migrate.cli.adoption import run
 
@@ -150,6 +165,23 @@ def command(
         click.echo(f"wrote {path}")
     there = "" if home.resolve() == Path.cwd() else f"cd {shlex.quote(directory)} && "
     click.echo(f"next: {there}catalog-migrate plan, then catalog-migrate apply")
+
+
+def _make_empty(settings: Settings, format_: str) -> None:
+    from catalog_migrate.api import Catalog
+
+    made = Catalog.create(
+        need(settings, "catalog.uri", "--catalog URI"), settings.text("catalog.warehouse"),
+        settings.storage.options(),
+    )
+    status = made.status()
+    if format_ == "json":
+        emit(as_json({"catalog": made.log.uri, "warehouse": status.warehouse,
+                      "lineage": status.lineage, "serial": status.serial}))
+        return
+    emit(f"made an empty catalog at {made.log.uri}, its rows go below {status.warehouse}\n"
+         "next: catalog-migrate sql -f FILE (CREATE CONNECTION, SOURCE, SINK), then "
+         "catalog-migrate run\n")
 
 
 def configuration() -> str:

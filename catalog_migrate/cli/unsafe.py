@@ -285,9 +285,10 @@ def list_(ctx: click.Context, operation: str | None, catalog: str | None, format
     state = _opened(ctx, catalog, write=False).state()
     if operation is not None:
         found = entry(operation, operation_row(state, operation))
-        emit(as_json(found) if format_ == "json" else as_columns(
-            [(name, _told(value)) for name, value in found.items() if value is not None]
-        ))
+        emit(as_json(found) if format_ == "json" else as_columns([
+            (name if first else "", text) for name, value in found.items() if value is not None
+            for first, text in _in_lines(value)
+        ]))
         return 0
     entries = history(state)
     if format_ == "json":
@@ -304,6 +305,12 @@ _LISTED = (
     "operation", "kind", "state", "sources", "who", "doubled", "skipped", "actual_doubled",
     "actual_skipped", "undoes", "reason",
 )
+
+
+def _in_lines(value: Any) -> list[tuple[bool, str]]:
+    """A value as text, each element of a list on a line of its own; whether it is the first."""
+    listed = value if isinstance(value, list) else [value]
+    return [(number == 0, _told(each)) for number, each in enumerate(listed)]
 
 
 def _told(value: Any) -> str:

@@ -157,7 +157,7 @@ class Executor:
         assert effect.changes is not None
         after = state.changed(state.version + 1, effect.changes.effective(state))
         if effect.validate is not False:
-            notices += self._client_validation(after, effect, effect.summary)
+            notices += self._client_validation(after, effect)
 
         def decide(current: State) -> Changes | None:
             # an ALTER of held queries restarts none of them, and may still come into a trial
@@ -178,7 +178,7 @@ class Executor:
         if cluster is not None:
             self.make_shards(state, cluster)
 
-    def _client_validation(self, after: State, effect: Effect, what: str) -> list[str]:
+    def _client_validation(self, after: State, effect: Effect) -> list[str]:
         """Validate from this process; what a new source or sink cannot reach is only noticed."""
         warehouse = after.config["warehouse"].value
         if effect.alteration is not None:
@@ -186,7 +186,8 @@ class Executor:
             if after.items[target].definition.kind == "secret":
                 return []
             require_valid(
-                validate(after, target, (), warehouse, resolve=self.resolve), what
+                validate(after, target, (), warehouse, resolve=self.resolve),
+                _new_definition(after, target),
             )
             return []
         notices: list[str] = []
@@ -194,7 +195,8 @@ class Executor:
             kind = after.items[item_id].definition.kind
             if kind == "connection":
                 require_valid(
-                    validate(after, item_id, (), warehouse, resolve=self.resolve), what
+                    validate(after, item_id, (), warehouse, resolve=self.resolve),
+                    wiring.by_id(after, item_id).text,
                 )
             elif kind in ("source", "sink"):
                 verdicts = validate(after, item_id, (item_id,), warehouse, resolve=self.resolve)
@@ -267,7 +269,10 @@ class Executor:
                 state.config["warehouse"].value, resolve=self.resolve,
             )
             unresolved = [each for each in verdicts if each.unresolved]
-            require_valid([each for each in verdicts if not each.unresolved], effect.summary)
+            require_valid(
+                [each for each in verdicts if not each.unresolved],
+                _new_definition(after, effect.alteration.item_id),
+            )
             notices += [f"not validated from here: {verdict}" for verdict in unresolved]
 
         def decide(current: State) -> Changes | None:
@@ -396,7 +401,7 @@ class Executor:
             state, found.item_id, wiring.below(state, found.item_id),
             state.config["warehouse"].value, resolve=self.resolve,
         )
-        require_valid(verdicts, f"validation of {found.text}")
+        require_valid(verdicts, found.text)
         rows = Rows(
             ("item", "ok", "message"),
             tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
@@ -435,6 +440,10 @@ def operation_key(clock: Clock) -> str:
     """A key that sorts by time: newer operations come last."""
     stamp = datetime.fromtimestamp(clock.wall(), timezone.utc).strftime("%Y%m%dT%H%M%S%f")
     return f"{stamp}-{uuid4().hex[:6]}"
+
+
+def _new_definition(after: State, item_id: str) -> str:
+    return f"the new definition of {wiring.by_id(after, item_id).text}"
 
 
 def _ended_row(row: OperationRecord, reason: str) -> OperationRecord:

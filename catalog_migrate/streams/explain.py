@@ -45,7 +45,8 @@ def _unsafe(state: State, statement: st.Unsafe, resolve: Resolve) -> str:
         at="",
     )
     closed = missing(
-        state, plan.cluster, reason=statement.reason, confirmed=True, said=statement.said
+        state, plan.cluster, reason=statement.reason, confirmed=True, said=statement.said,
+        kind=statement.kind,
     )
     lacking = [f"missing: {each}" for each in closed] if plan.changes else []
     return "\n".join([render(plan), *lacking])

@@ -38,7 +38,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         where = f"{self.name}, option {self.option}" if self.option else self.name
-        text = f"{where}: {self.message}"
+        message = self.message.removeprefix(f"{self.name}: ")
+        begins = not self.option and message.startswith(f"{self.name} ")  # it names the item itself
+        text = message if begins else f"{where}: {message}"
         return f"{text} (remedy: {self.remedy})" if self.remedy and not self.ok else text
 
 

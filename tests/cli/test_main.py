@@ -54,7 +54,7 @@ def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
     return str(path)
 
 
-def bring_in_force(place: Path, release: str) -> None:
+def bring_in_force(place: Path, release: str, warehouse: str = "warehouse") -> None:
     """A catalog in ``<place>/c`` with this release, its names simulated, its tables empty."""
     from catalog_migrate.bootstrap import migrate
     from catalog_migrate.catalog.clock import SystemClock
@@ -67,7 +67,7 @@ def bring_in_force(place: Path, release: str) -> None:
     engine = SimulatedEngine(persistent=True)
     migrate(
         engine, open_log(str(place / "c")), load_release(release),
-        warehouse=str(place / "warehouse"), clock=SystemClock(), holder="a test",
+        warehouse=str(place / warehouse), clock=SystemClock(), holder="a test",
     )
     for path, shard in engine.world.shards.items():
         Shards(None).create_shard(ShardSpec(path, shard.versions[-1].columns))

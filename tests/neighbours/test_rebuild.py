@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -432,6 +433,8 @@ class TestNotMadeAnew:
         with pytest.raises(CatalogLost):
             adopt(place.log(), release_of(ORDERS),
                   [wanted("shop.orders", place.table("orders"))], warehouse=elsewhere)
+        with pytest.raises(CatalogLost):
+            Catalog.create(place.log().uri, elsewhere)
         assert not (place.home / "catalog").exists()
         refuse_lost(place.log("another").home, elsewhere)
         done = rebuild(delta_log(place), release_of(ORDERS), warehouse=elsewhere)

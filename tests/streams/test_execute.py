@@ -10,11 +10,18 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.errors import CatalogMigrateError, SyntaxProblem, UnknownItem
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    SyntaxProblem,
+    UnknownItem,
+    UnsafeRefused,
+    ValidationFailed,
+)
 from catalog_migrate.language.parser import parse
 from catalog_migrate.language.statements import Explain
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.probes import Verdict
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -158,3 +165,55 @@ def test_explaining_writes_nothing(executor: Executor, log: MemoryLog) -> None:
     assert told
     assert all(refused)
     assert log.version() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("CREATE CONNECTION d TO KAFKA (BROKER '127.0.0.1:1')", "connection default.d"),
+        ("ALTER CONNECTION alone SET (BROKER = '127.0.0.1:2')",
+         "the new definition of connection default.alone"),
+        ("ALTER CONNECTION c SET (BROKER = '127.0.0.1:2')",
+         "the new definition of connection default.c"),
+        ("VALIDATE CONNECTION c", "connection default.c"),
+    ],
+)
+def test_what_validation_refuses(executor: Executor, statement: str, what: str) -> None:
+    """It is named as what it is, used or not, and each finding names its object once."""
+    executor.run(LAID_OUT)
+    with pytest.raises(ValidationFailed) as caught:
+        executor.run(statement)
+    assert caught.value.message == f"{what} was refused by validation, nothing was changed"
+    for line in caught.value.data["verdicts"]:
+        name = line.partition(",")[0].partition(":")[0]
+        assert line.count(f"{name}:") + line.count(f"{name},") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "option", "said"),
+    [
+        ("source s.x belongs to cluster a", "", "source s.x belongs to cluster a"),
+        ("source s.x: nobody answers", "", "source s.x: nobody answers"),
+        ("source s.x: source s.x is gone", "", "source s.x is gone"),
+        ("source s.xy is another", "", "source s.x: source s.xy is another"),
+        ("nobody answers", "", "source s.x: nobody answers"),
+        ("nobody answers", "BROKER", "source s.x, option BROKER: nobody answers"),
+        ("source s.x: no", "BROKER", "source s.x, option BROKER: no"),
+    ],
+)
+def test_a_finding_names_its_object_once(message: str, option: str, said: str) -> None:
+    """Whoever found it may have named the object already."""
+    assert str(Verdict("i1", "source s.x", False, message, option=option)) == said
+
+
+@pytest.mark.parametrize("kind", ["source", "sink"])
+def test_whose_name_is_asked_for(executor: Executor, kind: str) -> None:
+    """What is missing of an unsafe operation speaks of a source or of a sink, as it is."""
+    executor.run(LAID_OUT)
+    name = {"source": "s", "sink": "k"}[kind]
+    action = {"source": "INJECT OFFSETS (TO latest)", "sink": "INJECT VERSION 1"}[kind]
+    with pytest.raises(UnsafeRefused) as caught:
+        executor.run(f"ALTER {kind} {name} {action}")
+    missing = caught.value.data["missing"]
+    assert f"the word: UNSAFE after the name of the {kind}" in missing
+    assert f"the confirmation: --yes, or the {kind}'s name typed on a terminal" in missing

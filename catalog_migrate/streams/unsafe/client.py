@@ -136,14 +136,17 @@ class UnsafeClient:
         cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
         if key is not None and key in state.operations:
             return self._wait(key, None)
-        what = "the unsafe operation"
+        what, kind = "the unsafe operation", request.parts[0].after.kind
         asked = confirm is not nobody
-        require(missing(state, cluster, reason=reason, confirmed=asked, said=said), what)
+        require(
+            missing(state, cluster, reason=reason, confirmed=asked, said=said, kind=kind), what
+        )
         plan = self.plan(request, reason or "")
         if not plan.changes:
             return Outcome(plan, None, None)
         require(
-            missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said), what
+            missing(state, cluster, reason=reason, confirmed=confirm(plan), said=said, kind=kind),
+            what,
         )
         if request.tolerance is not None and request.approved is None:
             request = msgspec.structs.replace(request, approved=plan.totals)

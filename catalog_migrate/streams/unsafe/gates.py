@@ -19,9 +19,13 @@ def is_open(state: State, cluster: str) -> bool:
 
 
 def missing(
-    state: State, cluster: str, *, reason: str | None, confirmed: bool, said: bool = True
+    state: State, cluster: str, *, reason: str | None, confirmed: bool, said: bool = True,
+    kind: str = "source",
 ) -> tuple[str, ...]:
-    """What is missing, in words. ``said``: the word UNSAFE, or the verb ``unsafe``, was given."""
+    """What is missing, in words. ``said``: the word UNSAFE, or the verb ``unsafe``, was given.
+
+    ``kind`` is what the operation is on: its name is what is asked for.
+    """
     found = []
     if not is_open(state, cluster):
         name = wiring.display(state, cluster) if cluster else "of it"
@@ -30,11 +34,11 @@ def missing(
             "(environment CATALOG_MIGRATE__STREAMS__ENABLE_UNSAFE_OPS=true)"
         )
     if not said:
-        found.append("the word: UNSAFE after the name of the source")
+        found.append(f"the word: UNSAFE after the name of the {kind}")
     if not (reason or "").strip():
         found.append("a reason: --reason TEXT, or REASON 'text'")
     if not confirmed:
-        found.append("the confirmation: --yes, or the source's name typed on a terminal")
+        found.append(f"the confirmation: --yes, or the {kind}'s name typed on a terminal")
     return tuple(found)
 
 

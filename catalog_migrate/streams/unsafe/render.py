@@ -37,7 +37,15 @@ def render(plan: UnsafePlan, *, limit: int = 50) -> str:
                   for job in item.jobs]
     if not plan.changes:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
-    return "\n".join([*lines, sentence(plan.totals)])
+    return "\n".join([*lines, sentence(plan.totals), *_left_below(plan)])
+
+
+def _left_below(plan: UnsafePlan) -> list[str]:
+    """That the totals do not count what a RESTORE of a table leaves in its sinks."""
+    if not any(item.restores for item in plan.items):
+        return []
+    names = [f"{item.kind} {item.name}" for item in plan.items if item.notes and not item.restores]
+    return [f"not counted in that: rows that stay below {', '.join(names)}"] if names else []
 
 
 def sentence(totals: Totals) -> str:

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
+from tests.cli.test_main import bring_in_force, manifest
 
 
 @pytest.fixture
@@ -248,3 +251,57 @@ def test_what_stands_still(unreachable: Path, capsys: pytest.CaptureFixture[str]
     assert "still      source default.s: held\n" in said
     assert "operator: cleaning" in said
     assert 'next: catalog-migrate sql -c "RESUME SOURCE default.s"' in said
+
+
+def test_an_operation_as_text(unreachable: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``unsafe list OPERATION`` has each partition that was put elsewhere on a line of its own."""
+    log = open_log(str(unreachable / "catalog"))
+    act = UnsafeAct(
+        who="w", host="h", at="2026-01-31T00:00:00+00:00", reason="r", request="",
+        sources=("default.s",), injected=2, partitions=("t:0 from 6 to 2", "t:1 from 7 to 3"),
+    )
+    changes = Changes()
+    changes.put("operation", "op1", OperationRecord(kind="unsafe", state="done", unsafe=act))
+    commit(log, lambda _: changes, kind="test")
+    capsys.readouterr()
+    assert main(["unsafe", "list", "op1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("partitions"))
+    assert lines[first].split(None, 1) == ["partitions", "t:0 from 6 to 2"]
+    assert lines[first + 1].strip() == "t:1 from 7 to 3"
+    assert lines[first + 1].index("t:1") == lines[first].index("t:0")
+
+
+class TestStreamsAlone:
+    """A catalog without a release or Spark: ``init --empty``."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """An empty directory that the test stands in."""
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("CATALOG_MIGRATE__CATALOG__URI", raising=False)
+        return tmp_path
+
+    def test_made_and_used(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Statements go on from there; a release may still come in later; it is made once."""
+        assert main(["init", "--empty", "--catalog", "c", "--warehouse", "w"]) == 0
+        assert f"its rows go below {place / 'w'}" in capsys.readouterr().out
+        statement = "CREATE SECRET pw AS 'env:PW'; CREATE CLUSTER main"
+        assert main(["sql", "-c", statement, "--catalog", "c"]) == 0
+        assert main(["status", "--catalog", "c"]) == 0
+        bring_in_force(place, manifest(place / "1.json", "1", [("a", "BIGINT")]), warehouse="w")
+        capsys.readouterr()
+        assert main(["sql", "-c", "SHOW CLUSTERS", "--catalog", "c"]) == 0
+        assert "default.main" in capsys.readouterr().out
+        assert main(["init", "--empty", "--catalog", "c", "--warehouse", "w"]) == 1
+        assert "there is a catalog" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("more", [["--adopt"], ["--release", "r"], ["--dry-run"]])
+    def test_with_what_it_does_not_take(
+        self, place: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+    ) -> None:
+        """It is a usage error, and nothing is written."""
+        assert main(["init", "--empty", "--catalog", "c", *more]) == 64
+        assert "--empty takes --catalog and --warehouse alone" in capsys.readouterr().err
+        assert main(["init", "--empty"]) == 64
+        assert list(place.iterdir()) == []

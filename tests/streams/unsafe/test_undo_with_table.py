@@ -146,6 +146,7 @@ def test_exact(stage: Stage, filled: Table) -> None:
     )
     assert plan.items[1].notes == (stays,)
     assert f"note: {stays}" in render(plan)
+    assert render(plan).endswith("\nnot counted in that: rows that stay below sink default.k")
 
     outcome = undo(stage, key)
     assert unsafe_result(outcome).notices[-1] == stays
