@@ -102,7 +102,8 @@ def _read_csv(data: bytes, where: str) -> Exported:
         *group, topic, partition, offset = fields if len(fields) in (3, 4) else ("", "", "")
         if not (topic and _is_number(partition) and _is_number(offset)):
             raise InvalidPosition(
-                f"{place}: topic, partition and offset are expected", remedy=_FORMS
+                f"{where} is no file of positions: line {number}: topic, partition and offset are "
+                "expected", remedy=_FORMS,
             )
         first = "".join(group) if first is None else first
         if "".join(group) != first:
