@@ -338,7 +338,7 @@ class Catalog:
         meant; without it none is begun. The whole text is parsed first; the first error ends it.
         Raises
         StatementSyntax, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
-        CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed.
+        CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.
         """
         from catalog_migrate.language.parser import parse
         from catalog_migrate.streams.execute import Executor

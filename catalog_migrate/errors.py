@@ -630,6 +630,13 @@ class AlterFailed(CatalogMigrateError, RuntimeError):
     exit_code = 6
 
 
+class AlterUnfinished(CatalogMigrateError, RuntimeError):
+    """The new definition is committed, and it is not known that every query runs on it."""
+
+    code = "CM0758"
+    exit_code = 6
+
+
 class LostTrail(CatalogMigrateError, RuntimeError):
     """A sink stands in a shard from which no committed shard leads on."""
 

@@ -273,12 +273,13 @@ class UnsafeAct(msgspec.Struct, frozen=True, omit_defaults=True):
 class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A long act on running queries (ALTER CONNECTION and its like); key is its id.
 
-    ``state`` goes ``validating``, ``trial``, then ``confirmed``, ``set_back`` or ``failed``; only
-    the holder of the lease of ``cluster`` moves it. ``target`` is the item that is altered from
-    ``before`` to ``after`` (with the links of each); ``dependents`` are the items whose queries
-    restart; ``limit`` is how many seconds they have to become healthy; ``snapshots`` the number
-    of each dependent's checkpoint snapshot. ``detail`` is for people. An unsafe operation goes
-    ``requested``, ``stopping``, (``restoring``,) ``committed``, (``backfilling``,) then ``done``,
+    ``state`` goes ``validating``, ``trial``, then ``confirmed``, ``unconfirmed``, ``set_back`` or
+    ``failed``; only the holder of the lease of ``cluster`` moves it. ``target`` is the item that is
+    altered from ``before`` to ``after`` (with the links of each); ``dependents`` are the items
+    whose queries restart; ``limit`` is how many seconds they have to become healthy;
+    ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people. An
+    unsafe operation goes ``requested``, ``stopping``, (``restoring``,) ``committed``,
+    (``backfilling``,) then ``done``,
     ``refused`` or ``stale``.
     """
 

@@ -20,6 +20,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     AlterFailed,
     AlterSetBack,
+    AlterUnfinished,
     CommitConflict,
     LeaseHeld,
     RefusedStatement,
@@ -30,7 +31,7 @@ from catalog_migrate.language.parser import parse
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain
-from catalog_migrate.streams.operations import ALTER, OPEN, redefine, submit
+from catalog_migrate.streams.operations import ALTER, OPEN, UNCONFIRMED, redefine, submit
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.probes import (
     require_valid,
@@ -368,10 +369,18 @@ class Executor:
         names = tuple(wiring.display(state, each) for each in row.dependents)
         reason = row.detail.get("reason", "")
         if row.state == "confirmed":
+            late = (reason,) if reason else ()
             return Result(
                 effect.summary,
-                (*effect.notices, f"{len(names)} queries restarted: {', '.join(names)}"),
+                (*effect.notices, *late, f"{len(names)} queries restarted: {', '.join(names)}"),
                 operation=key, restarted=names,
+            )
+        if row.state == UNCONFIRMED:
+            raise AlterUnfinished(
+                f"{effect.summary}, and not confirmed: {reason}",
+                remedy="the new definition is in force and its queries are tried on it; SHOW "
+                "SOURCES and SHOW SINKS say what each one lacks",
+                operation=key,
             )
         findings = [text for name, text in sorted(row.detail.items())
                     if name.startswith("finding")]

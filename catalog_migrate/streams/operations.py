@@ -4,6 +4,8 @@
 committed. ``trial``: the new definition is committed and the affected queries are held, stopped,
 settled, snapshotted, started and watched. ``confirmed``: all are healthy. ``set_back``: the old
 definition is back and the queries run on it. ``failed``: not even that, or it was refused.
+``unconfirmed``: not all are healthy, and the new definition stays, because its probes answer and
+those of the old one do not: there is nothing to go back to.
 
 Only the holder of the cluster's lease moves an operation. Every step can be repeated: a runtime
 that finds one in ``trial`` goes on from what the row says.
@@ -53,6 +55,9 @@ STARTED = "started"
 
 SETTING_BACK = "setting back"
 """``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
+
+UNCONFIRMED = "unconfirmed"
+"""State of an ALTER that ended on its new definition without every query being healthy."""
 
 
 @dataclass(slots=True)
@@ -146,12 +151,21 @@ class Operations:
 
     def _trial(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
+        stays = ""
         with Probing(self._probe) as probing:
             if row.detail.get("phase") != STARTED:
                 row = self._stand_still(key, row, state, probing)
             problems = self._watch(row, probing)
+            if problems:
+                stays = self._nothing_to_go_back_to(row)
+            if stays:
+                stays = f"{'; '.join(problems)}; {stays}"
+                problems = self._watch(row, probing)
         if not problems:
-            self._finish(key, "confirmed", "")
+            self._finish(key, "confirmed", stays)
+            return
+        if stays:
+            self._finish(key, UNCONFIRMED, f"{stays}; then {'; '.join(problems)}")
             return
         self._put_back(key, row, problems)
         self._set_back(key, self.follow().operations[key])
@@ -229,9 +243,11 @@ class Operations:
         """Start all and wait until each is healthy; what is wrong with those that are not.
 
         Healthy is a first progress and a probe with the new options, asked since the stop; both
-        are awaited side by side.
+        are awaited side by side. The limit begins anew while all that is waited for is the first
+        batch of queries whose tasks get on: an outage's backlog takes longer than any limit.
         """
         supervisor, clock = self.supervisor, self.supervisor.clock
+        worked: dict[str, int] = {}
         deadline = clock.monotonic() + row.limit
         state = self.follow()
         waiting = _awaited(state, row)
@@ -256,14 +272,19 @@ class Operations:
                     if verdict is not None and verdict.ok:
                         waiting.discard(item_id)
             if waiting and now >= deadline:
-                break
+                healthy = {each for each in waiting if each in probed and probed[each].ok}
+                if healthy - late != waiting or not all(
+                    _gets_on(supervisor.managed[item_id], worked) for item_id in sorted(waiting)
+                ):
+                    break
+                deadline = now + row.limit
             bad = {each for each in waiting if each in probed and not probed[each].ok}
             if bad and now >= again and probing.ask_again(state, bad):
                 again = now + PROBE_AGAIN
             if waiting:
                 clock.sleep(_LOOK)
         return [
-            self._complaint(state, item_id, probing.verdicts()) for item_id in sorted(waiting)
+            self._complaint(state, row, item_id, probing.verdicts()) for item_id in sorted(waiting)
         ]
 
     def _probe(
@@ -280,7 +301,9 @@ class Operations:
                 found[verdict.item_id] = verdict
         return found, reached
 
-    def _complaint(self, state: State, item_id: str, probed: Mapping[str, Verdict]) -> str:
+    def _complaint(
+        self, state: State, row: OperationRecord, item_id: str, probed: Mapping[str, Verdict]
+    ) -> str:
         name = wiring.display(state, item_id)
         each = self.supervisor.managed.get(item_id)
         verdict = probed.get(item_id)
@@ -288,9 +311,27 @@ class Operations:
             return f"{name}: {each.error}"
         if verdict is not None and not verdict.ok:
             return f"{name}: {verdict.message}"
-        return f"{name}: made no progress"
+        return f"{name}: made no progress in {row.limit:.0f} s"
 
     # -- setting back --------------------------------------------------------------------------
+
+    def _nothing_to_go_back_to(self, row: OperationRecord) -> str:
+        """Why the new definition stays though not every query is healthy, in words; empty when the
+        old one may come back.
+
+        Both are probed now: a definition that answers does not give way to one that does not.
+        """
+        state = self.follow()
+        awaited = sorted(_awaited(state, row))
+        new, _ = self._probe(state, awaited)
+        if not all(verdict.ok for verdict in new.values()):
+            return ""
+        self.alive()
+        old, _ = self._probe(altered(state, row, back=True), awaited)
+        dead = [str(verdict) for _, verdict in sorted(old.items()) if not verdict.ok]
+        if not dead:
+            return ""
+        return f"the new definition answers and stays, the old one does not answer ({dead[0]})"
 
     def _put_back(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
         """Commit the old definition again, unless somebody has changed it since."""
@@ -372,6 +413,18 @@ class Operations:
     def _on_before(self, state: State, row: OperationRecord) -> bool:
         item = state.items.get(row.target)
         return item is not None and row.before is not None and _same(item.definition, row.before)
+
+
+def _gets_on(each: Managed, worked: dict[str, int]) -> bool:
+    """Whether the tasks of a query have done more than they ever had; ``worked`` is kept here.
+
+    Work that a restart only does again does not count, so no query that fails waits for ever.
+    """
+    if not each.active or each.query is None:
+        return False
+    before, now = worked.get(each.item_id, 0), each.query.worked()
+    worked[each.item_id] = max(before, now)
+    return now > before
 
 
 def _lift(changes: Changes, key: str, row: OperationRecord) -> None:

@@ -85,6 +85,10 @@ class RunningQuery(Protocol):
     def progress(self) -> QueryProgress | None:
         """The newest progress since this start; None until the first."""
 
+    def worked(self) -> int:
+        """How much its tasks have done since this start, also within a batch: tasks that ended,
+        records read and written. Only its growth says anything."""
+
     def failure(self) -> QueryFailure | None:
         """Why it ended; None while it runs and when it was stopped."""
 

@@ -261,7 +261,7 @@ OPERATIONS: tuple[DurableState, ...] = (
         "tests/streams/crash/test_frozen_runtime.py::test_a_frozen_runtime_that_wakes_up",
     ),
     _operation(
-        "ALTER CONNECTION, confirmed, set_back or failed",
+        "ALTER CONNECTION, confirmed, unconfirmed, set_back or failed",
         "It has ended; no hold of it is left.",
         "nobody: the row is a record, the oldest are forgotten",
         "Nothing.",

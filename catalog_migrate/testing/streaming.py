@@ -88,7 +88,8 @@ class StreamWorld:
     A topic that is deleted and created again has another id. ``told`` are the ids that a query was
     last told when it was about to start (by item id), ``planned`` those of its batches (by
     checkpoint, and by item id); ``sent`` has what a sink sent by table row, ``wrong`` the first row
-    with a key that is not its own. ``lag`` says how many steps a sink rests after each batch.
+    with a key that is not its own. ``lag`` says how many steps a sink rests after each batch,
+    ``slow`` how many steps the tasks of a batch take at an address.
     """
 
     topics: dict[str, list[int]] = field(default_factory=dict)
@@ -99,6 +100,7 @@ class StreamWorld:
     sent: dict[str, Counter[int]] = field(default_factory=dict)
     wrong: str = ""
     lag: dict[str, int] = field(default_factory=dict)
+    slow: dict[str, int] = field(default_factory=dict)
 
     def table(self, path: str) -> StreamTable:
         """The table at a path, made when it is first asked for."""
@@ -181,6 +183,7 @@ class SimulatedQuery:
         self.active = True
         self.batch: int | None = None
         self.total = 0
+        self.work = 0
         self._failure: QueryFailure | None = None
         self.between = True
         self._id = ""
@@ -201,6 +204,10 @@ class SimulatedQuery:
         if self.batch is None:
             return None
         return QueryProgress(self.batch, 0, self.total, "2026-01-01T00:00:00Z")
+
+    def worked(self) -> int:
+        """Steps that its tasks have taken."""
+        return self.work
 
     def failure(self) -> QueryFailure | None:
         """Why it ended."""
@@ -249,6 +256,9 @@ class SimulatedQuery:
                     world.planned[of, batch] = self._ids
                 yield
             self.between = False
+            for _ in range(world.slow.get(str(spec.connection["BROKER"]), 0)):
+                self.work += 1
+                yield
             self._deliver(checkpoint, batch, topic)
             yield
             self.commit(checkpoint, batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from catalog_migrate.streams.spark.dead_letters import SortingWriter, append_onc
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
-from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled
+from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
 from catalog_migrate.streams.spark.transactions import delta_transaction
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ class SparkQueries:
             gate=gate,
             # Spark puts all jobs of a run into the group of its id.
             cancel_jobs=self._spark.sparkContext.cancelJobGroup,
+            count_work=partial(work_of, self._spark.sparkContext),
         )
 
 

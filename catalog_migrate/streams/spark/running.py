@@ -14,6 +14,7 @@ from catalog_migrate.streams.queries import QueryFailure, QueryProgress
 from catalog_migrate.streams.spark.causes import failure_of
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql.streaming.query import StreamingQuery
 
     from catalog_migrate.connections.secrets import Redactor
@@ -37,6 +38,7 @@ class SparkRunningQuery:
         redactor: Redactor,
         gate: BatchGate | None,
         cancel_jobs: Callable[[str], None],
+        count_work: Callable[[str], int],
     ) -> None:
         self._query = query
         self._name = name
@@ -44,6 +46,7 @@ class SparkRunningQuery:
         self._redactor = redactor
         self._gate = gate
         self._cancel_jobs = cancel_jobs
+        self._count_work = count_work
         self._stopped = False
         self._stopping = threading.Lock()
         self._counting = threading.Lock()
@@ -87,6 +90,14 @@ class SparkRunningQuery:
             lag=lag_of(newest["sources"]),
             idle=not ran,
         )
+
+    def worked(self) -> int:
+        """Tasks that ended in the newest jobs of this run, and records that they have handled.
+
+        Spark counts records of a task under way at each heartbeat of its executor (10 s).
+        """
+        with failing(f"ask for the tasks of {self._name}"):
+            return self._count_work(self.run_id)
 
     def failure(self) -> QueryFailure | None:
         """Why it ended; None while it runs and when it was stopped."""
@@ -154,6 +165,20 @@ class SparkRunningQuery:
                 return False
             time.sleep(_POLL)
         return True
+
+
+def work_of(context: SparkContext, run_id: str) -> int:
+    """Tasks that have ended in the jobs of a run that Spark remembers, and records of all tasks."""
+    tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+    done = 0
+    for job_id in tracker.getJobIdsForGroup(run_id):
+        job = tracker.getJobInfo(job_id)
+        for stage_id in job.stageIds if job is not None else ():
+            stage = tracker.getStageInfo(stage_id)
+            if stage is not None:  # one that waits for another has done nothing
+                data = store.lastStageAttempt(stage_id)
+                done += stage.numCompletedTasks + data.inputRecords() + data.outputRecords()
+    return done
 
 
 def is_settled(checkpoint: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams.spark.running import work_of
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +46,29 @@ def test_each_file_once(
     assert second.query_id == first.query_id
     assert second.run_id != first.run_id
     assert workshop.queries.last_batch(spec, first.query_id) == {"shard": 1}
+
+
+def test_tasks_are_seen_within_a_batch(spark: Any, landing: Path, tmp_path: Path) -> None:
+    """What the tasks of a first batch have done is told before its progress, which comes last."""
+    for number in range(6):
+        (landing / f"{number}.txt").write_text("a\nb\n")
+    slow = spark.readStream.text(str(landing)).selectExpr(
+        "value", "java_method('java.lang.Thread', 'sleep', 300L) AS slept"
+    )
+    query = slow.writeStream.format("noop").option(
+        "checkpointLocation", str(tmp_path / "checkpoint")
+    ).start()
+    try:
+        seen = 0
+        while query.lastProgress is None:
+            done = work_of(spark.sparkContext, query.runId)
+            seen = max(seen, 0 if query.lastProgress else done)
+        assert seen >= 1
+        query.processAllAvailable()
+        assert work_of(spark.sparkContext, query.runId) > 12  # records, and tasks
+        assert work_of(spark.sparkContext, "another run") == 0
+    finally:
+        query.stop()
 
 
 def test_line_that_does_not_fit(workshop: Any, landing: Path) -> None:

@@ -1,0 +1,206 @@
+"""ALTERs carried out by a runtime on simulated queries: who stays, who goes back, what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.errors import AlterSetBack, AlterUnfinished
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.execute import Executor, Result
+from catalog_migrate.streams.operations import Operations
+from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.testing import streaming
+from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.stream_play import SETTING
+from catalog_migrate.testing.streaming import (
+    SimulatedQueries,
+    SimulatedQuery,
+    StreamWorld,
+    resolve,
+    simulated_streams,
+)
+
+LIMIT = 20.0
+"""Seconds of a trial."""
+
+LOOKS_A_SECOND = 10
+"""How often a trial looks at its queries, each of which then goes on by a step."""
+
+
+class Clock(SimulatedClock):
+    """Every sleep lets others do something."""
+
+    def __init__(self, meanwhile: Callable[[], None], *, stretch: float) -> None:
+        super().__init__(stretch=stretch)
+        self.meanwhile = meanwhile
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.meanwhile()
+
+
+class Stage:
+    """A catalog with two sources of broker ``a``, a runtime, and a client that waits for it."""
+
+    def __init__(self, directory: Path, world: StreamWorld) -> None:
+        self.world = world
+        self.log = MemoryLog()
+        self.steps: list[str] = []
+        self.said: list[str] = []
+        self.engine = SimulatedQueries(self.world, self.steps.append)
+        create_catalog(self.log, warehouse=str(directory))
+        self.client(lambda: None).run(SETTING)
+        clock = Clock(self.engine.step, stretch=100 / LOOKS_A_SECOND)
+        cluster = wiring.find(self.state, "cluster", "main").item_id
+        lease = acquire(
+            self.log, holder="runtime", clock=clock, key=f"cluster/{cluster}", ttl=1e9
+        )
+        self.supervisor = Supervisor(
+            log=self.log, lease=lease, engine=self.engine, clock=clock, cluster=cluster,
+            warehouse=str(directory), ensure_shards=lambda _state, _item: None, resolve=resolve,
+            threads=1,
+        )
+        self.operations = Operations(self.supervisor, lambda: self.state, lambda: None)
+
+    @property
+    def state(self) -> State:
+        return read_state(self.log)
+
+    @property
+    def broker(self) -> object:
+        return wiring.find(self.state, "connection", "c").external.options["BROKER"]
+
+    @property
+    def row(self) -> OperationRecord:
+        (row,) = self.state.operations.values()
+        return row
+
+    def turn(self) -> None:
+        """The runtime's: operations, then its queries."""
+        for key, _ in self.operations.pending(self.state):
+            self.operations.carry_out(self.state, key)
+        self.supervisor.round(self.state)
+        self.engine.step()
+
+    def run_all(self) -> None:
+        """Until every source has read what is there."""
+        for _ in range(20):
+            self.turn()
+        assert [each.active for each in self.supervisor.managed.values()] == [True, True]
+
+    def client(self, meanwhile: Callable[[], None]) -> Executor:
+        return Executor(
+            self.log, lambda _state, _item: None, Clock(meanwhile, stretch=1.0), resolve,
+            limit=LIMIT,
+        )
+
+    def alter(self, broker: str) -> Result:
+        (result,) = self.client(self.turn).run(f"ALTER CONNECTION c SET (BROKER '{broker}:9092')")
+        return result
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Two sources that run."""
+    world = StreamWorld({"t": [3, 2], "u": [4]})
+    with simulated_streams(world, lambda _: None):
+        stage = Stage(tmp_path, world)
+        stage.run_all()
+        yield stage
+
+
+@pytest.fixture
+def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Nothing answers at a broker's address any more."""
+    return lambda broker: monkeypatch.setattr(
+        streaming, "ADDRESSES", {**streaming.ADDRESSES, f"{broker}:9092": ""}
+    )
+
+
+def seconds(number: float) -> int:
+    """Steps of a query in so many seconds of a trial."""
+    return int(number * LOOKS_A_SECOND)
+
+
+class TestABacklog:
+    """The first batch on the new definition takes longer than the limit."""
+
+    def test_is_progress_while_its_tasks_get_on(self, stage: Stage) -> None:
+        """However long it takes: the limit begins anew with what its tasks have done."""
+        stage.world.slow["b:9092"] = seconds(5 * LIMIT)
+        stage.world.topics["t"][0] += 10
+        stage.world.topics["u"][0] += 10
+        result = stage.alter("b")
+        assert stage.row.state == "confirmed"
+        assert stage.broker == "b:9092"
+        assert result.notices == ("2 queries restarted: default.s, default.r",)
+
+    def test_that_stands_still_is_none(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where no task does anything the limit holds: the old definition works, and is back."""
+        stage.world.slow["b:9092"] = seconds(5 * LIMIT)
+        stage.world.topics["t"][0] += 10
+        monkeypatch.setattr(SimulatedQuery, "worked", lambda _: 7)
+        with pytest.raises(AlterSetBack, match=r"default\.s: made no progress in 20 s"):
+            stage.alter("b")
+        assert stage.broker == "a:9092"
+
+    def test_that_fails_is_none(self, stage: Stage) -> None:
+        """Queries that die over and over do not wait for ever."""
+        with pytest.raises(AlterSetBack, match="drops every fetch"):
+            stage.alter("lame")
+        assert stage.broker == "a:9092"
+
+
+class TestNothingToGoBackTo:
+    """The broker has moved, so that nothing answers at its old address."""
+
+    @pytest.fixture(autouse=True)
+    def moved(self, stage: Stage, dies: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """And the machine is so loaded that no task begins."""
+        dies("a")
+        monkeypatch.setattr(SimulatedQuery, "worked", lambda _: 0)
+        stage.world.topics["t"][0] += 10
+
+    def test_the_new_one_gets_as_long_again(self, stage: Stage) -> None:
+        """It answers, so it does not give way to the dead one: it comes in late, and says so."""
+        stage.world.slow["b:9092"] = seconds(1.5 * LIMIT)
+        result = stage.alter("b")
+        assert stage.row.state == "confirmed"
+        assert stage.broker == "b:9092"
+        assert "the new definition answers and stays" in " ".join(result.notices)
+
+    def test_the_new_one_stays_though_it_is_not_healthy(self, stage: Stage) -> None:
+        """Not confirmed, exit 6: it is in force, no hold is left, the queries are tried on it."""
+        stage.world.slow["b:9092"] = seconds(10 * LIMIT)
+        with pytest.raises(AlterUnfinished, match=r"default\.s: made no progress") as caught:
+            stage.alter("b")
+        assert caught.value.exit_code == 6
+        assert "SHOW SOURCES" in (caught.value.remedy or "")
+        assert stage.row.state == "unconfirmed"
+        assert stage.broker == "b:9092"
+        assert not stage.state.holds
+        for _ in range(seconds(10 * LIMIT)):
+            stage.turn()
+        assert stage.world.table(stage.engine.running[0].spec.shard).rows
+
+    def test_two_that_do_not_answer(self, stage: Stage, dies: Any) -> None:
+        """A new one that has died as well gives way as ever."""
+        stage.world.slow["b:9092"] = seconds(10 * LIMIT)
+        stage.supervisor.clock.meanwhile = lambda: (  # type: ignore[attr-defined]
+            dies("b"), stage.engine.step()
+        )
+        with pytest.raises(Exception, match="does not work either"):
+            stage.alter("b")
+        assert stage.row.state == "failed"
+        assert stage.broker == "a:9092"
