@@ -6,6 +6,7 @@ What an older version stored of a secret as plain text is shown as ``***``, whic
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
 
 import msgspec
 
@@ -182,7 +183,9 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
         mended = _mended(state)
         rows = []
         for each in _named(state, kind):
-            status = statuses.get(each.item_id)
+            said = statuses.get(each.item_id)
+            status = current(state, each.item, said)
+            earlier = said if status is None else None
             holds = held_by(state, each.item_id)
             alive = runtime_lives(state, each.item.links.get("cluster", ""))
             rows.append(
@@ -199,19 +202,56 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
                     status.rows if status is not None else None,
                     status.lag if status is not None else None,
                     status.at if status is not None else None,
-                    each.item.quarantined or _error(
-                        status, "" if alive else mended.get(each.item_id, "")
+                    each.item.quarantined or (
+                        _error(status, "") if alive
+                        else _error(earlier, mended.get(each.item_id, ""))
                     ),
                     status.run_id if status is not None else None,
+                    _earlier(earlier) if earlier is not None else None,
                 )
             )
         head = ("name", "type", "connection", *(("reads",) if kind == "sink" else ()))
         return Rows(
-            (*head, "cluster", "state", "holds", "batch", "rows", "lag", "at", "error", "run_id"),
+            (
+                *head, "cluster", "state", "holds", "batch", "rows", "lag", "at", "error", "run_id",
+                "earlier",
+            ),
             tuple(rows),
         )
 
     return listing
+
+
+def current(state: State, item: ItemRecord, said: QueryStatus | None) -> QueryStatus | None:
+    """What was said of a query, if the runtime that lives has said it.
+
+    The same process may have been an earlier runtime too, or another one of its host and number.
+    """
+    cluster = item.links.get("cluster", "")
+    if said is None or not runtime_lives(state, cluster):
+        return None
+    lease = state.leases[f"cluster/{cluster}"]
+    own = said.runtime == lease.holder and _second(said.at) >= _second(lease.since)
+    return said if own else None
+
+
+def _earlier(said: QueryStatus) -> str:
+    """What a runtime that has ended said last of a query, with the age of it."""
+    numbers = (("batch", said.batch), ("rows", said.rows), ("lag", said.lag))
+    told = ", ".join(
+        (said.state, *(f"{name} {number}" for name, number in numbers if number is not None))
+    )
+    return f"{told}: a runtime that has ended, {_age(said.at)} ago"
+
+
+def _age(at: str) -> str:
+    """How long ago a moment was, in the largest unit that fits."""
+    moment = datetime.fromisoformat(_second(at)).replace(tzinfo=timezone.utc)
+    seconds = max(0, int((datetime.now(timezone.utc) - moment).total_seconds()))
+    for unit, long in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * long:
+            return f"{seconds // long} {unit}"
+    return f"{seconds} s"
 
 
 def _mended(state: State) -> dict[str, str]:

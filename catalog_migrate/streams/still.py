@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import wiring
-from catalog_migrate.streams.show import runtime_lives
+from catalog_migrate.streams.show import current, runtime_lives
 from catalog_migrate.streams.status import QueryStatus, cluster_name, latest
 
 _STILL = frozenset({"backing_off", "failed", "held"})
@@ -54,7 +54,7 @@ def _still(
 ) -> Still | None:
     kind, name = found.mapping.kind, str(found.item.definition.item_name)
     holds = [hold for _, hold in sorted(state.holds.items()) if hold.item_id == found.item_id]
-    status = statuses.get(found.item_id)
+    status = current(state, found.item, statuses.get(found.item_id))
     if found.item.quarantined is not None:
         reasons: tuple[str, ...] = (found.item.quarantined,)
         return Still(kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or mend it")

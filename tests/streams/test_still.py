@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
@@ -138,6 +140,54 @@ def test_failing(
     (found,) = standing_still(read_state(laid_out), str(tmp_path))
     assert (found.name, found.state, found.reasons) == ("default.s", state, (error,))
     assert found.next == f"catalog-migrate {next_}"
+
+
+@pytest.mark.parametrize("living", [True, False])
+@pytest.mark.parametrize(
+    ("runtime_", "since"),
+    [("there", ""), ("here", "2999-01-01T00:00:00+00:00")],
+    ids=["another process", "another life of this one"],
+)
+def test_what_a_dead_runtime_said(
+    laid_out: MemoryLog, tmp_path: Path, living: bool, runtime_: str, since: str
+) -> None:
+    """It is told as such, with its age, until the living one reports: ``running`` and a lag of 0
+    are nobody's word on how things are."""
+    cluster = runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    lease = msgspec.structs.replace(LEASE, since=since) if living else LeaseRecord(epoch=1)
+    put(laid_out, "lease", f"cluster/{cluster}", lease)
+    dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), runtime_)
+
+    def shown() -> dict[str, object]:
+        rows = show(read_state(laid_out), "sources", str(tmp_path))
+        (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
+        return row
+
+    status = QueryStatus(item, "default.s", "source", "running", "r", "q", 7, 12, 0)
+    dead.write([status])
+    row = shown()
+    assert row["state"] == ("starting" if living else "no runtime")
+    assert [row[name] for name in ("batch", "rows", "lag", "at", "error", "run_id")] == [None] * 6
+    assert re.fullmatch(
+        r"running, batch 7, rows 12, lag 0: a runtime that has ended, \d+ s ago",
+        str(row["earlier"]),
+    )
+    if living:
+        put(laid_out, "lease", f"cluster/{cluster}", LEASE)
+        dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+        dead.write([msgspec.structs.replace(status, state="starting", lag=5061)])
+        row = shown()
+        assert (row["state"], row["lag"], row["earlier"]) == ("starting", 5061, None)
+
+
+def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog, tmp_path: Path) -> None:
+    """It is no reason to act: the one that has taken over has not said that anything fails."""
+    cluster = runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "there")
+    log.write([QueryStatus(item, "default.s", "source", "backing_off", error="no route to host")])
+    assert standing_still(read_state(laid_out), str(tmp_path)) == ()
 
 
 def test_the_gate_is_shown(laid_out: MemoryLog) -> None:
