@@ -631,7 +631,8 @@ class AlterFailed(CatalogMigrateError, RuntimeError):
 
 
 class AlterUnfinished(CatalogMigrateError, RuntimeError):
-    """The new definition is committed, and it is not known that every query runs on it."""
+    """An ALTER without an end that is known to be good: its new definition is in force and not all
+    queries were healthy on it, or nobody carries it on until the next runtime starts."""
 
     code = "CM0758"
     exit_code = 6

@@ -10,9 +10,8 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
-from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
@@ -31,13 +30,20 @@ from catalog_migrate.language.parser import parse
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain
-from catalog_migrate.streams.operations import ALTER, OPEN, UNCONFIRMED, redefine, submit
+from catalog_migrate.streams.operations import (
+    ALTER,
+    OPEN,
+    SETTING_BACK,
+    UNCONFIRMED,
+    redefine,
+    submit,
+)
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.probes import (
     require_valid,
     validate,
 )
-from catalog_migrate.streams.show import Rows, create_statement, show
+from catalog_migrate.streams.show import Rows, create_statement, runtime_lives, show
 from catalog_migrate.streams.specs import Resolve, resolve_secret
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
@@ -245,7 +251,7 @@ class Executor:
                 remedy="give each cluster a connection of its own (USING CONNECTION)",
             )
         (cluster,) = clusters
-        if not self._runtime_lives(state, cluster):
+        if not runtime_lives(state, cluster):
             return self._deferred(state, effect, cluster)
         key = operation_key(self.clock)
         row = OperationRecord(
@@ -294,10 +300,6 @@ class Executor:
         )
         return Result(effect.summary, tuple(notices))
 
-    def _runtime_lives(self, state: State, cluster: str) -> bool:
-        lease = state.leases.get(f"cluster/{cluster}")
-        return lease is not None and bool(lease.holder) and not proven_dead(lease)
-
     def _wait(self, key: str, effect: Effect, cluster: str) -> Result:
         """Wait for the runtime to end the operation; Ctrl-C leaves it going on."""
         lease_key = f"cluster/{cluster}"
@@ -324,46 +326,62 @@ class Executor:
                 current = (state.leases.get(lease_key), self.log.heartbeat(lease_key))
                 if current != beat:
                     beat, heard = current, now
-            if not self._runtime_lives(state, cluster) or now - heard > LEASE_TTL:
-                return self._abandoned(key, effect, lease_key)
+            if not runtime_lives(state, cluster):
+                self._abandoned(key, effect)
+            elif now - heard > LEASE_TTL:
+                silent = (
+                    f"nothing was heard of its runtime for {LEASE_TTL:.0f} s, which is not proven "
+                    "dead"
+                )
+                raise _unfinished(state, key, effect, silent)
             self.clock.sleep(_POLL)
 
-    def _abandoned(self, key: str, effect: Effect, lease_key: str) -> Result:
-        """The runtime died: what it had not committed is over, the rest its successor finishes."""
+    def _abandoned(self, key: str, effect: Effect) -> None:
+        """The runtime died: what it had not committed is over, the rest its successor finishes.
+
+        Raises what that comes to; returns where somebody has the cluster again, or it has ended.
+        """
+        state = read_state(self.log)
+        row = state.operations[key]
+        if row.state not in OPEN or runtime_lives(state, row.cluster):
+            return
+        if row.state != "validating":
+            raise _unfinished(state, key, effect, "its runtime ended in the middle")
+
+        def fence(_: Lease) -> None:
+            raise _unfinished(state, key, effect, "its runtime is gone, and not proven dead")
+
+        lease_key = f"cluster/{row.cluster}"
         try:
             lease = acquire(
-                self.log, holder=f"statement {key}", clock=self.clock, key=lease_key, wait=0
+                self.log, holder=f"statement {key}", clock=self.clock, key=lease_key, wait=0,
+                fence=fence,
             )
         except LeaseHeld:
-            return Result(
-                effect.summary,
-                (f"the runtime was replaced; its successor carries out operation {key}",),
-                operation=key,
-            )
+            return
+        reason = "the runtime ended while it validated; nothing was changed"
+
+        def decide(current: State) -> Changes | None:
+            standing = current.operations[key]
+            if standing.state != "validating":
+                return None
+            changes = Changes()
+            changes.put("operation", key, _ended_row(standing, reason))
+            return changes
+
         try:
-            row = read_state(self.log).operations[key]
-            if row.state == "validating":
-                reason = "the runtime ended while it validated; nothing was changed"
-                ended = _ended_row(row, reason)
-
-                def decide(_: State) -> Changes:
-                    changes = Changes()
-                    changes.put("operation", key, ended)
-                    return changes
-
-                commit(self.log, decide, epoch=lease.epoch, lease_key=lease_key, kind="failed")
-                raise AlterFailed(
-                    f"operation {key}: {reason}",
-                    remedy="start the runtime and say it again, or say it again now: it is then "
-                    "applied at the runtime's next start",
-                )
+            after = commit(
+                self.log, decide, epoch=lease.epoch, lease_key=lease_key, kind="failed",
+                reason=effect.summary,
+            )
         finally:
             lease.release()
-        return Result(
-            effect.summary,
-            (f"committed; the runtime ended in the middle, the next one finishes operation {key}",),
-            operation=key,
-        )
+        if after.operations[key].state == "failed":
+            raise AlterFailed(
+                f"operation {key}: {reason}",
+                remedy="start the runtime and say it again, or say it again now: it is then "
+                "applied at the runtime's next start",
+            )
 
     def _ended(self, key: str, row: OperationRecord, effect: Effect, state: State) -> Result:
         names = tuple(wiring.display(state, each) for each in row.dependents)
@@ -416,6 +434,24 @@ class Executor:
             tuple((verdict.name, verdict.ok, verdict.message) for verdict in verdicts),
         )
         return Result(f"{found.text} is valid", rows=rows)
+
+
+def _unfinished(state: State, key: str, effect: Effect, why: str) -> AlterUnfinished:
+    """The error of an operation that nobody carries on now, whatever became of it by then."""
+    row = state.operations[key]
+    names = ", ".join(wiring.display(state, each) for each in row.dependents)
+    stands = (
+        "nothing of it is committed yet" if row.state == "validating"
+        else "the old definition is in force again" if row.detail.get("phase") == SETTING_BACK
+        else f"{effect.summary} and committed"
+    )
+    return AlterUnfinished(
+        f"operation {key} ({row.detail.get('phase', row.state)}): {why}; {stands}, and these "
+        f"queries wait for a runtime: {names}",
+        remedy=f"catalog-migrate run --cluster {wiring.display(state, row.cluster)}: it takes the "
+        "operation to its end",
+        operation=key,
+    )
 
 
 def unsafe_result(outcome: Outcome) -> Result:

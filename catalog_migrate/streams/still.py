@@ -12,6 +12,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.show import current, runtime_lives
 from catalog_migrate.streams.status import QueryStatus, cluster_name, latest
+from catalog_migrate.streams.takeover import FENCE
 
 _STILL = frozenset({"backing_off", "failed", "held"})
 _UNREADABLE = re.compile(
@@ -60,21 +61,28 @@ def _still(
         return Still(kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or mend it")
     if holds:
         reasons = tuple(_reason(hold) for hold in holds)
-        return Still(kind, name, "held", reasons, _lifting(kind, name, holds[0]))
-    cluster = found.item.links.get("cluster", "")
-    if not runtime_lives(state, cluster):
-        return Still(
-            kind, name, "no runtime", (),
-            f"catalog-migrate run --cluster {cluster_name(state, found.item_id)}",
-        )
+        return Still(kind, name, "held", reasons, _lifting(state, found, holds[0]))
+    if not _runs(state, found):
+        return Still(kind, name, "no runtime", (), _start(state, found))
     again = status is not None and status.state == "starting" and bool(status.error)
     if status is None or not (status.state in _STILL or again):
         return None
-    connection = wiring.display(state, found.item.links["connection"])
     return Still(
         kind, name, status.state, (status.error or "",),
-        _onward(kind, name, connection, status.error or ""),
+        _onward(kind, name, _connection(state, found), status.error or ""),
     )
+
+
+def _runs(state: State, found: wiring.Found) -> bool:
+    return runtime_lives(state, found.item.links.get("cluster", ""))
+
+
+def _start(state: State, found: wiring.Found) -> str:
+    return f"catalog-migrate run --cluster {cluster_name(state, found.item_id)}"
+
+
+def _connection(state: State, found: wiring.Found) -> str:
+    return wiring.display(state, found.item.links["connection"])
 
 
 def _onward(kind: str, name: str, connection: str, error: str) -> str:
@@ -103,8 +111,13 @@ def _reason(hold: HoldRecord) -> str:
     return f"{hold.holder}: {hold.reason}{since}"
 
 
-def _lifting(kind: str, name: str, hold: HoldRecord) -> str:
-    """What lifts a hold."""
+def _lifting(state: State, found: wiring.Found, hold: HoldRecord) -> str:
+    """What lifts a hold; those of operations and of a fence are lifted by a runtime alone."""
+    kind, name = found.mapping.kind, str(found.item.definition.item_name)
+    if hold.holder.startswith(("operation:", FENCE)) and not _runs(state, found):
+        return _start(state, found)
+    if hold.holder == FENCE:
+        return f'catalog-migrate sql -c "VALIDATE CONNECTION {_connection(state, found)}"'
     if hold.holder == "upstream" and kind == "source":
         return (
             f"catalog-migrate unsafe reset-splits {name} --accept-new-topic "

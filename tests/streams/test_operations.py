@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from catalog_migrate.catalog.lease import acquire
@@ -13,13 +14,15 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
-from catalog_migrate.errors import AlterSetBack, AlterUnfinished
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import AlterFailed, AlterSetBack, AlterUnfinished
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.testing import streaming
 from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.crashes import SimulatedCrash
 from catalog_migrate.testing.stream_play import SETTING
 from catalog_migrate.testing.streaming import (
     SimulatedQueries,
@@ -54,9 +57,9 @@ class Stage:
     def __init__(self, directory: Path, world: StreamWorld) -> None:
         self.world = world
         self.log = MemoryLog()
-        self.steps: list[str] = []
         self.said: list[str] = []
-        self.engine = SimulatedQueries(self.world, self.steps.append)
+        self.engine = SimulatedQueries(self.world, self.step)
+        self.dies_at = ""
         create_catalog(self.log, warehouse=str(directory))
         self.client(lambda: None).run(SETTING)
         clock = Clock(self.engine.step, stretch=100 / LOOKS_A_SECOND)
@@ -84,8 +87,29 @@ class Stage:
         (row,) = self.state.operations.values()
         return row
 
+    def step(self, step: str) -> None:
+        """A step of the engine, at which the runtime may be killed."""
+        if step == self.dies_at:
+            raise SimulatedCrash(step)
+
     def turn(self) -> None:
-        """The runtime's: operations, then its queries."""
+        """The runtime's, while it lives: operations, then its queries."""
+        try:
+            self._turn()
+        except SimulatedCrash:
+            self.dies_at = ""
+            self.engine.running.clear()
+            self.meanwhile = lambda: None
+            self.lease(pid=2**22 + 1)
+
+    def lease(self, **changes: Any) -> None:
+        """The lease is another process's."""
+        key = self.supervisor.lease.key
+        changed = Changes()
+        changed.put("lease", key, msgspec.structs.replace(self.state.leases[key], **changes))
+        commit(self.log, lambda _: changed, kind="test")
+
+    def _turn(self) -> None:
         for key, _ in self.operations.pending(self.state):
             self.operations.carry_out(self.state, key)
         self.supervisor.round(self.state)
@@ -104,7 +128,9 @@ class Stage:
         )
 
     def alter(self, broker: str) -> Result:
-        (result,) = self.client(self.turn).run(f"ALTER CONNECTION c SET (BROKER '{broker}:9092')")
+        self.meanwhile = self.turn
+        client = self.client(lambda: self.meanwhile())
+        (result,) = client.run(f"ALTER CONNECTION c SET (BROKER '{broker}:9092')")
         return result
 
 
@@ -204,3 +230,59 @@ class TestNothingToGoBackTo:
             stage.alter("b")
         assert stage.row.state == "failed"
         assert stage.broker == "a:9092"
+
+
+class TestKilled:
+    """The runtime dies while a client waits for its ALTER."""
+
+    NEXT = "catalog-migrate run --cluster default.main: it takes the operation to its end"
+
+    @pytest.mark.parametrize("at", ["stop", "start"])
+    def test_after_the_commit(self, stage: Stage, at: str) -> None:
+        """Exit 6: it is committed, and no query runs until the next runtime is started."""
+        stage.dies_at = at
+        with pytest.raises(AlterUnfinished, match="its runtime ended in the middle") as caught:
+            stage.alter("b")
+        assert caught.value.exit_code == 6
+        assert "connection default.c altered and committed" in caught.value.message
+        assert caught.value.message.endswith("default.s, default.r")
+        assert caught.value.remedy == self.NEXT
+        assert stage.broker == "b:9092"
+        assert stage.row.state == "trial"
+
+    def test_while_it_goes_back(self, stage: Stage) -> None:
+        """Then it is the old definition that is in force."""
+
+        def put_back(_: object, key: str, row: OperationRecord, problems: object) -> None:
+            original(stage.operations, key, row, problems)  # type: ignore[arg-type]
+            raise SimulatedCrash("after the commit")
+
+        original = Operations._put_back
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Operations, "_put_back", put_back)
+            with pytest.raises(AlterUnfinished, match="the old definition is in force again"):
+                stage.alter("lame")
+        assert stage.broker == "a:9092"
+
+    def test_before_it(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nothing was changed, and it is over."""
+
+        def prepare(*_: object) -> dict[str, Any]:
+            raise SimulatedCrash("while it validates")
+
+        monkeypatch.setattr(Supervisor, "prepare", prepare)
+        with pytest.raises(AlterFailed, match="ended while it validated; nothing was changed"):
+            stage.alter("b")
+        assert stage.row.state == "failed"
+        assert stage.broker == "a:9092"
+
+    def test_or_not_heard_of(self, stage: Stage) -> None:
+        """One that is frozen, or on another host, is not proven dead: said as it is, exit 6."""
+
+        def freeze() -> None:
+            stage.lease(host="elsewhere")
+            stage.meanwhile = lambda: None
+
+        stage.turn = freeze  # type: ignore[method-assign]
+        with pytest.raises(AlterUnfinished, match="nothing was heard of its runtime for 30 s"):
+            stage.alter("b")

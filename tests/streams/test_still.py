@@ -102,6 +102,26 @@ def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lives", "holder", "next_"),
+    [
+        (False, "operation:1", "run --cluster default.main"),
+        (False, "fence", "run --cluster default.main"),
+        (True, "fence", 'sql -c "VALIDATE CONNECTION default.c"'),
+        (False, "operator", 'sql -c "RESUME SOURCE default.s"'),
+    ],
+)
+def test_what_lifts_a_hold(laid_out: MemoryLog, lives: bool, holder: str, next_: str) -> None:
+    """Where only a runtime lifts it and none lives, the next command is to start one; a fence is
+    lifted once the destination answers."""
+    if lives:
+        runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    put(laid_out, "hold", f"{item}/{holder}/1", HoldRecord(item, holder, "because"))
+    (found,) = (each for each in still(laid_out) if each.name == "default.s")
+    assert found.next == f"catalog-migrate {next_}"
+
+
+@pytest.mark.parametrize(
     ("error", "next_"),
     [
         (
