@@ -271,6 +271,10 @@ class Operations:
                     verdict = probed.get(item_id)
                     if verdict is not None and verdict.ok:
                         waiting.discard(item_id)
+            final = {each for each in waiting if each in probed and probed[each].final}
+            if final:  # the others were not given their time, so nothing is said of them
+                waiting = final
+                break
             if waiting and now >= deadline:
                 healthy = {each for each in waiting if each in probed and probed[each].ok}
                 if healthy - late != waiting or not all(

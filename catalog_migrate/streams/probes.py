@@ -14,7 +14,12 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import CatalogMigrateError, UnresolvedSecret, ValidationFailed
+from catalog_migrate.errors import (
+    CatalogMigrateError,
+    UnresolvedSecret,
+    UpstreamChanged,
+    ValidationFailed,
+)
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import written_columns
@@ -26,6 +31,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """What validation says of one item; ``remedy`` is there when it is not ``ok``.
 
     ``unresolved``: a secret has no value in this process; in the runtime's it may have one.
+    ``final``: positions belong to another cluster, which no waiting changes.
     """
 
     item_id: str
@@ -35,6 +41,7 @@ class Verdict(msgspec.Struct, frozen=True):
     remedy: str = ""
     option: str = ""
     unresolved: bool = False
+    final: bool = False
 
     def __str__(self) -> str:
         where = f"{self.name}, option {self.option}" if self.option else self.name
@@ -102,16 +109,20 @@ def probe_queries(
             *(pool.submit(_alone, specs[item_id], timeout) for item_id in alone),
         ]
         for group in groups:
-            for item_id, (findings, upstream) in group.result().items():
-                verdicts[item_id] = _judged(state, specs[item_id], findings, upstream)
-                if upstream is not None:
+            for item_id, (findings, upstream, whole) in group.result().items():
+                verdicts[item_id] = _judged(
+                    state, specs[item_id], findings, upstream, whole=whole
+                )
+                if upstream is not None and whole:
                     found[item_id] = upstream
     return [verdict for item_id in item_ids for verdict in verdicts[item_id]], found
 
 
-def _kafka(
-    specs: Sequence[QuerySpec], timeout: float
-) -> dict[str, tuple[tuple[Finding, ...], Upstream | None]]:
+_Answer = tuple[tuple[Finding, ...], Upstream | None, bool]
+"""Findings, who answered (None: nobody), and whether all of its topics are known."""
+
+
+def _kafka(specs: Sequence[QuerySpec], timeout: float) -> dict[str, _Answer]:
     """Queries on one Kafka connection, by item id."""
     from catalog_migrate.connections.validation import Wanted, kafka_access
 
@@ -120,21 +131,21 @@ def _kafka(
         for spec in specs
     ]
     identity, findings = kafka_access(specs[0].connection, wanted, timeout=timeout)
-    answers: dict[str, tuple[tuple[Finding, ...], Upstream | None]] = {}
+    answers: dict[str, _Answer] = {}
     for spec in specs:
-        upstream, topics = None, topics_of_query(spec)
+        if identity is None:
+            answers[spec.item_id] = findings[spec.item_id], None, False
+            continue
+        topics = topics_of_query(spec)
+        seen = {topic: identity.topic_ids[topic] for topic in topics if topic in identity.topic_ids}
         # a topic that may not be seen is not gone: whoever starts the query asks for itself
-        if identity is not None and all(topic in identity.topic_ids for topic in topics):
-            upstream = Upstream(
-                identity.cluster_id, {topic: identity.topic_ids[topic] for topic in topics}
-            )
-        answers[spec.item_id] = findings[spec.item_id], upstream
+        answers[spec.item_id] = (
+            findings[spec.item_id], Upstream(identity.cluster_id, seen), len(seen) == len(topics)
+        )
     return answers
 
 
-def _alone(
-    spec: QuerySpec, timeout: float
-) -> dict[str, tuple[tuple[Finding, ...], Upstream | None]]:
+def _alone(spec: QuerySpec, timeout: float) -> dict[str, _Answer]:
     """A query that shares nothing."""
     from catalog_migrate.connections.validation import validate_sink, validate_source
 
@@ -150,11 +161,12 @@ def _alone(
             upstream = identify(spec)
         except CatalogMigrateError as error:
             findings = (*findings, Finding("", None, False, error.message, error.remedy or ""))
-    return {spec.item_id: (findings, upstream)}
+    return {spec.item_id: (findings, upstream, upstream is not None)}
 
 
 def _judged(
-    state: State, spec: QuerySpec, findings: Sequence[Finding], upstream: Upstream | None
+    state: State, spec: QuerySpec, findings: Sequence[Finding], upstream: Upstream | None, *,
+    whole: bool,
 ) -> list[Verdict]:
     """Findings as verdicts, and whether the upstream is the one that positions belong to."""
     name = f"{spec.kind} {spec.name}"
@@ -167,18 +179,18 @@ def _judged(
         for finding in findings
     ]
     stream = state.streams.get(spec.item_id)
-    known = stream is not None and bool(stream.upstream) and upstream is not None
-    if known and all(verdict.ok for verdict in verdicts):
-        assert stream is not None
-        assert upstream is not None
+    if stream is None or not stream.upstream or upstream is None:
+        return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
+    fine = whole and all(verdict.ok for verdict in verdicts)
+    if fine or upstream.upstream != stream.upstream:
         try:
             require_same(spec, stream, upstream)
-        except CatalogMigrateError as error:
-            verdicts.append(
-                Verdict(
-                    spec.item_id, name, False, redactor.scrub(error.message), error.remedy or ""
-                )
+        except UpstreamChanged as error:  # it says more than that a topic is missing there
+            refused = Verdict(
+                spec.item_id, name, False, redactor.scrub(error.message), error.remedy or "",
+                final=True,
             )
+            verdicts.insert(0, refused)
     return verdicts or [Verdict(spec.item_id, name, True, "there and accessible")]
 
 

@@ -127,10 +127,12 @@ class Stage:
             limit=LIMIT,
         )
 
-    def alter(self, broker: str) -> Result:
+    def alter(self, broker: str, more: str = "") -> Result:
         self.meanwhile = self.turn
         client = self.client(lambda: self.meanwhile())
-        (result,) = client.run(f"ALTER CONNECTION c SET (BROKER '{broker}:9092')")
+        (result,) = client.run(
+            f"ALTER CONNECTION c SET (BROKER '{broker}:9092') {more}"
+        )
         return result
 
 
@@ -230,6 +232,26 @@ class TestNothingToGoBackTo:
             stage.alter("b")
         assert stage.row.state == "failed"
         assert stage.broker == "a:9092"
+
+
+@pytest.mark.parametrize("has_topics", [True, False])
+def test_another_cluster_is_final_at_once(
+    stage: Stage, has_topics: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unvalidated, it is found out by its id, whatever topics it has: nobody waits for the limit
+    to go back."""
+    known = stage.world.topic_ids
+    if not has_topics:
+        monkeypatch.setattr(
+            StreamWorld, "topic_ids",
+            lambda _, cluster, topics: known(cluster, topics) if cluster == "one" else {},
+        )
+    began = stage.supervisor.clock.monotonic()
+    with pytest.raises(AlterSetBack, match="belongs to cluster one") as caught:
+        stage.alter("far", "WITH (VALIDATE = false)")
+    assert "made no progress" not in caught.value.message
+    assert stage.supervisor.clock.monotonic() - began < LIMIT / 4
+    assert stage.broker == "a:9092"
 
 
 class TestKilled:
