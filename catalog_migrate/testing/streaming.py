@@ -500,7 +500,7 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
             "streams.operations", "streams.supervisor", "streams.probes", "streams.runtime",
             "streams.takeover", "streams.unsafe.positions", "streams.unsafe.client",
             "streams.checkpoint.files", "connections.validation", "streams.unsafe.backfill",
-            "streams.unsafe.planning", "streams.following",
+            "streams.unsafe.planning", "streams.following", "streams.unsafe.former",
         )
     }
     changes: list[tuple[Any, str, Any]] = [
@@ -577,6 +577,7 @@ def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Ite
         (modules["streams.runtime"], "count_pending", lambda *_: None),
         (modules["streams.takeover"], "delta_fence", world.fence),
         (modules["streams.unsafe.positions"], "held_by_kafka", held),
+        (modules["streams.unsafe.former"], "held_by_kafka", held),
         (modules["streams.unsafe.client"], "delta_batch",
          lambda path, query_id: world.table(path).batches.get(query_id)),
         (modules["streams.unsafe.backfill"], "held_by_kafka", held_for_chunk),

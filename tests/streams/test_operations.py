@@ -11,19 +11,20 @@ import pytest
 
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import AlterFailed, AlterSetBack, AlterUnfinished
+from catalog_migrate.errors import AlterFailed, AlterSetBack, AlterUnfinished, UnsafeBlocked
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.testing import streaming
 from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.crashes import SimulatedCrash
-from catalog_migrate.testing.stream_play import SETTING
+from catalog_migrate.testing.stream_play import SETTING, SINK
 from catalog_migrate.testing.streaming import (
     SimulatedQueries,
     SimulatedQuery,
@@ -73,6 +74,7 @@ class Stage:
             threads=1,
         )
         self.operations = Operations(self.supervisor, lambda: self.state, lambda: None)
+        self.unsafe = UnsafeOperations(self.supervisor, lambda: self.state, lambda: None)
 
     @property
     def state(self) -> State:
@@ -105,13 +107,17 @@ class Stage:
     def lease(self, **changes: Any) -> None:
         """The lease is another process's."""
         key = self.supervisor.lease.key
+        self.put("lease", key, msgspec.structs.replace(self.state.leases[key], **changes))
+
+    def put(self, collection: str, key: str, record: Any) -> None:
         changed = Changes()
-        changed.put("lease", key, msgspec.structs.replace(self.state.leases[key], **changes))
+        changed.put(collection, key, record)
         commit(self.log, lambda _: changed, kind="test")
 
     def _turn(self) -> None:
-        for key, _ in self.operations.pending(self.state):
-            self.operations.carry_out(self.state, key)
+        for carrier in (self.operations, self.unsafe):
+            for key, _ in carrier.pending(self.state):
+                carrier.carry_out(self.state, key)
         self.supervisor.round(self.state)
         self.engine.step()
 
@@ -124,16 +130,17 @@ class Stage:
     def client(self, meanwhile: Callable[[], None]) -> Executor:
         return Executor(
             self.log, lambda _state, _item: None, Clock(meanwhile, stretch=1.0), resolve,
-            limit=LIMIT,
+            limit=LIMIT, confirm=lambda _: True,
         )
 
     def alter(self, broker: str, more: str = "") -> Result:
-        self.meanwhile = self.turn
-        client = self.client(lambda: self.meanwhile())
-        (result,) = client.run(
-            f"ALTER CONNECTION c SET (BROKER '{broker}:9092') {more}"
-        )
+        (result,) = self.run(f"ALTER CONNECTION c SET (BROKER '{broker}:9092') {more}")
         return result
+
+    def run(self, text: str) -> list[Result]:
+        """A client says it, while the runtime goes on."""
+        self.meanwhile = self.turn
+        return self.client(lambda: self.meanwhile()).run(text)
 
 
 @pytest.fixture
@@ -152,6 +159,84 @@ def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda broker: monkeypatch.setattr(
         streaming, "ADDRESSES", {**streaming.ADDRESSES, f"{broker}:9092": ""}
     )
+
+
+class TestAloneToAnotherCluster:
+    """A source goes over to a topic of the same name elsewhere, while records keep coming."""
+
+    MOVE = (
+        "ALTER SOURCE s UNSAFE SET (BROKER = 'far:9092'), RESET SPLITS"
+        " WITH (ACCEPT NEW TOPIC = true) REASON 'it has moved'"
+    )
+
+    @pytest.fixture(autouse=True)
+    def gate(self, stage: Stage) -> None:
+        """The gate is open, and a sink of the source rests after each batch."""
+        cluster = stage.supervisor.cluster
+        stage.put("cluster", cluster, ClusterRecord(unsafe=True))
+        stage.run(SINK.format("k1"))
+        stage.world.lag["k1"] = 3
+        for _ in range(200):
+            stage.turn()
+
+    def load(self, stage: Stage) -> None:
+        """A record with every turn, so that the sink is never at the end of the table."""
+        turn = stage.turn
+
+        def loaded() -> None:
+            stage.world.topics["t"][0] += 1
+            turn()
+
+        stage.turn = loaded  # type: ignore[method-assign]
+        for _ in range(5):
+            loaded()
+
+    def test_the_sinks_below_are_waited_for(self, stage: Stage) -> None:
+        """The plan says so; the operation stops the source and goes over once all is sent."""
+        self.load(stage)
+        (plan,) = stage.run(f"EXPLAIN {self.MOVE}")
+        assert "still to be sent by default.k1: the source is stopped first" in plan.summary
+        (done,) = stage.run(self.MOVE)
+        assert stage.row.state == "done"
+        assert done.restarted == ("default.s",)
+        assert not stage.world.wrong
+
+    def test_one_that_does_not_send_is_not(self, stage: Stage) -> None:
+        """It is refused at once, in the dry run too, with what helps."""
+        stage.run("PAUSE SINK k1")
+        self.load(stage)
+        for text in (f"EXPLAIN {self.MOVE}", self.MOVE):
+            with pytest.raises(UnsafeBlocked, match="too early") as caught:
+                stage.run(text)
+            assert "PAUSE SOURCE default.s" in (caught.value.remedy or "")
+        assert not stage.state.operations
+
+    def test_one_that_is_too_slow(self, stage: Stage) -> None:
+        """After the limit it is refused, nothing is changed and the source goes on."""
+        self.load(stage)
+        stage.world.lag["k1"] = seconds(100 * LIMIT)
+        for _ in range(60):
+            stage.turn()
+        with pytest.raises(UnsafeBlocked, match="too early"):
+            stage.run(self.MOVE)
+        assert stage.row.state == "refused"
+        assert not stage.state.holds
+
+    def test_what_stays_behind_is_counted(self, stage: Stage, dies: Any) -> None:
+        """Unread records of the old topic are in the plan; of a dead broker nobody knows."""
+        stage.run("PAUSE SOURCE s")
+        stage.turn()
+        stage.world.topics["t"][0] += 40
+        stage.world.topics["t"][1] += 2
+        (plan,) = stage.run(f"EXPLAIN {self.MOVE}")
+        assert "42 records of the former t are unread" in plan.summary
+        assert "(t:0 40, t:1 2)" in plan.summary
+        assert plan.summary.splitlines()[-1].endswith(
+            "; 42 unread records of former topics stay behind"
+        )
+        dies("a")
+        (plan,) = stage.run(f"EXPLAIN {self.MOVE}")
+        assert "what the former t held unread is not known" in plan.summary
 
 
 def seconds(number: float) -> int:

@@ -55,6 +55,8 @@ from catalog_migrate.streams.unsafe.planning import (
     look,
     require_bound,
     require_same_topics,
+    sends,
+    unsent,
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request, require_checked
@@ -70,6 +72,9 @@ from catalog_migrate.streams.unsafe.rows import (
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
+
+_LOOK = 0.25
+"""Seconds between two looks at sinks that are sending."""
 
 
 @dataclass(slots=True)
@@ -140,12 +145,13 @@ class UnsafeOperations:
         require_bound(state, request)
         require_checked(request)
         self._validate(state, request)
-        self._look(state, request, sample=False)  # what is refused now stops nothing
+        early = self._look(state, request, sample=False, wait=True)  # refused now, nothing stops
         state = self._hold(key, row)
         require_bound(state, request)
         self.supervisor.stop(row.dependents, state)
         for part in request.parts:
             self._settle(state, part)
+        self._await_sent(early, row.limit)
         looked = self._look(state, request)
         require_same_topics(state, request, looked)
         totals = Totals.over(each.survey.forecast.totals for each in looked)
@@ -212,13 +218,35 @@ class UnsafeOperations:
             )
 
     def _look(
-        self, state: State, request: Request, *, sample: bool = True
+        self, state: State, request: Request, *, sample: bool = True, wait: bool = False
     ) -> tuple[Looked, ...]:
         return look(
             state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve,
             now=self.supervisor.clock.wall(), open_checkpoint=self.open_checkpoint,
-            sample=sample,
+            sample=sample, sends=self._sends if wait else lambda _: False,
         )
+
+    def _sends(self, sink: str) -> bool:
+        """Whether a sink is at work; one of this cluster by its query."""
+        state, mine = self.follow(), self.supervisor.managed.get(sink)
+        if state.items[sink].links.get("cluster") == self.supervisor.cluster:
+            return mine is not None and mine.active
+        return sends(state, sink)
+
+    def _await_sent(self, looked: Sequence[Looked], limit: float) -> None:
+        """Let sinks send what they have of a topic that another one takes the name of.
+
+        The source stands still by now, so they come to an end also under load. What they have not
+        sent within the limit, or can not, is refused by the look that follows.
+        """
+        clock = self.supervisor.clock
+        deadline = clock.monotonic() + limit
+        for each in looked:
+            while late := unsent(self.follow(), each.part, each.again if each.unsent else ()):
+                self.alive()
+                if clock.monotonic() >= deadline or not all(map(self._sends, late)):
+                    return
+                clock.sleep(_LOOK)
 
     def _hold(self, key: str, row: OperationRecord) -> State:
         def put(changes: Changes, current: State) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,8 +29,9 @@ from catalog_migrate.streams.loops import refuse_new_loops
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.probes import Verdict, validate
-from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.show import create_statement, runtime_lives
 from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
+from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.unsafe.chunks import (
     chunks_of,
     expired_places,
@@ -37,6 +39,7 @@ from catalog_migrate.streams.unsafe.chunks import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
+from catalog_migrate.streams.unsafe.former import left_unread
 from catalog_migrate.streams.unsafe.namesakes import earlier_topics, sent_before
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
@@ -62,7 +65,8 @@ class ItemPlan(msgspec.Struct, frozen=True):
     """One item of a plan; ``topics`` are the ids that were found, ``foreign`` says which are new
     and why, ``findings`` is what validation of its new properties refused, ``definition`` the
     statement that would create it afterwards ("" where it stays), ``restores`` whether its table
-    goes back to an earlier version."""
+    goes back to an earlier version. ``unread`` counts what topics that are no longer read hold
+    behind its position; it is left out where there are none, or nobody can say."""
 
     item_id: str
     kind: str
@@ -77,6 +81,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     findings: tuple[str, ...] = ()
     definition: str = ""
     restores: bool = False
+    unread: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -113,7 +118,9 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """A part with what was found for it; ``version`` is the newest of a source's table."""
+    """A part with what was found for it; ``version`` is the newest of a source's table, ``again``
+    are topics that stand for others of their names now, ``unsent`` the sinks that still have rows
+    of those to send, and do."""
 
     part: Part
     stream: StreamRecord
@@ -122,6 +129,8 @@ class Looked(msgspec.Struct, frozen=True):
     shard: str = ""
     version: int | None = None
     restore: Restore | None = None
+    again: tuple[str, ...] = ()
+    unsent: tuple[str, ...] = ()
 
 
 _READ_SINCE = (
@@ -141,10 +150,12 @@ def altered(state: State, parts: tuple[Part, ...]) -> State:
 def look(
     state: State, request: Request, warehouse: str, *, resolve: Resolve, now: float,
     open_checkpoint: type[Checkpoint] = Checkpoint, sample: bool = True,
+    sends: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Looked, ...]:
     """Survey every part; ids of topics are required to be accepted when they are others.
 
-    ``sample``: see :class:`~…positions.Question`.
+    ``sample``: see :class:`~…positions.Question`. ``sends``: whether a sink is at work, so that
+    its rows may be waited for; else it must have sent them.
     """
     after = altered(state, request.parts)
     clusters = {state.items[part.item_id].links.get("cluster", "") for part in request.parts}
@@ -184,19 +195,28 @@ def look(
                 remedy="inject a later version, or create another sink into another topic; POLICY"
                 " = 'allow' goes on without",
             )
-        unsent = _unsent(state, part, again)
-        if unsent and request.policy != "allow":
+        late = () if request.policy == "allow" else unsent(state, part, again)
+        if not all(map(sends, late)):
             raise UnsafeBlocked(
-                f"{name} goes over to another topic of the same name too early", problems=unsent,
-                remedy="let them catch up (SHOW SINKS); POLICY = 'allow' goes on without",
+                f"{name} goes over to another topic of the same name too early",
+                problems=[
+                    f"sink {wiring.display(state, user)} has rows of the old topic to send"
+                    for user in late
+                ],
+                remedy=f"PAUSE SOURCE {wiring.display(state, part.item_id)}, let the sinks catch "
+                "up (SHOW SINKS), say it again and RESUME; POLICY = 'allow' goes on without",
             )
         shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
         version = newest_version(spec.shard) if shard else None
-        found.append(Looked(part, stream, checkpoint, each, shard, version, restore))
+        found.append(
+            Looked(
+                part, stream, checkpoint, each, shard, version, restore, tuple(again), late
+            )
+        )
     return tuple(found)
 
 
-def _unsent(state: State, part: Part, again: Sequence[str]) -> list[str]:
+def unsent(state: State, part: Part, again: Sequence[str]) -> tuple[str, ...]:
     """KAFKA sinks that have rows of a topic to send which was created again under its name.
 
     The keys of their rows are formed with the topic's id at the time of sending: the new id would
@@ -206,7 +226,7 @@ def _unsent(state: State, part: Part, again: Sequence[str]) -> list[str]:
     warehouse = state.config["warehouse"].value
     path = shard_location(warehouse, shard or "")
     if not again or not Path(path, "_delta_log").is_dir():
-        return []
+        return ()
     newest = delta_bounds(path).latest
     found = []
     for user in wiring.users_of(state, part.item_id):
@@ -219,8 +239,23 @@ def _unsent(state: State, part: Part, again: Sequence[str]) -> list[str]:
         if not begun or not is_drained(
             checkpoint, path, newest, skip_changes=wiring.skips_changes(item)
         ):
-            found.append(f"sink {item.definition.item_name} has rows of the old topic to send")
-    return found
+            found.append(user)
+    return tuple(found)
+
+
+def sends(state: State, sink: str) -> bool:
+    """Whether a sink is at work as far as the catalog says: nobody holds it, its runtime lives."""
+    cluster = state.items[sink].links.get("cluster", "")
+    return runtime_lives(state, cluster) and not held_by(state, sink)
+
+
+def _waiting(state: State, looked: Looked) -> str:
+    """That the operation waits for sinks, in words."""
+    names = ", ".join(wiring.display(state, user) for user in looked.unsent)
+    return (
+        f"rows of the old topic are still to be sent by {names}: the source is stopped first, and "
+        "goes over when they are"
+    )
 
 
 def _require_whole(checkpoint: Checkpoint) -> None:
@@ -275,11 +310,16 @@ def plan_unsafe(
     refuse_new_loops(state, after)
     verdicts = validated(state, request, warehouse, resolve=resolve)
     items = []
-    for looked in look(state, request, warehouse, resolve=resolve, now=now):
+    for looked in look(
+        state, request, warehouse, resolve=resolve, now=now, sends=partial(sends, state)
+    ):
         part, found = looked.part, looked.survey.forecast
-        notes = found.notes
+        unread, unknown = left_unread(state, part, looked.survey, warehouse, resolve=resolve)
+        notes = (*found.notes, *unknown)
         for option in options_of(part.after.external or External()):
             notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
+        if looked.unsent:
+            notes = (*notes, _waiting(state, looked))
         if found.foreign:
             notes = (*notes, _READ_SINCE)
         if request.undoes and part.restore is None:
@@ -300,7 +340,7 @@ def plan_unsafe(
                       if each.item_id == part.item_id and not each.ok),
                 create_statement(after, wiring.by_id(after, part.item_id))
                 if part.redefines else "",
-                looked.restore is not None,
+                looked.restore is not None, unread or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")

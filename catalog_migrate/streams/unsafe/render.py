@@ -37,7 +37,9 @@ def render(plan: UnsafePlan, *, limit: int = 50) -> str:
                   for job in item.jobs]
     if not plan.changes:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
-    return "\n".join([*lines, sentence(plan.totals), *_left_below(plan)])
+    unread = sum(item.unread or 0 for item in plan.items)
+    behind = f"; {unread} unread records of former topics stay behind" if unread else ""
+    return "\n".join([*lines, sentence(plan.totals) + behind, *_left_below(plan)])
 
 
 def _left_below(plan: UnsafePlan) -> list[str]:
