@@ -17,6 +17,16 @@ Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with its secrets' values."""
 
 
+WRAPPERS = frozenset({
+    "STREAM_FAILED", "TASK_WRITE_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR",
+    "FAILED_EXECUTE_UDF", "INTERNAL_ERROR",
+})  # fmt: skip
+"""Spark's error classes that only say that something inside of them failed."""
+
+CAUSED_BY = " / caused by: "
+"""Between the texts of a chain of causes."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
     """Everything that one query is started from.

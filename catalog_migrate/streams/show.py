@@ -21,7 +21,13 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.plain_secrets import without_secrets
-from catalog_migrate.streams.status import QueryStatus, cluster_name, held_by, latest
+from catalog_migrate.streams.status import (
+    QueryStatus,
+    cluster_name,
+    held_by,
+    latest,
+    shortly,
+)
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.metrics import kind_of
 
@@ -269,9 +275,9 @@ def _error(status: QueryStatus | None, mended: str) -> str | None:
 
     ``mended`` is for queries without a runtime: one that lives reports anew.
     """
-    if status is None or _second(status.at) <= mended:
+    if status is None or status.error is None or _second(status.at) <= mended:
         return None
-    return status.error
+    return shortly(status.error)
 
 
 def _second(at: str) -> str:

@@ -5,6 +5,7 @@ One Delta table a cluster, written by delta-rs so that no Spark job is spent on 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
@@ -16,9 +17,26 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import wiring
+from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
 KEPT_VERSIONS = 50
 """A log is checkpointed (Delta) so often, so that reading it stays quick."""
+
+
+LONGEST = 200
+"""Characters of an error in one line, at most."""
+
+_WRAPPER = re.compile(rf"\[({'|'.join(sorted(WRAPPERS))}|_LEGACY)\b")
+_GENERAL = re.compile(r"Some data may have been lost because they are not available.*? Reason: ")
+
+
+def shortly(error: str) -> str:
+    """What a chain of causes comes to, in one line: Spark's innermost error class that is more than
+    a wrapper, else the innermost cause, without what every error of its class says."""
+    parts = error.split(CAUSED_BY)
+    telling = [part for part in parts if part.startswith("[") and not _WRAPPER.match(part)]
+    text = _GENERAL.sub("", (telling or parts)[-1])
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 class QueryStatus(msgspec.Struct, frozen=True):

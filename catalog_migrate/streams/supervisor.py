@@ -34,7 +34,13 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
-from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
+from catalog_migrate.streams.queries import (
+    CAUSED_BY,
+    PreparedQuery,
+    QueryEngine,
+    QuerySpec,
+    RunningQuery,
+)
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by
 from catalog_migrate.streams.upstream import (
@@ -188,7 +194,7 @@ class Supervisor:
             query = each.query
             if query is not None and not query.active:
                 failure = query.failure()
-                error = " / caused by: ".join(failure.causes) if failure else "it ended by itself"
+                error = CAUSED_BY.join(failure.causes) if failure else "it ended by itself"
                 each.query = None
                 self._failed(each, error)
                 acted = True

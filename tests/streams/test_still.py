@@ -201,6 +201,34 @@ def test_what_a_dead_runtime_said(
         assert (row["state"], row["lag"], row["earlier"]) == ("starting", 5061, None)
 
 
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("no topic t", "no topic t"),
+        ("[STREAM_FAILED] Query a [id = 1] / caused by: SparkException: Job aborted / caused by: "
+         "TimeoutException: Call: listTopics", "TimeoutException: Call: listTopics"),
+        ("[STREAM_FAILED] Query a / caused by: [KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may "
+         "have been lost because they are not available in Kafka any more; or it is gone. Reason: "
+         "Partitions t-1 have been deleted. / caused by: OffsetOutOfRangeException: t-1",
+         "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions t-1 have been deleted."),
+        ("x" * 2000, "x" * 199 + "…"),
+    ],
+    ids=["one", "innermost", "class", "long"],
+)
+def test_an_error_in_a_line(
+    laid_out: MemoryLog, tmp_path: Path, error: str, shown: str
+) -> None:
+    """SHOW SOURCES tells what the chain comes to, status the whole of it."""
+    cluster = runtime(laid_out)
+    item = wiring.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log.write([QueryStatus(item, "default.s", "source", "backing_off", error=error)])
+    rows = show(read_state(laid_out), "sources", str(tmp_path))
+    assert dict(zip(rows.columns, rows.values[0], strict=True))["error"] == shown
+    (found,) = standing_still(read_state(laid_out), str(tmp_path))
+    assert found.reasons == (error,)
+
+
 def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog, tmp_path: Path) -> None:
     """It is no reason to act: the one that has taken over has not said that anything fails."""
     cluster = runtime(laid_out)

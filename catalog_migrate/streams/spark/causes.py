@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.streams.queries import QueryFailure
+from catalog_migrate.streams.queries import WRAPPERS, QueryFailure
 from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK
 
 if TYPE_CHECKING:
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 BAD_RECORD = "BAD_RECORD"
 """Condition of a query that met a record which does not fit, under ON ERROR FAIL."""
 
+_ADVICE = re.compile(
+    r"If you don't want your streaming query to fail on such cases, set the\s+source option"
+    r" \W?failOnDataLoss\W? to \W?false\W?\.\s*"
+)
 _DEPTH = 20
 _LONGEST = 1000
-_WRAPPERS = frozenset({
-    "STREAM_FAILED", "TASK_WRITE_FAILED", "FOREACH_BATCH_USER_FUNCTION_ERROR",
-    "FAILED_EXECUTE_UDF", "INTERNAL_ERROR",
-})  # fmt: skip
 _WRAPPER_CLASSES = frozenset({
     "StreamingQueryException", "SparkException", "Py4JException", "Py4JJavaError",
     "RuntimeException", "ExecutionException", "CompletionException", "KafkaException",
@@ -41,7 +42,7 @@ class Cause(NamedTuple):
     def is_wrapper(self) -> bool:
         """Whether it only says that something inside of it failed."""
         if self.condition is not None:
-            return self.condition in _WRAPPERS or self.condition.startswith("_LEGACY")
+            return self.condition in WRAPPERS or self.condition.startswith("_LEGACY")
         return self.name in _WRAPPER_CLASSES
 
     def __str__(self) -> str:
@@ -145,11 +146,12 @@ def _condition(throwable: Any) -> str | None:
 
 
 def _short(text: str | None) -> str:
-    """A message without stack traces, plans and what follows them."""
+    """A message without stack traces, plans and what follows them, and without Spark's advice on
+    an option that is none of ours."""
     lines = []
     for line in (text or "").splitlines():
         if line.lstrip().startswith(("at ", "Traceback ", "=== ", "== ", "Driver stacktrace:")):
             break
         if line.strip():
             lines.append(line.strip())
-    return " ".join(lines)[:_LONGEST]
+    return _ADVICE.sub("", " ".join(lines))[:_LONGEST]

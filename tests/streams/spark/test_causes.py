@@ -25,6 +25,21 @@ def test_innermost_condition() -> None:
     assert explain(wrapped, REDACTOR).condition == "STREAM_FAILED"
 
 
+def test_no_advice_on_an_option_of_sparks() -> None:
+    """What Spark says of failOnDataLoss, which is none of ours, is left out; the reason stays."""
+    told = (
+        "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost because they are not"
+        " available in Kafka any more; either the data was aged out.\nIf you don't want your"
+        " streaming query to fail on such cases, set the source option{}failOnDataLoss{} to{}\n"
+        "Reason: Partitions t-1 have been deleted. SQLSTATE: 22000"
+    )
+    for quoted in ((" ", "", " false."), (' "', '"', ' "false".')):
+        (cause,) = python_causes(ValueError(told.format(*quoted)))
+        assert "failOnDataLoss" not in cause.message
+        assert cause.message.endswith("aged out. Reason: Partitions t-1 have been deleted. "
+                                      "SQLSTATE: 22000")
+
+
 def test_chain_is_kept_and_scrubbed() -> None:
     """Each message once, outermost first, the class before it, secrets out."""
     failure = explain(
