@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _WORK_SHOWN = 20
 _SESSIONS_SHOWN = 10
+_UNSAFE_SHOWN = 3
 
 
 @click.command("status")
@@ -134,7 +135,7 @@ def text(status: Status, *, past: bool = False) -> str:
         lines.append(f"still      {each.kind} {each.name}: {each.state}")
         lines += [f"             {reason}" for reason in each.reasons if reason]
         lines.append(f"             next: {each.next}")
-    for seen in status.unsafe:
+    for seen in status.unsafe[-_UNSAFE_SHOWN:]:
         what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
         lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")
         lines.append(
@@ -142,6 +143,9 @@ def text(status: Status, *, past: bool = False) -> str:
             f"{seen.doubled} doubled, {seen.skipped} skipped"
         )
         lines.append(f"             seen? catalog-migrate unsafe acknowledge {seen.operation}")
+    if len(status.unsafe) > _UNSAFE_SHOWN:
+        older = len(status.unsafe) - _UNSAFE_SHOWN
+        lines.append(f"  … and {older} older that nobody has seen: catalog-migrate unsafe list")
     if status.sessions:
         lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
     for key, row in status.sessions[:_SESSIONS_SHOWN]:

@@ -261,7 +261,9 @@ class Executor:
             validate=effect.validate is not False,
             detail={"since": _now(self.clock), "summary": effect.summary},
         )
-        submit(lambda decide: commit(self.log, decide, kind="operation"), row, key)
+        submit(lambda decide: commit(
+            self.log, decide, kind="operation", reason=effect.summary
+        ), row, key)
         return self._wait(key, effect, cluster)
 
     def _deferred(self, state: State, effect: Effect, cluster: str) -> Result:

@@ -62,11 +62,15 @@ UNCONFIRMED = "unconfirmed"
 
 @dataclass(slots=True)
 class Operations:
-    """Carries out the operations of one cluster with its supervisor's queries."""
+    """Carries out the operations of one cluster with its supervisor's queries.
+
+    ``say`` hears what becomes of each, by its key.
+    """
 
     supervisor: Supervisor
     follow: Callable[[], State]
     alive: Callable[[], None]
+    say: Callable[[str], None] = lambda _: None
 
     def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
         """Open operations of this cluster, oldest first."""
@@ -78,6 +82,8 @@ class Operations:
 
     def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
         """Take one operation to its end. ``inherited``: an earlier runtime had begun it."""
+        row = state.operations[key]
+        self.say(f"operation {key}: ALTER of {altered_item(state, row)}, {row.state}")
         try:
             self._carry_out(state, key, inherited=inherited)
         finally:
@@ -144,7 +150,9 @@ class Operations:
                 )
             changes.put("operation", key, msgspec.structs.replace(row, state="trial"))
 
-        self._commit(put, "alter")
+        self._commit(put, "alter", altered_item(state, row))
+        names = ", ".join(wiring.display(state, each) for each in row.dependents)
+        self.say(f"operation {key}: committed, these restart: {names}")
         return True
 
     # -- trial ---------------------------------------------------------------------------------
@@ -160,6 +168,7 @@ class Operations:
                 stays = self._nothing_to_go_back_to(row)
             if stays:
                 stays = f"{'; '.join(problems)}; {stays}"
+                self.say(f"operation {key}: {stays}")
                 problems = self._watch(row, probing)
         if not problems:
             self._finish(key, "confirmed", stays)
@@ -199,7 +208,7 @@ class Operations:
             _lift(changes, key, row)
 
         with ThreadPoolExecutor(1, thread_name_prefix="written") as pool:
-            written = pool.submit(self._commit, put, "snapshot")
+            written = pool.submit(self._commit, put, "snapshot", altered_item(state, row))
 
             def known() -> Mapping[str, Upstream]:
                 written.result()
@@ -346,7 +355,9 @@ class Operations:
             detail = {**row.detail, "phase": SETTING_BACK, "reason": "; ".join(problems)}
             changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
 
-        self._commit(put, "set back")
+        reason = "; ".join(problems)
+        self._commit(put, "set back", f"{altered_item(self.follow(), row)}: {reason}")
+        self.say(f"operation {key}: the old definition is committed again: {reason}")
 
     def _set_back(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
@@ -355,7 +366,9 @@ class Operations:
             self.alive()
             if item_id in state.items:
                 self._restore(state, item_id, number)
-        self._commit(lambda changes, _: _lift(changes, key, row), "lift holds")
+        self._commit(
+            lambda changes, _: _lift(changes, key, row), "lift holds", altered_item(state, row)
+        )
         with Probing(self._probe) as probing:
             problems = self._watch(row, probing)
         reason = row.detail.get("reason", "")
@@ -401,10 +414,16 @@ class Operations:
                     changes.delete("hold", hold_key)
             changes.merge(forgotten(current))
 
-        self._commit(put, final)
+        state = self.follow()
+        told = "; ".join(filter(None, (reason, *map(str, verdicts))))
+        ended = f"{altered_item(state, state.operations[key])}{': ' * bool(told)}{told}"
+        self._commit(put, final, ended)
+        self.say(f"operation {key}: {final}, {ended}")
 
-    def _commit(self, put: Callable[[Changes, State], None], kind: str) -> State:
-        return self.supervisor.commit(put, kind)
+    def _commit(
+        self, put: Callable[[Changes, State], None], kind: str, reason: str
+    ) -> State:
+        return self.supervisor.commit(put, kind, reason)
 
     def _checkpoint(self, state: State, item_id: str) -> Checkpoint:
         stream = state.streams.get(item_id) or first_stream(item_id)
@@ -462,6 +481,14 @@ def _held_by_others(state: State, item_id: str) -> bool:
         hold.item_id == item_id and not hold.holder.startswith("operation:")
         for hold in state.holds.values()
     )
+
+
+def altered_item(state: State, row: OperationRecord) -> str:
+    """What an operation alters, as ``connection default.c``; by its old name once it is gone."""
+    item = state.items.get(row.target)
+    definition = item.definition if item is not None else row.before
+    assert definition is not None
+    return f"{definition.kind} {definition.item_name}"
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:

@@ -168,6 +168,7 @@ class Runtime:
                 log=self.log, lease=lease, engine=self.engine, clock=self.clock,
                 cluster=cluster, warehouse=warehouse, ensure_shards=self._ensure_shards,
                 resolve=self._resolve, drain=self.options.drain, threads=self.options.threads,
+                say=self._say,
             )
 
         def fence(lease: Lease) -> None:
@@ -197,11 +198,11 @@ class Runtime:
                 lambda changes, _: changes.put(
                     "cluster", cluster, ClusterRecord(unsafe=self.options.unsafe)
                 ),
-                "gate",
+                "gate", f"unsafe operations {'on' if self.options.unsafe else 'off'}",
             )
             self._backfills = Backfills(supervisor, self._newest, self._alive, self._say)
             carriers: tuple[Carrier, ...] = (
-                Operations(supervisor, self._follow, self._alive),
+                Operations(supervisor, self._follow, self._alive, self._say),
                 UnsafeOperations(supervisor, self._follow, self._alive, self._say),
             )
             for carrier in carriers:
@@ -353,7 +354,6 @@ class Runtime:
             )
         for item_id, error in zip(running, changed, strict=True):
             if error is not None and not _says(state, item_id, error.message):
-                self._say(error.message)
                 supervisor.hold(item_id, UPSTREAM, error.message)
 
     def _changed(

@@ -42,7 +42,7 @@ from catalog_migrate.streams.queries import (
     RunningQuery,
 )
 from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
-from catalog_migrate.streams.status import QueryStatus, held_by
+from catalog_migrate.streams.status import QueryStatus, held_by, shortly
 from catalog_migrate.streams.upstream import (
     Upstream,
     identify,
@@ -75,7 +75,8 @@ EnsureShards = Callable[[State, str], None]
 
 @dataclass(slots=True)
 class Managed:
-    """One query under supervision; ``next_try`` and ``looked`` are moments of the clock.
+    """One query under supervision; ``next_try`` and ``looked`` are moments of the clock, ``told``
+    is the error of it that was said last.
 
     ``looked`` is when it is looked at again whether a sink has drained its table's old shard.
     """
@@ -89,6 +90,8 @@ class Managed:
     next_try: float = 0.0
     error: str | None = None
     looked: float = 0.0
+    name: str = ""
+    told: str | None = None
 
     @property
     def active(self) -> bool:
@@ -120,7 +123,7 @@ class Supervisor:
     """The queries of one cluster; methods are called from one thread only.
 
     ``warehouse`` is an absolute directory; ``drain`` the seconds that a batch may take to end when
-    its query is stopped.
+    its query is stopped. ``say`` hears of failures, recoveries and holds.
     """
 
     log: CatalogLog
@@ -133,6 +136,7 @@ class Supervisor:
     resolve: Resolve = resolve_secret
     drain: float = 30.0
     threads: int = 4
+    say: Callable[[str], None] = lambda _: None
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
@@ -200,6 +204,9 @@ class Supervisor:
                 acted = True
             elif query is not None and each.error is not None and query.progress() is not None:
                 each.failures, each.error = 0, None
+            if each.told is not None and each.active and query and query.progress() is not None:
+                each.told = None
+                self.say(f"{each.name} runs again")
         return acted
 
     def _started(self, each: Managed) -> None:
@@ -222,6 +229,10 @@ class Supervisor:
         each.error = error
         pause = min(LONGEST_BACK_OFF, 0.5 * 2 ** min(each.failures - 1, 10))
         each.next_try = self.clock.monotonic() + pause
+        short = shortly(error)
+        if each.told != short:  # the same over and over is said once
+            each.told = short
+            self.say(f"{each.name} failed and is tried again: {short}")
 
     # -- following -----------------------------------------------------------------------------
 
@@ -290,6 +301,8 @@ class Supervisor:
 
     def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
         each.fingerprint = wiring.fingerprint(state, each.item_id)
+        definition = state.items[each.item_id].definition
+        each.name = f"{definition.kind} {definition.item_name}"
         if self._pool is None:
             self._pool = ThreadPoolExecutor(
                 max(self.threads, STARTS), thread_name_prefix="start"
@@ -465,14 +478,21 @@ class Supervisor:
         """
         moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
         since = moment.isoformat(timespec="seconds")
+        each = self.managed.get(item_id)
+        name = each.name if each is not None and each.name else item_id
+        news = False
 
         def put(changes: Changes, state: State) -> None:
+            nonlocal news
             key = f"{item_id}/{holder}/1"
             standing = state.holds.get(key)
-            if item_id in state.items and (standing is None or standing.reason != reason):
+            news = item_id in state.items and (standing is None or standing.reason != reason)
+            if news:
                 changes.put("hold", key, HoldRecord(item_id, holder, reason, since))
 
-        self.commit(put, "hold")
+        self.commit(put, "hold", f"{name}: {reason}")
+        if news:
+            self.say(f"{name} is held ({holder}): {reason}")
 
     def statuses(self, state: State) -> list[QueryStatus]:
         """How every query of the cluster is, for the log."""
@@ -498,7 +518,11 @@ class Supervisor:
             )
         return found
 
-    def commit(self, put: Callable[[Changes, State], None], kind: str) -> State:
+    def commit(
+        self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None
+    ) -> State:
+        """Commit under the cluster's lease; ``reason`` is for the history: what it is about."""
+
         def decide(state: State) -> Changes:
             changes = Changes()
             put(changes, state)
@@ -506,7 +530,8 @@ class Supervisor:
 
         with self._lock:
             return commit(
-                self.log, decide, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind
+                self.log, decide, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
+                reason=reason,
             )
 
 

@@ -107,7 +107,10 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
 
     if not moved and not failed:
         return state
-    return supervisor.commit(put, "fence out")
+    names = ", ".join(wiring.display(state, item_id) for item_id in (*moved, *failed))
+    for item_id, error in failed.items():
+        supervisor.say(f"{wiring.display(state, item_id)} is held: {error.message}")
+    return supervisor.commit(put, "fence out", names)
 
 
 def _hold_key(item_id: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 from uuid import uuid4
 
 from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.connections.validation import Identity
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -221,7 +221,8 @@ class SimulatedQuery:
             next(self._life)
         except CatalogMigrateError as error:
             self.active = False
-            self._failure = QueryFailure(error.code, (error.message,))
+            told = Redactor.of(self.spec.connection).scrub(error.message)
+            self._failure = QueryFailure(error.code, (told,))
 
     def stop(self, drain: float) -> bool:
         """End the batch under way when there is time for it, else at once."""

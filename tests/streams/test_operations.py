@@ -9,13 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import AlterFailed, AlterSetBack, AlterUnfinished, UnsafeBlocked
+from catalog_migrate.errors import (
+    AlterFailed,
+    AlterSetBack,
+    AlterUnfinished,
+    UnsafeBlocked,
+    ValidationFailed,
+)
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
@@ -71,9 +78,11 @@ class Stage:
         self.supervisor = Supervisor(
             log=self.log, lease=lease, engine=self.engine, clock=clock, cluster=cluster,
             warehouse=str(directory), ensure_shards=lambda _state, _item: None, resolve=resolve,
-            threads=1,
+            threads=1, say=self.said.append,
         )
-        self.operations = Operations(self.supervisor, lambda: self.state, lambda: None)
+        self.operations = Operations(
+            self.supervisor, lambda: self.state, lambda: None, self.said.append
+        )
         self.unsafe = UnsafeOperations(self.supervisor, lambda: self.state, lambda: None)
 
     @property
@@ -337,6 +346,86 @@ def test_another_cluster_is_final_at_once(
     assert "made no progress" not in caught.value.message
     assert stage.supervisor.clock.monotonic() - began < LIMIT / 4
     assert stage.broker == "a:9092"
+
+
+class TestTold:
+    """What the runtime's log and the history say of it all."""
+
+    def log_of(self, stage: Stage) -> list[str]:
+        """What was said since the start, without the operation's key."""
+        (key,) = stage.state.operations
+        return [line.replace(f"operation {key}", "operation") for line in stage.said]
+
+    def history(self, stage: Stage) -> list[tuple[str, str | None]]:
+        """Verbs and reasons since the operation was asked for, oldest first."""
+        lines = [(each.verb, each.reason) for each in entries(stage.log) if not each.is_routine]
+        lines.reverse()
+        return lines[[verb for verb, _ in lines].index("operation"):]
+
+    def test_an_alter(self, stage: Stage) -> None:
+        """Begun, committed, confirmed; each commit of it names the connection."""
+        stage.alter("b")
+        assert self.log_of(stage) == [
+            "operation: ALTER of connection default.c, validating",
+            "operation: committed, these restart: default.s, default.r",
+            "operation: confirmed, connection default.c",
+        ]
+        assert self.history(stage) == [
+            ("operation", "connection default.c altered"),
+            ("alter", "connection default.c"),
+            ("confirmed", "connection default.c"),
+        ]
+
+    def test_a_roll_back(self, stage: Stage) -> None:
+        """What failed, that the old definition is committed again, and what came of it."""
+        with pytest.raises(AlterSetBack):
+            stage.alter("lame")
+        failed = "failed and is tried again: the broker drops every fetch"
+        why = "; ".join(f"default.{each}: the broker drops every fetch" for each in "sr")
+        assert self.log_of(stage)[2:] == [
+            f"source default.s {failed}", f"source default.r {failed}",
+            f"operation: the old definition is committed again: {why}",
+            "source default.s runs again", "source default.r runs again",
+            f"operation: set_back, connection default.c: {why}",
+        ]
+        assert self.history(stage)[-2:] == [
+            ("set back", f"connection default.c: {why}"),
+            ("set_back", f"connection default.c: {why}"),
+        ]
+
+    def test_a_refusal(self, stage: Stage) -> None:
+        """``failed`` names the object and all that validation found."""
+        with pytest.raises(ValidationFailed):
+            stage.alter("far")
+        (*_, (verb, reason)) = self.history(stage)
+        assert verb == "failed"
+        assert reason is not None
+        assert reason.startswith("connection default.c: refused by validation; source default.s: ")
+        assert self.log_of(stage)[-1] == f"operation: failed, {reason}"
+
+    def test_a_failure_is_said_once(
+        self, stage: Stage, dies: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However often a query is tried, and that it runs again."""
+        there = streaming.ADDRESSES
+        dies("a")
+        for _ in range(400):
+            stage.turn()
+            stage.supervisor.clock.sleep(0.1)
+        source = wiring.find(stage.state, "source", "s").item_id
+        assert stage.supervisor.managed[source].restarts > 5
+        failed = "source default.s failed and is tried again: "
+        assert [line for line in stage.said if line.startswith(failed)] == [
+            f"{failed}default.s: nothing answers (sasl.password=***)",  # the query that ran
+            f"{failed}source default.s: nothing answers (sasl.password=***)",  # and each start
+        ]
+        monkeypatch.setattr(streaming, "ADDRESSES", there)
+        for _ in range(400):
+            stage.turn()
+            stage.supervisor.clock.sleep(0.1)
+        assert sorted(stage.said[-2:]) == [
+            "source default.r runs again", "source default.s runs again"
+        ]
 
 
 class TestKilled:

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from catalog_migrate.api import Status
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.cli.status import document, text
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.show import show
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.still import Still, standing_still
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.client import OfflineQueries
+from catalog_migrate.streams.unsafe.history import Unseen
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -236,6 +239,24 @@ def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog, tmp_path: Path) -> N
     log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "there")
     log.write([QueryStatus(item, "default.s", "source", "backing_off", error="no route to host")])
     assert standing_still(read_state(laid_out), str(tmp_path)) == ()
+
+
+@pytest.mark.parametrize("number", [3, 8])
+def test_status_reminds_of_the_newest(number: int) -> None:
+    """Of what nobody has acknowledged the newest three are shown, and how many more there are;
+    programs are told all."""
+    unseen = tuple(
+        Unseen(f"key-{each}", "set", "done", "2026-01-31", "default.s", 1, 0, 0, "", "because")
+        for each in range(number)
+    )
+    status = Status("r", 1, "l", 0, (), None, None, 0, (), "/w", (), unsafe=unseen)
+    shown = text(status)
+    assert [f"key-{each}" in shown for each in range(number)] == [
+        each >= number - 3 for each in range(number)
+    ]
+    more = "… and 5 older that nobody has seen: catalog-migrate unsafe list"
+    assert (more in shown) is (number == 8)
+    assert len(document(status)["unsafe"]) == number  # type: ignore[arg-type]
 
 
 def test_the_gate_is_shown(laid_out: MemoryLog) -> None:

@@ -185,7 +185,7 @@ class UnsafeOperations:
                 "operation", key, msgspec.structs.replace(row, state="restoring", unsafe=act)
             )
 
-        self.supervisor.commit(put, "restoring")
+        self.supervisor.commit(put, "restoring", self._about(key))
 
     def _resume(self, key: str, row: OperationRecord) -> None:
         """Commit after a RESTORE that happened; bar one that did not, which refuses it."""
@@ -261,7 +261,7 @@ class UnsafeOperations:
             standing = current.operations[key]
             changes.put("operation", key, msgspec.structs.replace(standing, state="stopping"))
 
-        return self.supervisor.commit(put, "hold")
+        return self.supervisor.commit(put, "hold", row.detail["summary"])
 
     def _settle(self, state: State, part: Part) -> None:
         """Settle the batch that was under way, on the definition and the upstream of before.
@@ -327,7 +327,7 @@ class UnsafeOperations:
                 ),
             )
 
-        self.supervisor.commit(put, UNSAFE)
+        self.supervisor.commit(put, UNSAFE, self._about(key))
         self.say(f"operation {key}: committed; it only rolls forward from here")
 
     # -- after it ----------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ class UnsafeOperations:
                 ended = msgspec.structs.replace(ended, detail=detail)
             changes.put("operation", key, ended)
 
-        state = self.supervisor.commit(put, "done")
+        state = self.supervisor.commit(put, "done", row.detail["summary"])
         measure(state.operations[key], self.supervisor.clock.wall())
         self.say(f"operation {key}: {state.operations[key].state}")
         ready = [each for each in row.dependents
@@ -401,7 +401,8 @@ class UnsafeOperations:
             final = "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
             changes.put("operation", key, self._ended(row, final, begun))
 
-        state = self.supervisor.commit(put, "refused")
+        about = f"{self._about(key)}: {error.message}"
+        state = self.supervisor.commit(put, "refused", about)
         measure(state.operations[key], self.supervisor.clock.wall())
         self.say(f"operation {key}: nothing was changed: {error.message}")
 
@@ -412,6 +413,9 @@ class UnsafeOperations:
             row, state=final,
             unsafe=msgspec.structs.replace(row.unsafe, seconds=seconds, prepared=""),
         )
+
+    def _about(self, key: str) -> str:
+        return self.follow().operations[key].detail["summary"]
 
     def _lift(self, changes: Changes, current: State, key: str) -> None:
         for hold_key, hold in current.holds.items():
