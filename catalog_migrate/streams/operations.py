@@ -167,14 +167,14 @@ class Operations:
             if problems:
                 stays = self._nothing_to_go_back_to(row)
             if stays:
-                stays = f"{'; '.join(problems)}; {stays}"
-                self.say(f"operation {key}: {stays}")
+                late = f"{'; '.join(problems)}; {stays}"
+                self.say(f"operation {key}: {late}")
                 problems = self._watch(row, probing)
         if not problems:
-            self._finish(key, "confirmed", stays)
+            self._finish(key, "confirmed", stays and late)
             return
         if stays:
-            self._finish(key, UNCONFIRMED, f"{stays}; then {'; '.join(problems)}")
+            self._finish(key, UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
             return
         self._put_back(key, row, problems)
         self._set_back(key, self.follow().operations[key])
@@ -286,8 +286,8 @@ class Operations:
                 break
             if waiting and now >= deadline:
                 healthy = {each for each in waiting if each in probed and probed[each].ok}
-                if healthy - late != waiting or not all(
-                    _gets_on(supervisor.managed[item_id], worked) for item_id in sorted(waiting)
+                if healthy - late != waiting or not _get_on(
+                    [supervisor.managed[item_id] for item_id in sorted(waiting)], worked
                 ):
                     break
                 deadline = now + row.limit
@@ -341,10 +341,11 @@ class Operations:
             return ""
         self.alive()
         old, _ = self._probe(altered(state, row, back=True), awaited)
-        dead = [str(verdict) for _, verdict in sorted(old.items()) if not verdict.ok]
+        dead = [each for _, each in sorted(old.items()) if not each.ok]
         if not dead:
             return ""
-        return f"the new definition answers and stays, the old one does not answer ({dead[0]})"
+        said = f"{dead[0].name}: {dead[0].message}"
+        return f"the new definition answers and stays, the old one does not answer ({said})"
 
     def _put_back(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
         """Commit the old definition again, unless somebody has changed it since."""
@@ -436,6 +437,15 @@ class Operations:
     def _on_before(self, state: State, row: OperationRecord) -> bool:
         item = state.items.get(row.target)
         return item is not None and row.before is not None and _same(item.definition, row.before)
+
+
+def _get_on(waiting: Sequence[Managed], worked: dict[str, int]) -> bool:
+    """Whether it is worth while to wait on: a query gets on, and no other one has failed.
+
+    One whose tasks have not begun may only wait for the cores that the others have.
+    """
+    getting_on = [each for each in waiting if _gets_on(each, worked)]
+    return bool(getting_on) and all(each in getting_on or not each.failures for each in waiting)
 
 
 def _gets_on(each: Managed, worked: dict[str, int]) -> bool:

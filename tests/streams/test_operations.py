@@ -266,6 +266,19 @@ class TestABacklog:
         assert stage.broker == "b:9092"
         assert result.notices == ("2 queries restarted: default.s, default.r",)
 
+    def test_of_one_that_has_all_the_cores(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A query whose tasks wait for those of another one is no reason to go back."""
+        stage.world.slow["b:9092"] = seconds(5 * LIMIT)
+        stage.world.topics["t"][0] += 10
+        stage.world.topics["u"][0] += 10
+        monkeypatch.setattr(
+            SimulatedQuery, "worked", lambda query: query.work * (query.spec.name.name == "s")
+        )
+        stage.alter("b")
+        assert stage.row.state == "confirmed"
+
     def test_that_stands_still_is_none(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
