@@ -210,6 +210,17 @@ class TestAloneToAnotherCluster:
         assert done.restarted == ("default.s",)
         assert not stage.world.wrong
 
+    def test_also_with_the_batch_that_is_ended_first(self, stage: Stage) -> None:
+        """A sink that had sent all is late again when the source ends a batch to stop."""
+        stage.world.topics["t"][0] += 5
+        (source,) = (each for each in stage.engine.running if each.spec.name.name == "s")
+        while source.between:
+            source.step()
+        (plan,) = stage.run(f"EXPLAIN {self.MOVE}")
+        assert "still to be sent" not in plan.summary
+        stage.run(self.MOVE)
+        assert stage.row.state == "done"
+
     def test_one_that_does_not_send_is_not(self, stage: Stage) -> None:
         """It is refused at once, in the dry run too, with what helps."""
         stage.run("PAUSE SINK k1")
