@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -359,6 +359,30 @@ def _decide(
                 "not_null", f"{quote_part(column.name)}: fails if a row holds NULL", column.name
             )
     return _Decided(expression, risk=risk)
+
+
+def changes_values(
+    column: Column, before: Column, decisions: Mapping[str, str], ran: Collection[str]
+) -> bool:
+    """Whether a copy put other values into a column than those of the one that it continues.
+
+    By what :func:`movement_of` decides: ``decisions`` are those of the release, ``ran`` the ones
+    that had been applied before it.
+    """
+    using = column.using is not None and decision(decisions, "using", column.name) not in ran
+    if column.generated is not None and not using:
+        return column.generated != before.generated
+    retyped = before.type != column.type
+    tightened = before.nullable and not column.nullable
+    if using and (retyped or tightened or before.name.lower() != column.name.lower()):
+        return True
+    if retyped and not _needs_no_word(before.type, column.type):
+        return True
+    return (
+        tightened
+        and column.default is not None
+        and decision(decisions, "default", column.name) not in ran
+    )
 
 
 def _needs_no_word(source: str, target: str) -> bool:

@@ -18,6 +18,7 @@ from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute
+from catalog_migrate.planner.contents import changes_values
 from catalog_migrate.planner.descent import last_holders, rows_of, where_now
 from catalog_migrate.planner.diff import compare_columns
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
@@ -79,11 +80,12 @@ class _Followed(msgspec.Struct, frozen=True):
     """The columns of a table, from one step to a later one.
 
     ``reborn`` are those that a rollback took and a release brought in again: the same columns, and
-    nothing of what was in them.
+    nothing of what was in them. ``converted`` are those whose values a decision replaced by others.
     """
 
     names: Names
     reborn: frozenset[str] = frozenset()
+    converted: frozenset[str] = frozenset()
 
 
 class _Walk:
@@ -178,6 +180,7 @@ class _Walk:
             return None
         names: Names = {column.name.lower(): column.name.lower() for column in start.columns}
         reborn: frozenset[str] = frozenset()
+        converted: frozenset[str] = frozenset()
         lost: dict[str, str] = {}
         for number in range(first, last):
             place = self._went_back_to(number)
@@ -185,14 +188,22 @@ class _Walk:
                 back = self._between(item_id, first, place)  # what went meanwhile has come back
                 if back is not None:
                     lost |= {one: now for one, now in names.items() if one not in back.names}
-                    names, reborn = back.names, back.reborn
+                    if self._put_together(item_id, number + 1):
+                        reborn, converted = back.reborn, back.converted
+                    else:  # it kept the values that there were, or cast them
+                        reborn = reborn | back.reborn
+                        converted |= back.names.keys() - names.keys()
+                        converted |= self._recast(item_id, number, names, back.names)
+                    names = back.names
                     continue
-            step = self._step(item_id, number)
-            if step is None:
+            followed = self._step(item_id, number)
+            if followed is None:
                 return None
+            step = followed.names
             forward = {old: new for new, old in step.items()}
             went = {one: now for one, now in names.items() if now not in forward}
             names = {one: forward[now] for one, now in names.items() if now in forward}
+            converted |= {one for one, now in names.items() if now in followed.converted}
             if self._steps[number + 1].rollback_to is not None:
                 lost |= went  # no release gave it up: one that brings it in again means the same
                 continue
@@ -202,7 +213,7 @@ class _Walk:
                 again = [one for one, was in lost.items() if was == name and name not in step]
                 names = {**names, **dict.fromkeys(again, name)}
                 reborn = reborn.union(again)
-        return _Followed(names, reborn.intersection(names))
+        return _Followed(names, reborn.intersection(names), converted.intersection(names))
 
     def _between(self, item_id: str, first: int, place: int) -> _Followed | None:
         """The columns at one step -> at another, be that later or earlier."""
@@ -212,7 +223,11 @@ class _Walk:
         if forth is None:
             return None
         names = {now: then for then, now in forth.names.items()}
-        return _Followed(names, frozenset(forth.names[then] for then in forth.reborn))
+        return _Followed(
+            names,
+            frozenset(forth.names[then] for then in forth.reborn),
+            frozenset(forth.names[then] for then in forth.converted),
+        )
 
     def _went_back_to(self, number: int) -> int | None:
         """The place, among the steps, that a rollback after a step led back to."""
@@ -226,7 +241,29 @@ class _Walk:
         now = _table(self._steps[number].state, item_id)
         return then is not None and now is not None and then.columns == now.columns
 
-    def _step(self, item_id: str, number: int) -> Names | None:
+    def _put_together(self, item_id: str, number: int) -> bool:
+        """Whether the rows that a rollback led to are those of the shards of then."""
+        shard = self._steps[number].state.items[item_id].shard
+        record = None if shard is None else self._now.shards.get(shard)
+        return record is not None and bool(record.rows_of)
+
+    def _recast(
+        self, item_id: str, number: int, before: Names, after: Names
+    ) -> frozenset[str]:
+        """Columns whose values a rollback after a step cast to the type that they had then."""
+        old, new = (
+            {} if table is None else {column.name.lower(): column for column in table.columns}
+            for table in (_table(step.state, item_id) for step in self._steps[number : number + 2])
+        )
+        return frozenset(
+            one for one in before.keys() & after.keys()
+            if before[one] in old and after[one] in new
+            and changes_values(
+                replace(new[after[one]], using=None, default=None), old[before[one]], {}, ()
+            )
+        )
+
+    def _step(self, item_id: str, number: int) -> _Followed | None:
         """The columns after one step -> before it."""
         before, after = self._steps[number], self._steps[number + 1]
         old, new = _table(before.state, item_id), _table(after.state, item_id)
@@ -235,16 +272,22 @@ class _Walk:
         if after.rollback_to is not None and after.rollback_to in self._place:
             place = self._place[after.rollback_to]
             if place <= number:
-                known = self.names(item_id, place, number)
+                known = self._follow(item_id, place, number)
                 if known is not None:
                     return known
         if old is new or old.columns == new.columns:
-            return {column.name.lower(): column.name.lower() for column in new.columns}
+            return _Followed({column.name.lower(): column.name.lower() for column in new.columns})
         row = next(one for one in before.state.mappings.values() if one.item_id == item_id)
-        delta = compare_columns(old.columns, new.columns, decision_hashes(new), row.applied)
-        return {
-            column.name.lower(): was.name.lower() for column, was in delta.pairs if was is not None
-        }
+        decisions = decision_hashes(new)
+        delta = compare_columns(old.columns, new.columns, decisions, row.applied)
+        pairs = [(column, was) for column, was in delta.pairs if was is not None]
+        return _Followed(
+            {column.name.lower(): was.name.lower() for column, was in pairs},
+            converted=frozenset(
+                column.name.lower() for column, was in pairs
+                if changes_values(column, was, decisions, row.applied)
+            ),
+        )
 
     # -- shards --------------------------------------------------------------------------------
 
@@ -277,7 +320,13 @@ class _Walk:
         upto = shards[base_path].sealed_version if base_path in shards else None
         apart = not set(held).intersection(has)
         base = self._source(then, base_path, None, upto)
-        if (base.dropped or base.others or apart) and not gone and not is_absolute(base_path):
+        derived = self._then.items[then.item_id].definition.is_derived
+        followed = None
+        if present is not None and not derived:
+            followed = self._follow(then.item_id, self._start, len(self._steps) - 1)
+        followed = followed or _Followed({})
+        counts = base.dropped or base.others or followed.converted or apart
+        if counts and not gone and not is_absolute(base_path):
             # version 0 of a shard of ours has no row; of one that was adopted nobody knows
             rows = self._grown(base_path, 0, upto)
             base = replace(base, rows=-1 if rows is None else rows)
@@ -293,7 +342,6 @@ class _Walk:
                 rewritten = True
             tails.append(self._source(then, path, after, None, -1 if rows is None else rows))
         differs = False
-        derived = self._then.items[then.item_id].definition.is_derived
         if present is not None and not derived:
             lacking = base.rows != 0 if apart else not set(held) <= set(has)
             lacking = lacking or any(
@@ -301,13 +349,12 @@ class _Walk:
             )
             more = any(self._has_own(path) for path in has if path not in (*held, *since))
             differs = lacking or (more and not rewritten)
-        followed = None
-        if present is not None and not derived:
-            followed = self._follow(then.item_id, self._start, len(self._steps) - 1)
-        reborn = frozenset[str]() if followed is None else followed.reborn
+        reborn, converted = followed.reborn, followed.converted
+        if base.rows == 0 and all(tail.rows == 0 for tail in tails if tail.path != present):
+            converted = frozenset()  # there was no row to convert
         return Origin(
             base, tuple(tails), gone, rewritten,
-            differs or (bool(reborn) and not rewritten), reborn,
+            differs or (bool(reborn) and not rewritten), reborn, converted,
         )
 
     def _in_shape(self, path: str) -> str:

@@ -87,7 +87,8 @@ class Origin(msgspec.Struct, frozen=True):
     removed since. ``differs``: the present shard lacks rows of then or of since (the table was
     dropped, and another one has its name), or has some that a later rollback brought. ``reborn``
     are columns of then that went with a rollback and that a release brought in again, so that
-    the present shard has nothing of what was in them then.
+    the present shard has nothing of what was in them then. ``converted`` are columns of then whose
+    values a decision has replaced by others since, whatever type and name they have by now.
     """
 
     base: Source | None = None
@@ -96,6 +97,7 @@ class Origin(msgspec.Struct, frozen=True):
     rewritten: bool = False
     differs: bool = False
     reborn: frozenset[str] = frozenset()
+    converted: frozenset[str] = frozenset()
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -119,7 +121,7 @@ class GoingBack(msgspec.Struct, frozen=True):
         """Tables that are to have other rows, however alike they are to those of now."""
         return frozenset(
             identity for identity, origin in self.origins.items()
-            if origin.differs or origin.reborn
+            if origin.differs or origin.reborn or origin.converted
         )
 
 
@@ -212,13 +214,15 @@ def movement_back(
     pairs = compared.delta.pairs or tuple((each, each) for each in definition.columns)
     if origin.differs:
         return _from_then(definition, origin, approvals)
-    if (
+    in_place = (
         not origin.reborn
         and fits_in_place(compared)
         and not storage_needs_copy(old.definition, definition)
         and all(before is not None for _, before in pairs)
-    ):
-        return Movement("evolve" if touches_shard(compared, old) else "keep")
+    )
+    as_it_is = Movement("evolve" if touches_shard(compared, old) else "keep")
+    if in_place and not origin.converted:
+        return as_it_is
     whole = origin.base is not None and origin.gone is None
     if definition.is_derived:
         if whole and origin.base is not None and origin.base.whole(definition):
@@ -226,7 +230,10 @@ def movement_back(
         return Movement("derived")
     if whole and not origin.rewritten:
         return _from_then(definition, origin, approvals)
-    return _from_now(compared, pairs, origin, approvals, empty=rows == 0)
+    moved = _from_now(compared, pairs, origin, approvals, empty=rows == 0)
+    if in_place:
+        return msgspec.structs.replace(as_it_is, blocked=moved.blocked, risks=moved.risks)
+    return moved
 
 
 def _whole(base: Source, definition: ObjectDefinition) -> Segment:
@@ -358,7 +365,10 @@ def _from_now(
         if column.generated is not None:
             continue
         if before is not None:
-            projection.append((column.name, _expression(column, before, losses)))
+            converted = column.name.lower() in origin.converted and not empty
+            projection.append((
+                column.name, _expression(column, before, losses, origin if converted else None)
+            ))
             if column.name.lower() in origin.reborn and not empty:
                 losses.lose(
                     "drop_column", ROWS_CHANGED,
@@ -407,21 +417,39 @@ def _from_now(
     )
 
 
-def _expression(column: Column, before: Column, losses: _Losses) -> str:
-    """A column of then from what holds it now."""
+def _expression(
+    column: Column, before: Column, losses: _Losses, converted: Origin | None = None
+) -> str:
+    """A column of then from what holds it now.
+
+    ``converted`` is there when its values of then were replaced, and says why they do not come
+    back.
+    """
     source, name = quote_sql(before.name), quote_part(column.name)
     expression = source
     lossy = False
+    lost: list[str] = []
+    code = LOSSY_RETYPE
+    if converted is not None:
+        values = f"values that column {name} had before they were converted"
+        if converted.gone is not None:
+            lost.append(f"the {values} are gone, and those of now stay: {converted.gone}")
+        else:
+            code = ROWS_CHANGED
+            lost.append(
+                f"rows were changed or removed since, so the {values} cannot be put back, and"
+                " those of now stay"
+            )
     if before.type != column.type:
         lossy = not is_lossless(before.type, column.type)
         expression = f"{'TRY_CAST' if lossy else 'CAST'}({source} AS {column.type})"
         if lossy:
-            losses.lose(
-                "convert", LOSSY_RETYPE,
+            lost.append(
                 f"{name} turns back from {before.type} to {column.type}: values that are none"
-                " become NULL" + ("" if column.nullable else ", which fails here"),
-                column.name,
+                " become NULL" + ("" if column.nullable else ", which fails here")
             )
+    if lost:
+        losses.lose("convert", code, "; ".join(lost), column.name)
     if not lossy and before.nullable and not column.nullable:
         losses.lose(
             "not_null", BECOMES_NOT_NULL,

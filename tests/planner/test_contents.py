@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.errors import UsageError
+from catalog_migrate.model.hashes import decision_hashes
 from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.planner.contents import changes_values
 from catalog_migrate.planner.migration import Target
 from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
 from catalog_migrate.planner.planning import plan_migration
@@ -81,6 +83,30 @@ def test_decisions_fill_convert_rename_and_drop(make: Any) -> None:
         ("added", "n", None), ("added", "d", None), ("removed", "old", None),
         ("removed", "x", None),
     ]
+
+
+@pytest.mark.parametrize("kind", ["INT", "BIGINT", "STRING"])
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("using", [None, "b + 1"])
+@pytest.mark.parametrize("default", [None, "7"])
+@pytest.mark.parametrize("renamed", [False, True])
+def test_changed_values_are_those_with_another_expression(
+    make: Any, kind: str, nullable: bool, using: str | None, default: str | None, renamed: bool
+) -> None:
+    """Looking back, a column's values count as changed when the copy took anything but them."""
+    before = Column("b", "INT")
+    after = Column(
+        "n" if renamed else "b", kind, nullable=nullable, using=using, default=default,
+        renamed_from=("b",) if renamed else None,
+    )
+    old = make.table("t", [Column("a", "INT"), before], partitioned_by=("a",))
+    new = make.table("t", [Column("a", "INT"), after])
+    _, target = move(make, old, new, "s.t")
+    plain = ("`b`", f"CAST(`b` AS {kind})") if kind == "BIGINT" else ("`b`",)
+    assert target.contents == "copy"
+    assert changes_values(after, before, decision_hashes(new), ()) is (
+        dict(target.projection)[after.name] not in plain
+    )
 
 
 def test_every_undecided_column_is_blocked_with_the_text_to_write(make: Any) -> None:
