@@ -281,7 +281,9 @@ class Engine(Protocol):
         app_id: str = "",
         epoch: int = 0,
     ) -> None:
-        """Bring a shard to ``columns`` in place: add nullable ones, relax, comment; idempotent.
+        """Bring a shard to ``columns`` in place; idempotent.
+
+        Nullable ones are added, VARCHARs become longer or STRING, NOT NULL goes, comments change.
 
         ``shard`` carries comment, checks and properties that are changed in place as well. Only
         with a ``shape`` are columns renamed, dropped and moved: what is still missing of it is

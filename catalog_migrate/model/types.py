@@ -461,6 +461,31 @@ def is_lossless(source: str, target: str) -> bool:
     return _lossless(parse_type(source), parse_type(target))
 
 
+def is_longer_text(source: str, target: str) -> bool:
+    """Whether a VARCHAR becomes one that takes more: a longer one, or STRING.
+
+    Delta keeps the length beside the schema, where Spark looks it up before each write (its
+    ``CharVarcharUtils``): the files of both are the same, and nobody has to copy them.
+    """
+    before, after = parse_type(source), parse_type(target)
+    return (
+        isinstance(before, Sized) and before.name == "VARCHAR"
+        and before != after and is_lossless(source, target)
+    )
+
+
+def cast_or_null(expression: str, target: str) -> str:
+    """SQL for a value where it is one of ``target``, else NULL.
+
+    A TRY_CAST to a text of some length looks at no length: the write that follows would fail.
+    """
+    tree = parse_type(target)
+    if not isinstance(tree, Sized):
+        return f"TRY_CAST({expression} AS {target})"
+    text = f"CAST({expression} AS STRING)"
+    return f"IF(char_length({text}) <= {tree.length}, {text}, NULL)"
+
+
 def _lossless(source: Type, target: Type) -> bool:
     if source == target or source == Atomic("VOID"):
         return True

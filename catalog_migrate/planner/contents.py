@@ -11,7 +11,7 @@ import msgspec
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.model.types import is_lossless
+from catalog_migrate.model.types import cast_or_null, is_longer_text, is_lossless
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
 from catalog_migrate.planner.migration import Segment
@@ -29,9 +29,10 @@ VIEW_WITHOUT_SQL = "CM0307"
 
 Contents = Literal["none", "keep", "evolve", "copy", "derived"]
 
-_NEW_FEATURE = re.compile(
-    r"\b(?:VARIANT|TIMESTAMP_NTZ|CHAR|VARCHAR|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
+_OF_A_FEATURE = re.compile(
+    r"\b(?:VARIANT|TIMESTAMP_NTZ|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
 )
+"""Types that Delta writes only into a table that has their table feature."""
 _APPROVAL_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _TEXT = re.compile(r"\b(?:STRING|VARCHAR|CHAR)\b", re.IGNORECASE)
 _ENOUGH_ALIKE = 0.6
@@ -189,22 +190,38 @@ def _same_columns(definition: ObjectDefinition) -> Iterable[tuple[Column, Column
 
 
 def fits_in_place(compared: Compared) -> bool:
-    """Whether only nullable columns were added at the end and nullability relaxed."""
+    """Whether only nullable columns were added at the end, texts got longer, NULL was allowed."""
     added = False
     for column, before in compared.delta.pairs:
         if before is None:
             added = True
-            if not column.nullable or column.generated is not None or _fill(compared, column):
+            if not _adds_in_place(compared, column):
                 return False
-            if _NEW_FEATURE.search(column.type):
-                return False
-        elif added:
+        elif added or (before.type != column.type and not _lengthens(compared, column, before)):
             return False
     return not any(
-        change.change in ("removed", "retyped", "renamed", "moved")
+        change.change in ("removed", "renamed", "moved")
         or (change.change == "nullability" and not change.new_nullable)
         for change in compared.delta.changes
     )
+
+
+def _adds_in_place(compared: Compared, column: Column) -> bool:
+    """Whether metadata alone makes a new column: NULL in every row, no table feature missing."""
+    if not column.nullable or column.generated is not None or _fill(compared, column):
+        return False
+    standing = compared.old.definition.columns if compared.old is not None else ()
+    there = {word.upper() for each in standing for word in _OF_A_FEATURE.findall(each.type)}
+    return there.issuperset(word.upper() for word in _OF_A_FEATURE.findall(column.type))
+
+
+def _lengthens(compared: Compared, column: Column, before: Column) -> bool:
+    """Whether metadata alone changes a type: a longer VARCHAR that nothing else hangs on."""
+    if not is_longer_text(before.type, column.type) or compared.old is None:
+        return False
+    if changes_values(column, before, compared.facts.decisions, compared.old.applied):
+        return False
+    return before.name.lower() not in _held_on_to(compared.old.definition, compared.definition)
 
 
 def _reshape(
@@ -229,12 +246,7 @@ def _reshape(
     touched = {column.name.lower() for column in compared.delta.removed}
     for column, before in compared.delta.pairs:
         if before is None:
-            if (
-                not column.nullable
-                or column.generated is not None
-                or _fill(compared, column)
-                or _NEW_FEATURE.search(column.type)
-            ):
+            if not _adds_in_place(compared, column):
                 return ()
             continue
         if column.generated is None and outcomes[column.name] != quote_sql(before.name):
@@ -340,7 +352,7 @@ def _decide(
         if _needs_no_word(before.type, column.type):
             expression = f"CAST({source} AS {column.type})"
         elif approvals.cover("convert", compared.key, column.name):
-            expression = f"TRY_CAST({source} AS {column.type})"
+            expression = cast_or_null(source, column.type)
             risk = Risk(
                 "convert",
                 f"{quote_part(column.name)}: values that are no {column.type} become "

@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.model.types import is_lossless
+from catalog_migrate.model.types import cast_or_null, is_lossless
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.contents import (
@@ -442,7 +442,9 @@ def _expression(
             )
     if before.type != column.type:
         lossy = not is_lossless(before.type, column.type)
-        expression = f"{'TRY_CAST' if lossy else 'CAST'}({source} AS {column.type})"
+        expression = (
+            cast_or_null(source, column.type) if lossy else f"CAST({source} AS {column.type})"
+        )
         if lossy:
             lost.append(
                 f"{name} turns back from {before.type} to {column.type}: values that are none"

@@ -25,7 +25,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import is_up_cast
+from catalog_migrate.model.types import is_longer_text, is_up_cast
 from catalog_migrate.testing.alter import alter, fresh_name
 from catalog_migrate.testing.bodies import Row, analyse, compile_expression, read_body
 from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
@@ -656,7 +656,11 @@ def _evolved(
                 f"{path}: cannot add the NOT NULL column {column.name}",
                 condition="DELTA_ADD_COLUMN_NOT_NULL",
             )
-        if old is not None and old.type != column.type:
+        if (
+            old is not None
+            and old.type != column.type
+            and not is_longer_text(old.type, column.type)
+        ):
             raise EngineFailure(
                 f"{path}: cannot change {column.name} from {old.type} to {column.type}",
                 condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",

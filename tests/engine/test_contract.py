@@ -398,11 +398,29 @@ def test_a_shard_evolves_in_place_and_once(kit):
     assert kit.engine.shard_size(path)[0] == 1
 
 
+def test_a_text_of_a_length_evolves_in_place(kit):
+    """VARCHAR is added, made longer and made STRING by metadata alone; the shard can be sealed."""
+    path = kit.shard("a")
+    kit.append(path, [(1, "x")])
+    for kind in ("VARCHAR(5)", "VARCHAR(9)", "STRING"):
+        columns = (*COLUMNS, Column("code", kind), Column("codes", "ARRAY<CHAR(2)>"))
+        kit.engine.evolve(path, columns, ShardSpec(path, columns))
+        assert tuple(kit.engine.shard_columns(path)) == columns
+    version = kit.engine.shard_version(path)
+    assert version == 4
+    kit.engine.evolve(path, columns, ShardSpec(path, columns))
+    assert kit.engine.shard_version(path) == version
+    assert kit.engine.shard_size(path)[0] == 1
+    assert kit.engine.seal(path, follows=version, app_id="catalog_migrate/test", epoch=1)
+    assert kit.engine.is_sealed(path)
+
+
 @pytest.mark.parametrize(
     "columns",
     [
         (Column("id", "BIGINT", False, comment="key"),),
         (Column("id", "BIGINT", False, comment="key"), Column("note", "INT")),
+        (Column("id", "BIGINT", False, comment="key"), Column("note", "VARCHAR(9)")),
         (*COLUMNS, Column("extra", "INT", False)),
         (COLUMNS[0], Column("note", "STRING", False)),
     ],

@@ -42,6 +42,7 @@ def test_nullable_columns_at_the_end_evolve(make: Any) -> None:
         ("a INT, b VARIANT", (("a", "`a`"), ("b", "CAST(NULL AS VARIANT)"))),
         ("a INT, b ARRAY<TIMESTAMP_NTZ>",
          (("a", "`a`"), ("b", "CAST(NULL AS ARRAY<TIMESTAMP_NTZ>)"))),
+        ("a INT, b TIMESTAMP_NTZ", (("a", "`a`"), ("b", "CAST(NULL AS TIMESTAMP_NTZ)"))),
         ("a BIGINT", (("a", "CAST(`a` AS BIGINT)"),)),
     ],
 )
@@ -51,6 +52,51 @@ def test_what_cannot_be_done_in_place_is_copied(
     """A column that needs a table feature, a wider type: copied."""
     _, target = move(make, make.table("t"), make.table("t", columns))
     assert (target.contents, target.projection) == ("copy", projection)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a INT", "a INT, b VARCHAR(5)"),
+        ("a INT", "a INT, b ARRAY<CHAR(5)>"),
+        ("a TIMESTAMP_NTZ", "a TIMESTAMP_NTZ, b ARRAY<TIMESTAMP_NTZ>, c VARCHAR(5)"),
+        ("a VARIANT", "a VARIANT, b VARIANT"),
+        ("a VARCHAR(50)", "a VARCHAR(255)"),
+        ("a VARCHAR(50) NOT, b INT", "a STRING, b INT, c INT"),
+    ],
+)
+def test_what_metadata_alone_can_say_is_done_in_place(make: Any, old: str, new: str) -> None:
+    """Texts of a length, and types whose table feature the table has: no row is copied."""
+    _, target = move(make, make.table("t", old), make.table("t", new))
+    assert (target.contents, target.projection) == ("evolve", ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "more"),
+    [
+        ("a VARCHAR(50)", "a VARCHAR(49)", {}),
+        ("a CHAR(5)", "a VARCHAR(50)", {}),
+        ("a ARRAY<VARCHAR(5)>", "a ARRAY<VARCHAR(50)>", {}),
+        ("a STRING", "a VARCHAR(50)", {}),
+        ("a VARCHAR(5), b INT", "a VARCHAR(50), b INT", {"partitioned_by": ("a",)}),
+        ("a VARCHAR(5)", [Column("a", "VARCHAR(50)", using="upper(a)")], {}),
+        ("a TIMESTAMP_NTZ", "a TIMESTAMP_NTZ, b VARIANT", {}),
+    ],
+)
+def test_a_text_that_needs_other_files_or_more_is_copied(
+    make: Any, old: str, new: Any, more: dict[str, Any]
+) -> None:
+    """A shorter text, padding, a length inside another type, one that the layout or a USING is
+    about, and a table feature that only another type has."""
+    _, target = move(make, make.table("t", old, **more), make.table("t", new, **more), "s.t")
+    assert target.contents == "copy"
+
+
+def test_an_approved_text_that_is_too_long_becomes_null(make: Any) -> None:
+    """A TRY_CAST would let it through, and the write would fail."""
+    _, target = move(make, make.table("t", "a STRING"), make.table("t", "a VARCHAR(9)"), "s.t")
+    text = "CAST(`a` AS STRING)"
+    assert target.projection == (("a", f"IF(char_length({text}) <= 9, {text}, NULL)"),)
 
 
 def test_decisions_fill_convert_rename_and_drop(make: Any) -> None:

@@ -38,7 +38,7 @@ from catalog_migrate.engine.spark.verbatim import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import parse_type
+from catalog_migrate.model.types import is_longer_text, parse_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,7 +163,7 @@ def is_twin(name: str) -> bool:
 
 
 def _alter(session: Session, path: str, wanted: Wanted) -> None:
-    """Reshape, add, relax, comment, constrain a table; each only where it differs."""
+    """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs."""
     columns = wanted.columns
     if wanted.shape is not None:
         reshape(session(), open_table(path), columns, wanted.shape)
@@ -175,6 +175,8 @@ def _alter(session: Session, path: str, wanted: Wanted) -> None:
             old = standing.get(column.name.lower())
             if old is None:
                 continue
+            if column.type != old.type:
+                run(session(), statements.retype_column(path, column))
             if column.nullable and not old.nullable:
                 run(session(), statements.relax_column(path, old.name))
             if (column.comment or None) != old.comment:
@@ -273,7 +275,11 @@ def _refuse_unevolvable(
         old = standing.get(column.name.lower())
         if old is None and not column.nullable:
             reason = f"adding {column.name} NOT NULL"
-        elif old is not None and old.type != column.type:
+        elif (
+            old is not None
+            and old.type != column.type
+            and not is_longer_text(old.type, column.type)
+        ):
             reason = f"changing {column.name} from {old.type} to {column.type}"
         elif old is not None and old.nullable and not column.nullable:
             reason = f"making {column.name} NOT NULL"

@@ -87,6 +87,11 @@ def add_column(path: str, column: Column, after: str | None) -> str:
     return f"ALTER TABLE {by_path(path)} ADD COLUMNS ({column_definition(column)} {place})"
 
 
+def retype_column(path: str, column: Column) -> str:
+    """Another type for a column; Spark refuses what would need other files."""
+    return f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(column.name)} TYPE {column.type}"
+
+
 def rename_column(path: str, name: str, to: str) -> str:
     """Another name for a column; needs column mapping."""
     return f"ALTER TABLE {by_path(path)} RENAME COLUMN {quote_sql(name)} TO {quote_sql(to)}"

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 import pytest
+from deltalake import DeltaTable
 
 from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.engine import SparkEngine, check_session
@@ -13,6 +14,7 @@ from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.model.types import cast_or_null
 
 pytestmark = pytest.mark.spark
 
@@ -68,6 +70,29 @@ def test_a_column_is_added_where_the_definition_has_it(engine, spark, warehouse)
     engine.evolve(path, new, ShardSpec(path, new))
     assert tuple(engine.shard_columns(path)) == new
     assert spark.sql(f"SELECT * FROM delta.`{path}`").columns == ["a", "b", "c"]
+
+
+def test_a_longer_text_needs_no_table_feature(engine, spark, warehouse):
+    """The protocol stays, delta-rs reads the table, and Spark writes up to the new length only."""
+    path = f"{warehouse}/a"
+    old, new = (
+        (Column("a", f"VARCHAR({most})"), *more)
+        for most, more in ((3, ()), (9, (Column("b", "VARCHAR(2)"),)))
+    )
+    engine.create_shard(ShardSpec(path, old))
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES ('abc')")
+    before = DeltaTable(path).protocol()
+    engine.evolve(path, new, ShardSpec(path, new))
+    assert DeltaTable(path).protocol() == before
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES ('abcdefghi', 'no')")
+    for values in ("('abcdefghij', 'no')", "('abc', 'yes')"):
+        with pytest.raises(Exception, match=r"EXCEED|exceed|char_length"):
+            spark.sql(f"INSERT INTO delta.`{path}` VALUES {values}")
+    rows = DeltaTable(path).to_pyarrow_table().to_pylist()
+    assert sorted(row["a"] for row in rows) == ["abc", "abcdefghi"]
+    shorter = cast_or_null("a", "VARCHAR(3)")
+    found = spark.sql(f"SELECT {shorter} AS a FROM delta.`{path}` ORDER BY 1").collect()
+    assert [row["a"] for row in found] == [None, "abc"]
 
 
 def test_a_null_under_not_null_names_column_and_row(engine, spark, warehouse):
