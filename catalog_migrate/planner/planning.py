@@ -287,6 +287,8 @@ class _Planning:
                 self._questions.extend(one.movement.questions)
         self._blocked = ruled(self._risks, self._blocked, self._approvals)
         self._block_taken_names(decided)
+        without_text = _views_without_text(decided)
+        self._blocked.extend(map(_no_text, without_text))
         if self._back is None:
             self._questions.extend(self._probable_renames(decided))
         updates = [one.compared.key for one in decided if one.action == "update"]
@@ -303,7 +305,7 @@ class _Planning:
             drops=[str(self._old(identity).definition.key) for identity in order.drops],
             creates=[str(self._key(identity)) for identity in order.creates],
             steps=steps,
-            validations=_validations(decided),
+            validations=[Validation(name, False, _NO_TEXT) for name in without_text],
             questions=self._questions,
             blocked=self._blocked,
             approved=sorted(self._approvals.used),
@@ -437,19 +439,22 @@ def _risks_of(decided: _Decided) -> list[tuple[ItemKey, Risk]]:
     return risks
 
 
-def _validations(decided: Sequence[_Decided]) -> list[Validation]:
+def _views_without_text(decided: Sequence[_Decided]) -> list[str]:
     """Changed views that cannot be built, because the release has no SQL for them."""
     return [
-        Validation(
-            str(one.compared.key),
-            False,
-            f"{VIEW_WITHOUT_SQL} the release has no sql for it: it can be planned, not applied",
-        )
+        str(one.compared.key)
         for one in decided
         if one.compared.key.kind == "view"
         and one.compared.definition.sql is None
         and one.action in ("create", "migrate", "redefine")
     ]
+
+
+_NO_TEXT = "the release has no sql for it: it can be planned, not applied"
+
+
+def _no_text(name: str) -> Blocked:
+    return Blocked(name, VIEW_WITHOUT_SQL, _NO_TEXT, f"write the SQL of {name} into the release")
 
 
 def _graphs(

@@ -83,10 +83,13 @@ def cure(entry: Blocked) -> str:
 
 
 def failed_proofs(plan: Plan) -> tuple[Validation, ...]:
-    """Validations that failed and are not told by a blocked entry of the same object already."""
-    told = {entry.name for entry in plan.blocked}
+    """Validations that failed and are not told, with their reason, by a blocked entry already."""
     return tuple(
-        proof for proof in plan.validations if not proof.ok and proof.name not in told
+        proof for proof in plan.validations
+        if not proof.ok and not any(
+            entry.name == proof.name and (proof.reason or "") in entry.reason
+            for entry in plan.blocked
+        )
     )
 
 

@@ -12,6 +12,9 @@ from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Step, Validation
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.reconciler.refusal import blocked as refusal
+from catalog_migrate.report.text import render
+from catalog_migrate.report.verdict import failed_proofs
 
 SUMMARY = {
     "create": 0, "drop": 0, "migrate": 0, "redefine": 0, "update": 0, "refresh": 0, "restart": 0,
@@ -232,13 +235,27 @@ def test_view_without_sql_is_planned_and_not_applyable(make: Any) -> None:
     """A view that only declares what it depends on can be planned, not applied."""
     view = ObjectDefinition("s", "view", "v", (Column("a", "INT"),), depends_on=("s.t",))
     plan = plan_migration(Baseline.empty(), make.release(make.table("t"), view)).plan
-    assert (plan.blocked, plan.applyable) == ((), False)
-    assert plan.validations == (
-        Validation(
-            "s.v", False,
-            "CM0307 the release has no sql for it: it can be planned, not applied",
-        ),
+    reason = "the release has no sql for it: it can be planned, not applied"
+    assert plan.blocked == (
+        Blocked("s.v", "CM0307", reason, "write the SQL of s.v into the release"),
     )
+    assert (plan.validations, plan.applyable) == ((Validation("s.v", False, reason),), False)
+
+
+def test_a_table_that_becomes_a_view_without_sql_is_told_whole(make: Any) -> None:
+    """The rows that go and the missing SQL stand in one report and in one error."""
+    view = ObjectDefinition("s", "view", "t", (Column("a", "INT"),), depends_on=("s.u",))
+    old, new = make.baseline(make.table("t"), make.table("u")), make.release(make.table("u"), view)
+    plan = plan_migration(old, new).plan
+    assert [(one.name, one.code) for one in plan.blocked] == [("s.t", "CM0305"), ("s.t", "CM0307")]
+    assert failed_proofs(plan) == ()
+    found = render(plan)
+    assert found.startswith("BLOCKED: 1 obstacle stands in the way that no decision cures; 1 dec")
+    assert "has no sql for it" in found
+    assert "CM0305" in found
+    error = str(refusal(plan))
+    assert "CM0305" in error
+    assert "CM0307" in error
 
 
 def test_probable_rename_of_an_object_is_a_question(make: Any) -> None:

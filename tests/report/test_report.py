@@ -21,7 +21,7 @@ from catalog_migrate.planner.plan import (
 )
 from catalog_migrate.report import html, markdown, text
 from catalog_migrate.report.outline import amount, size
-from catalog_migrate.report.verdict import verdict
+from catalog_migrate.report.verdict import failed_proofs, verdict
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -127,6 +127,17 @@ def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> 
     assert (found.word, found.decisions) == (word, decisions)
     assert text.render(CASES[name]).startswith(f"{word}: ")
     assert markdown.render(CASES[name]).startswith(f"**{word}**: ")
+
+
+def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
+    """Only its own reason counts as told, not any entry under the name."""
+    taken = Blocked("shop.v", "CM0306", "the name belongs to another", "rename it")
+    refused = Blocked("shop.v", "CM0330", "the view does not bind: no column a", "correct it")
+    proof = Validation("shop.v", False, "no column a")
+    for blocked, told in (((taken,), (proof,)), ((taken, refused), ())):
+        plan = a_plan(blocked=blocked, validations=(proof,))
+        assert failed_proofs(plan) == told
+        assert "no column a" in text.render(plan)
 
 
 def test_two_decisions_are_counted_in_the_plural() -> None:
