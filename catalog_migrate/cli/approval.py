@@ -38,6 +38,9 @@ def note_unmet(plan: Plan, approve: Collection[str]) -> None:
             len(parts) == 2 and any(name[:2] == parts for name in met)
         ):
             continue
+        if any(":" not in name and approval_parts(name) == parts for name in known):
+            note(f"--approve {entry} was not needed: the change of it asks for no approval")
+            continue
         near = get_close_matches(entry, sorted(known), n=2, cutoff=0.6)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         note(f"--approve {entry} met nothing: no change of this plan needs it{meant}")

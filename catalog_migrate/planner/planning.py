@@ -338,6 +338,8 @@ class _Planning:
             if not self._approvals.cover("drop_table", key):
                 self._blocked.append(undecided_drop(key))
         else:
+            if key.kind == "table":
+                self._approvals.given(key)  # not needed, and yet meant: rows may come until then
             self._risks.append((key, Risk("drop", f"drops the {key.kind}")))
         return Change(
             name=str(key),

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.cli.approval import note_unmet
 from catalog_migrate.cli.main import main
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.release.release import Release
 from tests.cli.test_main import Answer, Call, bring_in_force, manifest
 
 Capture = pytest.CaptureFixture[str]
@@ -44,6 +49,23 @@ def test_an_approval_that_meets_nothing(call: Call, line: list[str]) -> None:
     assert found.code == 3
     for approval in ("s.t.gone", "S.`t`.Gone", "s.t"):
         assert "met nothing" not in call(*line, "--approve", approval).err
+
+
+def test_an_approval_of_what_needs_none(capsys: Capture) -> None:
+    """A view that goes holds no rows: that is said, and its own name is not offered instead."""
+    objects = tuple(
+        ObjectDefinition("s", kind, name, (Column("a", "INT"),), sql="SELECT 1 AS a")
+        for kind, name in (("view", "v"), ("table", "t"))
+    )
+    old, new = (
+        Release(name, objects[:number], name, {each.identity: () for each in objects}, {})
+        for name, number in (("1", 2), ("2", 0))
+    )
+    plan = plan_migration(Baseline.from_release(old), new, approve=["s.v", "s.t"]).plan
+    note_unmet(plan, ["s.v", "s.t"])
+    assert capsys.readouterr().err == (
+        "--approve s.v was not needed: the change of it asks for no approval\n"
+    )
 
 
 def test_a_plan_on_stdout(call: Call, tmp_path: Path) -> None:

@@ -212,6 +212,8 @@ def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
     assert approved.changes[0].risk == "drops the table and its rows"
     empty = plan_migration(baseline, release, sizes=lambda item: (0, 12)).plan
     assert (empty.blocked, empty.changes[0].rows, empty.changes[0].bytes) == ((), 0, 12)
+    meant = plan_migration(baseline, release, sizes=lambda _: (0, 12), approve=["s.t"]).plan
+    assert meant.approved == ("s.t",)  # it holds as well if a row comes until then
     unknown = plan_migration(baseline, release, sizes=lambda item: (-1, 12)).plan
     assert len(unknown.blocked) == 1
 

@@ -79,7 +79,8 @@ def test_new_columns_matter_only_when_something_was_written(
     origin = Origin(source("p", None, 7, -1, A, B), (source("q", 2, None, rows, A, others=(C,)),))
     then, now = release("1", A, B), release("2", A, C)
     assert codes(planned(then, now, {"a": "a"}, origin)) == blocked
-    assert codes(planned(then, now, {"a": "a"}, origin, "s.t.c")) == []
+    approved = planned(then, now, {"a": "a"}, origin, "s.t.c").plan
+    assert (approved.blocked, approved.approved) == ((), ("s.t.c",))
 
 
 def test_rows_without_a_value_for_not_null() -> None:
