@@ -335,16 +335,16 @@ def _decide(
     tightened = before.nullable and not column.nullable
     source = quote_sql(before.name)
     if using is not None and (retyped or tightened or renamed):
-        lossy = retyped and not _needs_no_word(before.type, column.type)
+        name = quote_part(column.name)
         return _Decided(
             using if retyped else f"CAST({using} AS {column.type})",
             risk=Risk(
                 "convert",
-                f"converts {quote_part(column.name)} from {before.type} to {column.type}",
+                f"converts {name} from {before.type} to {column.type}"
+                if retyped
+                else f"replaces the values of {name} by {using}",
                 column.name,
-            )
-            if lossy
-            else None,
+            ),
         )
     expression = source
     risk: Risk | None = None
@@ -364,6 +364,8 @@ def _decide(
     if tightened or (risk is not None and not column.nullable):
         if default is not None:
             expression = f"COALESCE({expression}, CAST({default} AS {column.type}))"
+            name = quote_part(column.name)
+            risk = risk or Risk("convert", f"NULL in {name} becomes {default}", column.name)
         elif tightened and not approvals.cover("not_null", compared.key, column.name):
             return _Decided(source, _undecided_null(compared.key, column))
         elif risk is None:

@@ -11,9 +11,9 @@ from catalog_migrate.report.outline import Section, outline
 _STYLE = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
     "code,.sign{font-family:ui-monospace,monospace}"
-    ".safe,.nothing{color:#17692e}.decisions{color:#8a5a00}.blocked,.fenced{color:#a31515}"
+    ".safe,.nothing{color:#17692e}.losses,.decisions{color:#8a5a00}.blocked,.fenced{color:#a31515}"
     "@media (prefers-color-scheme:dark){body{background:#111;color:#ddd}"
-    ".safe,.nothing{color:#6c6}.decisions{color:#eb5}.blocked,.fenced{color:#f77}}"
+    ".safe,.nothing{color:#6c6}.losses,.decisions{color:#eb5}.blocked,.fenced{color:#f77}}"
 )
 
 
@@ -21,7 +21,7 @@ def render(plan: Plan) -> str:
     """The report of ``plan`` as a page without scripts or outside references."""
     report = outline(plan)
     found = report.verdict
-    title = html.escape(one_line(f"{found.word}: {plan.target.release}"))
+    title = html.escape(one_line(f"Release {plan.target.release}: {found.word}"))
     parts = [
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n",

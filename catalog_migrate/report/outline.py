@@ -9,6 +9,7 @@ import msgspec
 from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
+from catalog_migrate.report.losses import goes_back, losses
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
@@ -228,53 +229,22 @@ def _dependents(below: list[Change]) -> list[str]:
 def _losses(plan: Plan) -> Section:
     """Everything whose values do not all survive as they are, decided or not."""
     entries = []
-    for change in sorted(plan.changes, key=lambda each: (*_weight(each, []), each.name)):
-        reasons = _lost_by(change)
-        if reasons:
-            held = amount(change)
-            head = f"{change.name}: {reasons[0]}" if len(reasons) == 1 else change.name
-            details = () if len(reasons) == 1 else tuple(reasons)
-            entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
+    heaviest = sorted(losses(plan), key=lambda each: (*_weight(each[0], []), each[0].name))
+    for change, reasons in heaviest:
+        held = amount(change)
+        head = f"{change.name}: {reasons[0]}" if len(reasons) == 1 else change.name
+        details = () if len(reasons) == 1 else tuple(reasons)
+        entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
     if note and plan.blocked:
         note = "Nothing but what is told below."
+    elif note and goes_back(plan) and any(map(_loses_columns, plan.changes)):
+        note += " No row was written since to the columns that go."
     return Section("What could be lost", tuple(entries), note)
 
 
-def _lost_by(change: Change) -> list[str]:
-    """Why values of a table are not all kept as they are; empty for every other change."""
-    if change.risk is not None:
-        in_place = change.contents == "evolve" and any(
-            column.change == "removed" for column in change.columns
-        )
-        return [change.risk + (", in place: no rollback brings it back" if in_place else "")]
-    if change.kind != "table":
-        return []
-    if change.action == "drop":
-        return ["the table and its rows go"]
-    if change.contents not in {"copy", "evolve"}:
-        return []
-    return [
-        f"the values of column {column.name} go"
-        if column.change == "removed"
-        else f"column {column.name} becomes what the conversion to {column.new_type} makes of it"
-        for column in change.columns
-        if column.change == "removed" or (column.change == "retyped" and not _keeps(column))
-    ]
-
-
-def _keeps(column: ColumnChange) -> bool:
-    """Whether every value of the old type is one of the new type."""
-    from catalog_migrate.errors import UnknownType
-    from catalog_migrate.model.types import is_lossless
-
-    if column.old_type is None or column.new_type is None:
-        return False
-    try:
-        return is_lossless(column.old_type, column.new_type)
-    except UnknownType:
-        # a plan of a newer tool may hold a type that this one does not know: say so, not nothing
-        return False
+def _loses_columns(change: Change) -> bool:
+    return change.kind == "table" and any(each.change == "removed" for each in change.columns)
 
 
 def _obstacles(plan: Plan) -> Section:

@@ -8,7 +8,8 @@ from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Entry, Outline, outline
 
 _COLORS = {
-    "safe": "32", "nothing": "32", "decisions": "33", "blocked": "31", "fenced": "31",
+    "safe": "32", "nothing": "32", "losses": "33", "decisions": "33", "blocked": "31",
+    "fenced": "31",
     "+": "32", "-": "31", "~": "33", "!": "31", "?": "33", "*": "36",
 }
 

@@ -10,8 +10,9 @@ from catalog_migrate.errors import DECISION_CODES
 from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Blocked, Plan, Validation
+from catalog_migrate.report.losses import losses
 
-Kind = Literal["nothing", "safe", "decisions", "blocked", "fenced"]
+Kind = Literal["nothing", "safe", "losses", "decisions", "blocked", "fenced"]
 
 _DONE = (
     ("create", "created"),
@@ -27,9 +28,9 @@ _DONE = (
 class Verdict(msgspec.Struct, frozen=True):
     """Whether a plan may be applied.
 
-    ``word`` is the fixed text a script may look for (``SAFE``, ``NEEDS 2 DECISIONS``, ``BLOCKED``,
-    ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the whole first line of a report, ``decisions`` how
-    many texts are missing.
+    ``word`` is the fixed text a script may look for (``SAFE``, ``LOSSES DECIDED``,
+    ``NEEDS 2 DECISIONS``, ``BLOCKED``, ``FENCED OUT``, ``NOTHING TO DO``), ``line`` the whole first
+    line of a report, ``decisions`` how many texts are missing.
     """
 
     kind: Kind
@@ -41,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def verdict(plan: Plan) -> Verdict:
     """Judge ``plan``: FENCED OUT when a later release is in force, whatever else is to be decided.
 
-    BLOCKED when anything stands in the way that no decision cures.
+    BLOCKED when anything stands in the way that no decision cures; SAFE when nothing is lost.
     """
     missing = decisions(plan)
     if plan.fenced_out is not None:
@@ -64,6 +65,11 @@ def verdict(plan: Plan) -> Verdict:
         return Verdict(
             "nothing", "NOTHING TO DO", f"NOTHING TO DO: {counted(unchanged, 'object')} unchanged"
         )
+    losing = len(losses(plan))
+    if losing:
+        lose = f"{counted(losing, 'table')} {'loses' if losing == 1 else 'lose'}"
+        line = f"LOSSES DECIDED: {_counts(plan)}; {lose} rows or values"
+        return Verdict("losses", "LOSSES DECIDED", line)
     return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
 
 

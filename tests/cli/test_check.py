@@ -50,7 +50,7 @@ def release(home: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "word"),
     [(OLD, 0, "NOTHING TO DO"), (GOOD, 0, "SAFE"), (UNDECIDED, 3, "NEEDS 1 DECISION"),
-     (DECIDED, 0, "SAFE")],
+     (DECIDED, 0, "LOSSES DECIDED")],
 )
 def test_exit_code_and_verdict_against_a_commit(
     run: Check, tmp_path: Path, text: str, code: int, word: str

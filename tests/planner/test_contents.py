@@ -14,6 +14,7 @@ from catalog_migrate.planner.migration import Target
 from catalog_migrate.planner.plan import Blocked, ColumnChange, Plan, Question
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
+from catalog_migrate.report.verdict import verdict
 
 
 def move(make: Any, old: Any, new: Any, *approve: str) -> tuple[Plan, Target]:
@@ -123,12 +124,27 @@ def test_decisions_fill_convert_rename_and_drop(make: Any) -> None:
         ("d", "CAST('x' AS STRING)"),
     )
     change = plan.changes[0]
-    assert change.risk == "converts b from BIGINT to INT; drops column old; drops column x"
+    assert change.risk == (
+        "NULL in a becomes 0; converts b from BIGINT to INT; drops column old; drops column x"
+    )
     assert [(one.change, one.name, one.old_name) for one in change.columns] == [
         ("nullability", "a", None), ("retyped", "b", None), ("renamed", "note", "c"),
         ("added", "n", None), ("added", "d", None), ("removed", "old", None),
         ("removed", "x", None),
     ]
+
+
+def test_a_using_that_keeps_the_type_replaces_values(make: Any) -> None:
+    """It is a risk like any conversion: the report does not say that every value is kept."""
+    plan, _ = move(
+        make, make.table("t", "a INT, b INT"),
+        make.table("t", [Column("a", "INT", nullable=False, using="coalesce(a, 0)"),
+                         Column("c", "BIGINT", using="b * 2", renamed_from=("b",))]),
+    )
+    assert plan.changes[0].risk == (
+        "replaces the values of a by coalesce(a, 0); converts c from INT to BIGINT"
+    )
+    assert verdict(plan).word == "LOSSES DECIDED"
 
 
 @pytest.mark.parametrize("kind", ["INT", "BIGINT", "STRING"])

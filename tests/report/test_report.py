@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from catalog_migrate.planner.no_return import point_of_no_return
@@ -72,6 +73,8 @@ DEPENDENTS = tuple(
 NEW = Change("shop.new", "table", "create", because=("shop.new",))
 GONE = Change("shop.gone", "table", "drop", because=("shop.gone",), rows=7, bytes=100,
               risk="drops the table and its rows")
+WIDER = msgspec.structs.replace(ORDERS, columns=(RETYPED,), risk=None)
+EMPTY = msgspec.structs.replace(GONE, rows=0, risk=None)
 STEPS = (
     Step("drop", "view", "shop.v1"), Step("drop", "table", "shop.orders"),
     Step("drop", "table", "shop.gone"), Step("create", "table", "shop.new"),
@@ -83,8 +86,10 @@ TAKEN = Blocked("shop.new", "CM0306", "the name belongs to an object of another 
                 "rename or drop that object")
 CASES = {
     "nothing": a_plan(unchanged=1000),
-    "safe": a_plan(changes=(NEW, ORDERS, *DEPENDENTS, GONE), steps=STEPS, bound=True,
+    "safe": a_plan(changes=(NEW, WIDER, *DEPENDENTS, EMPTY), steps=STEPS, bound=True,
                    validations=(Validation("shop.v1", True),)),
+    "losses": a_plan(changes=(NEW, ORDERS, *DEPENDENTS, GONE), steps=STEPS, bound=True,
+                     validations=(Validation("shop.v1", True),)),
     "decisions": a_plan(
         changes=(ORDERS, *DEPENDENTS), blocked=(LOSS,), steps=STEPS[:2],
         questions=(Question("shop.orders", "shop.order", None, "RENAMED FROM order"),),
@@ -117,7 +122,7 @@ def test_a_report_reads_as_its_snapshot(name: str, form: str) -> None:
 @pytest.mark.parametrize(
     ("name", "word", "decisions"),
     [
-        ("nothing", "NOTHING TO DO", 0), ("safe", "SAFE", 0),
+        ("nothing", "NOTHING TO DO", 0), ("safe", "SAFE", 0), ("losses", "LOSSES DECIDED", 0),
         ("decisions", "NEEDS 1 DECISION", 1), ("blocked", "BLOCKED", 1),
     ],
 )
@@ -138,6 +143,30 @@ def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
         plan = a_plan(blocked=blocked, validations=(proof,))
         assert failed_proofs(plan) == told
         assert "no column a" in text.render(plan)
+
+
+def test_a_rollback_without_rows_since_loses_nothing() -> None:
+    """The columns that go were never written to, and it says so; what is lost is a risk."""
+    target = PlanTarget("15.18", "manifest", 3)
+    back = msgspec.structs.replace(
+        a_plan(changes=(msgspec.structs.replace(ORDERS, risk=None),)), target=target
+    )
+    found = text.render(back)
+    assert found.startswith("SAFE: 1 migrated")
+    assert (
+        "Nothing: every row and every value is kept. No row was written since to the columns that"
+    ) in found
+    assert "values of column" not in found
+    lossy = msgspec.structs.replace(a_plan(changes=(ORDERS,)), target=target)
+    assert verdict(lossy).line == (
+        "LOSSES DECIDED: 1 migrated; 3 unchanged; 1 table loses rows or values"
+    )
+
+
+def test_a_table_that_another_kind_replaces_loses_its_rows() -> None:
+    """Its drop and the new object have one name: the loss is the drop's."""
+    view = Change("shop.gone", "view", "create", because=("shop.gone",))
+    assert verdict(a_plan(changes=(GONE, view))).word == "LOSSES DECIDED"
 
 
 def test_two_decisions_are_counted_in_the_plural() -> None:
