@@ -73,11 +73,12 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     ``resumed`` (finished what an earlier process left), ``followed`` (another process committed
     this release while we waited), ``fenced_out`` (a later release is in force; nothing was done),
     ``planned`` (read-only with changes pending; nothing was written), ``rolled_back`` (what an
-    earlier serial had is in force again). ``plan`` is the plan of the
-    release, ``rows_copied`` counts rows, ``names`` the registrations made or dropped in this
-    session's catalog, ``unfilled`` the derived tables that nobody has populated. ``outstanding``
-    says in words what could not be done for users' objects: the software starts without it, what
-    can be tried again is tried at every start, what was set aside stays so until it is dropped.
+    earlier serial had is in force again). ``plan`` is the plan of the release, ``rows_copied``
+    counts rows, ``names`` the registrations made or dropped in the session's catalog or the
+    metastore, our own views' among them, ``unfilled`` the derived tables that nobody has
+    populated. ``outstanding`` says in words what could not be done for users' objects: the software
+    starts without it, what can be tried again is tried at every start, what was set aside stays so
+    until it is dropped.
     """
 
     outcome: Outcome
@@ -281,7 +282,7 @@ class Start:
             outcome = "followed"
         else:
             outcome = "resumed" if resumed else "unchanged"
-        return self._done(outcome, plan, state, rows=rows)
+        return self._done(outcome, plan, state, rows=rows, names=work.named)
 
     def run_own(self) -> None:
         """Bring in our own built-ins alone, which ``release`` is, and name them."""

@@ -23,6 +23,7 @@ from catalog_migrate.errors import (
     PrepareFailed,
 )
 from catalog_migrate.model.collector import collector_paused
+from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import Actions, decide
@@ -36,7 +37,8 @@ from catalog_migrate.reconciler.desired import (
 from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.retention import expired, remove_data, removing
-from catalog_migrate.reconciler.work import Progress, Work, wave_count
+from catalog_migrate.reconciler.work import Progress, Work
+from catalog_migrate.release.validation import SYSTEM_SCHEMA
 
 TOGETHER = 16
 """How many names at most are looked at together before they are dropped."""
@@ -128,6 +130,7 @@ def reconcile_names(work: Work, state: State) -> int:
     ]
     steps = _drop(work, actions, failures)
     steps += _create(work, actions, failures)
+    work.named += steps
     if failures and work.tolerated is not None:
         failures = _tolerated(work.tolerated, state, failures)
     if failures:
@@ -158,8 +161,25 @@ def _tolerated(
     return [failure for failure in failures if failure.name.lower() not in users]
 
 
+class _Told:
+    """Progress over the release's names; our own views are no objects of its plan."""
+
+    def __init__(self, work: Work, phase: str, waves: Iterable[Iterable[ItemName]]) -> None:
+        self._work, self._phase, self._done = work, phase, 0
+        self._total = sum(not self._is_own(name) for wave in waves for name in wave)
+
+    @staticmethod
+    def _is_own(name: ItemName) -> bool:
+        return name.schema.lower() == SYSTEM_SCHEMA
+
+    def __call__(self, name: ItemName) -> None:
+        if not self._is_own(name):
+            self._done += 1
+            self._work.on_progress(Progress(self._phase, self._done, self._total, str(name)))
+
+
 def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
-    total = wave_count(actions.drops)
+    told = _Told(work, "drop", ([each.name for each in wave] for wave in actions.drops))
     done = 0
     drops = [group for wave in actions.drops for group in _groups(wave)]
     for group in drops:
@@ -167,7 +187,7 @@ def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
             group, lambda each, group=group: work.engine.drop(each, beside=group)  # type: ignore[misc]
         ):
             done += 1
-            work.on_progress(Progress("drop", done, total, str(registration.name)))
+            told(registration.name)
             if isinstance(result, Exception):
                 failures.append(_failure("drop", str(registration.name), result))
     return done
@@ -180,7 +200,7 @@ def _groups(wave: Sequence[Registration]) -> Iterator[Sequence[Registration]]:
 
 
 def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
-    total = wave_count(actions.waves)
+    told = _Told(work, "register", ([each.name for each in wave] for wave in actions.waves))
     done = 0
     for schema in sorted({name.name.schema for wave in actions.waves for name in wave}):
         work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
@@ -192,7 +212,7 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
             ready, lambda name: _put(work, name, actions.replaced.get(name.item_id))
         ):
             done += 1
-            work.on_progress(Progress("register", done, total, str(name.name)))
+            told(name.name)
             if isinstance(result, Exception):
                 failed.add(name.item_id)
                 failures.append(_failure("create", str(name.name), result))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -70,6 +70,8 @@ class Work:
     tolerated: list[str] | None = None
     attempt: list[str] = field(default_factory=list)
     """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
+    named: int = 0
+    """How many registrations were made or dropped so far, our own views' among them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -170,8 +172,3 @@ def relative(warehouse: str, location: str) -> str | None:
         if location.startswith(real):
             return location[len(real) :].rstrip("/")
     return None
-
-
-def wave_count(waves: Iterable[Sequence[object]]) -> int:
-    """How many steps all waves have together."""
-    return sum(len(wave) for wave in waves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
@@ -289,49 +290,45 @@ def _questions(plan: Plan) -> Section:
 
 
 def _absences(plan: Plan) -> Section:
-    """Each dropped name in order, with the step that takes it away and the one that returns it."""
+    """Each dropped name in order, with the step that takes it away and the one that returns it.
+
+    Counted from the program, less the steps of tables that are changed in place: those take no
+    name away.
+    """
     if not plan.drops:
         return Section("Which names are absent")
-    returns = {
-        step.name: number for number, step in enumerate(plan.steps, 1) if step.op == "create"
-    }
-    entries = []
-    absent_total = 0
     standing = _standing(plan)
-    drops = [
-        (number, step)
-        for number, step in enumerate(plan.steps, 1)
-        if step.op == "drop" and step.name not in standing
+    steps = [
+        step for step in plan.steps
+        if step.name not in standing or step.op not in {"drop", "create"}
     ]
+    returns = {step.name: number for number, step in enumerate(steps, 1) if step.op == "create"}
+    drops = [(number, step) for number, step in enumerate(steps, 1) if step.op == "drop"]
+    meanwhile = sum(step.name in returns for _, step in drops)
     if len(drops) + len(standing) != len(plan.drops):
         entries = [Entry(name, "-") for name in plan.drops]
     else:
-        for number, step in drops:
-            back = returns.get(step.name)
-            if back is None:
-                entries.append(Entry(f"{step.name}: from step {number} for good", "-"))
-            else:
-                absent_total += 1
-                entries.append(
-                    Entry(
-                        f"{step.name}: from step {number} to step {back}"
-                        f" ({counted(back - number, 'step')})",
-                        "-",
-                    )
-                )
-    note = (
-        f"{counted(len(plan.drops), 'drop')}, then {counted(len(plan.creates), 'create')}, in"
-        f" {counted(len(plan.steps), 'step')}; {counted(absent_total, 'name')} absent meanwhile,"
-        f" {counted(len(entries) - absent_total, 'name')} for good."
+        entries = [Entry(_absence(step.name, number, returns), "-") for number, step in drops]
+    note = "No name." if not drops else (
+        f"{counted(len(drops), 'drop')}, then {counted(len(returns), 'create')}, in"
+        f" {counted(len(steps), 'step')}; {counted(meanwhile, 'name')} absent meanwhile,"
+        f" {counted(len(entries) - meanwhile, 'name')} for good."
     )
     if standing:
         verbs = ("is", "stays") if len(standing) == 1 else ("are", "stay")
         note += (
-            f" {len(standing):,} of these tables {verbs[0]} changed in place and {verbs[1]}"
+            f" {counted(len(standing), 'table')} {verbs[0]} changed in place and {verbs[1]}"
             " registered all the time."
         )
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
+
+
+def _absence(name: str, number: int, returns: Mapping[str, int]) -> str:
+    back = returns.get(name)
+    if back is None:
+        return f"{name}: from step {number} for good"
+    return f"{name}: from step {number} to step {back} ({counted(back - number, 'step')})"
 
 
 def _standing(plan: Plan) -> frozenset[str]:

@@ -169,6 +169,15 @@ def test_a_table_that_another_kind_replaces_loses_its_rows() -> None:
     assert verdict(a_plan(changes=(GONE, view))).word == "LOSSES DECIDED"
 
 
+def test_a_table_changed_in_place_is_no_drop() -> None:
+    """Its steps are left out of every count: no name goes, so no name is absent."""
+    steps = (Step("drop", "table", "shop.orders"), Step("create", "table", "shop.orders"))
+    found = text.render(a_plan(changes=(IN_PLACE,), steps=steps))
+    assert (
+        "  No name. 1 table is changed in place and stays registered all the time.\n"
+    ) in found
+
+
 def test_two_decisions_are_counted_in_the_plural() -> None:
     """NEEDS 2 DECISIONS for two blocked columns."""
     assert verdict(a_plan(changes=(ORDERS,), blocked=(LOSS, LOSS))).word == "NEEDS 2 DECISIONS"

@@ -1,0 +1,58 @@
+"""What a start says of names is counted alike on every catalog, and as the plan counts."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from catalog_migrate.bootstrap import BootstrapReport, migrate
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.model.objects import Column, ObjectDefinition
+from catalog_migrate.reconciler.work import Progress
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.release.release import Release
+from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import World
+
+ONE = "CREATE TABLE t (id INT); CREATE TABLE u (id INT); CREATE VIEW v (id INT) AS SELECT 1 AS id;"
+TWO = "CREATE TABLE t (id INT, x INT); CREATE VIEW v (id INT) AS SELECT id FROM s.t;"
+OWN = ObjectDefinition(
+    "catalog_migrate", "view", "own", (Column("id", "INT"),), sql="SELECT 1 AS id", text_hash="1",
+    definition_hash="1",
+)
+SYSTEM = Release("own", (OWN,), "own", {OWN.identity: ()}, {})
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_names_are_counted_and_progress_is_the_plans(persistent: bool) -> None:
+    """A metastore counts as a session does; ``register`` counts the objects of the release, of
+    which its plan speaks, and not our own views beside them."""
+    world, log, clock, tokens = World(), MemoryLog(), SimulatedClock(), count()
+    engine = SimulatedEngine(world, persistent=persistent)
+    heard: list[Progress] = []
+
+    def start(name: str, sql: str) -> BootstrapReport:
+        heard.clear()
+        return migrate(
+            engine, log, load_texts([("all.sql", sql)], name=name, default_schema="s"),
+            warehouse="/w", clock=clock, holder="start", system=SYSTEM, on_progress=heard.append,
+            token=lambda: f"{next(tokens)}",
+        )
+
+    def progress() -> dict[str, tuple[int, int]]:
+        return {one.phase: (one.done, one.total) for one in heard}
+
+    first = start("1", ONE)
+    assert first.plan is not None
+    assert first.plan.summary["create"] == 3
+    assert first.names == 4
+    assert progress()["register"] == (3, 3)
+    second = start("2", TWO)  # u is dropped, v dropped and created, t changed in place
+    assert second.plan is not None
+    assert [(step.op, step.name) for step in second.plan.steps if step.name != "s.t"] == [
+        ("drop", "s.v"), ("drop", "s.u"), ("create", "s.v"),
+    ]
+    assert (progress()["drop"], progress()["register"]) == ((2, 2), (1, 1))
+    assert second.names == 3
