@@ -385,8 +385,14 @@ def _column_changes(
     removed: Sequence[Column],
 ) -> tuple[ColumnChange, ...]:
     position = {column.name.lower(): index for index, column in enumerate(old)}
-    kept = [position[before.name.lower()] for _, before in pairs if before is not None]
-    in_place = longest_increasing(kept)
+    circles = _circles(pairs)
+
+    def place(column: Column, before: Column) -> int:
+        """Where it was: of names passed on in a circle, where the name was, as one reads them."""
+        name = column.name.lower()
+        return position[name if name in circles else before.name.lower()]
+
+    in_place = longest_increasing([place(column, was) for column, was in pairs if was is not None])
     changes: list[ColumnChange] = []
     for column, before in pairs:
         if before is None:
@@ -423,13 +429,29 @@ def _column_changes(
                     new_nullable=column.nullable,
                 )
             )
-        if position[before.name.lower()] not in in_place:
+        if place(column, before) not in in_place:
             changes.append(ColumnChange("moved", column.name, old_name=old_name))
     changes.extend(
         ColumnChange("removed", column.name, old_type=column.type, old_nullable=column.nullable)
         for column in removed
     )
     return tuple(changes)
+
+
+def _circles(pairs: Sequence[tuple[Column, Column | None]]) -> frozenset[str]:
+    """Folded names that columns pass on among themselves: two that are swapped, or more."""
+    sources = {
+        column.name.lower(): before.name.lower() for column, before in pairs if before is not None
+    }
+    found: set[str] = set()
+    for name, source in sources.items():
+        seen = [name]
+        while source in sources and source not in seen:
+            seen.append(source)
+            source = sources[source]
+        if len(seen) > 1 and source == name:
+            found.update(seen)
+    return frozenset(found)
 
 
 def compare_properties(

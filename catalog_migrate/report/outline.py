@@ -21,6 +21,7 @@ from catalog_migrate.report.verdict import (
 
 _SIGNS = {"create": "+", "drop": "-", "migrate": "~"}
 _ABSENT_SHOWN = 12
+_DEPENDENTS_SHOWN = 8
 _MOVES = {
     "evolve": "rows stay where they are, metadata changes only",
     "copy": "rows are copied into a new table",
@@ -157,7 +158,12 @@ def _happens(plan: Plan) -> Section:
 
     A dependent whose rows move is never folded: that is work and risk of its own.
     """
-    roots = [change for change in plan.changes if change.cause != "dependency"]
+    became = _became(plan)
+    replaced = {id(before) for before in became.values()}
+    roots = [
+        change for change in plan.changes
+        if change.cause != "dependency" and id(change) not in replaced
+    ]
     folded: dict[str, list[Change]] = {}
     for change in plan.changes:
         if change.cause == "dependency":
@@ -169,13 +175,38 @@ def _happens(plan: Plan) -> Section:
             below = folded.pop(change.old_name, [])
         details = [*_details(change), *_dependents(below)]
         rank = (*_weight(change, below), change.name)
-        entries.append((rank, Entry(_head(change), _SIGNS.get(change.action, "*"), tuple(details))))
+        head, sign = _head(change), _SIGNS.get(change.action, "*")
+        before = became.get(change.name)
+        if before is not None and change.action == "create":
+            head, sign = f"{change.name} ({change.kind}) create, {_former(before)}", "~"
+            if change.kind == "table" and change.contents == "none":
+                details.insert(0, f"starts empty: a {before.kind} has no rows of its own")
+        entries.append((rank, Entry(head, sign, tuple(details))))
     for root, below in folded.items():
         head = f"because of {root}" if root else "without a named cause"
         heaviest = (0, 0, -len(below), root)
         entries.append((heaviest, Entry(head, "*", tuple(_dependents(below)))))
     ordered = sorted(entries, key=lambda pair: pair[0])
     return Section("What will happen", tuple(entry for _, entry in ordered))
+
+
+def _became(plan: Plan) -> dict[str, Change]:
+    """Drops of objects that go on as another kind (``WAS``), by the name of what is created.
+
+    An item id is never given to a second object, so it is the same one.
+    """
+    gone = {change.item_id: change for change in plan.changes if change.action == "drop"}
+    return {
+        change.name: gone[change.item_id]
+        for change in plan.changes
+        if change.action == "create" and change.item_id is not None and change.item_id in gone
+    }
+
+
+def _former(before: Change) -> str:
+    """``was the view shop.v``, with the rows that a table had."""
+    held = amount(before)
+    return f"was the {before.kind} {before.name}{': ' + held if held else ''}"
 
 
 def _weight(change: Change, below: list[Change]) -> tuple[int, int, int]:
@@ -199,7 +230,15 @@ def _head(change: Change) -> str:
 def _details(change: Change) -> list[str]:
     lines = [_MOVES[change.contents]] if change.contents in _MOVES else []
     if change.action != "create":
-        lines += [column_line(column) for column in change.columns]
+        swapped = _swapped(change)
+        lines += [
+            f"columns {old} and {new} swap their names"
+            for new, old in swapped.items() if old < new
+        ]
+        lines += [
+            column_line(column) for column in change.columns
+            if column.change != "renamed" or column.name.lower() not in swapped
+        ]
     lines += [
         f"option {option.name}: {option.change}"
         + (_set_to(option) if option.change == "set" else "")
@@ -208,23 +247,36 @@ def _details(change: Change) -> list[str]:
     return lines
 
 
+def _swapped(change: Change) -> dict[str, str]:
+    """New name -> old name, folded, of columns that have each other's."""
+    renamed = {
+        column.name.lower(): (column.old_name or "").lower()
+        for column in change.columns if column.change == "renamed"
+    }
+    return {new: old for new, old in renamed.items() if renamed.get(old) == new}
+
+
 def _set_to(option: OptionChange) -> str:
     return f" to {option.new}" if option.old is None else f" {option.old} -> {option.new}"
 
 
 def _dependents(below: list[Change]) -> list[str]:
-    """``+ 37 dependents (30 views, 7 functions)``, and each one whose rows move."""
+    """``+ 37 dependents (30 views, 7 functions): s.a, s.b, … and 35 more``; before it
+    those whose rows move."""
     lines = [
         f"{_head(change)} ({_MOVES[change.contents]})"
         for change in below
         if change.contents in _MOVES
     ]
     rest = [change for change in below if change.contents not in _MOVES]
-    if rest:
-        kinds = Counter(change.kind.replace("_", " ") for change in rest)
-        split = ", ".join(counted(number, kind) for kind, number in sorted(kinds.items()))
-        lines.append(f"+ {counted(len(rest), 'dependent')} ({split})")
-    return lines
+    if not rest:
+        return lines
+    kinds = Counter(change.kind.replace("_", " ") for change in rest)
+    split = ", ".join(counted(number, kind) for kind, number in sorted(kinds.items()))
+    shown = [change.name for change in rest[:_DEPENDENTS_SHOWN]]
+    if len(rest) > len(shown):
+        shown.append(f"… and {len(rest) - len(shown):,} more")
+    return [*lines, f"+ {counted(len(rest), 'dependent')} ({split}): {', '.join(shown)}"]
 
 
 def _losses(plan: Plan) -> Section:

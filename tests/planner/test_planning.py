@@ -194,6 +194,30 @@ def test_was_keeps_the_item_through_a_change_of_kind(make: Any) -> None:
     assert migration.removed == ()
 
 
+def test_an_object_of_another_kind_is_told_as_one(make: Any) -> None:
+    """WAS VIEW is no drop beside a create, and the table starts empty; so too the other way."""
+    def told(old: ObjectDefinition, new: ObjectDefinition) -> list[str]:
+        plan = plan_migration(
+            make.baseline(old, make.view("w", ["s.x"])),
+            make.release(new, make.view("w", [f"s.{new.name}"])),
+            approve=["s.x"], sizes=lambda _: (7, 100),
+        ).plan
+        lines = render(plan).split("What will happen\n")[1].split("\n\n")[0].splitlines()
+        return [line.strip() for line in lines]
+
+    assert told(make.view("x"), make.table("x", was="view")) == [
+        "~ s.x (table) create, was the view s.x",
+        "starts empty: a view has no rows of its own", "+ 1 dependent (1 view): s.w",
+    ]
+    assert told(make.table("x"), make.view("y", was="table", renamed_from="x")) == [
+        "~ s.y (view) create, was the table s.x: 7 rows, 100 B", "+ 1 dependent (1 view): s.w",
+    ]
+    apart = told(make.view("x"), make.table("x"))
+    assert [line.split(" (")[0] for line in apart if line[0] in "+-" and "dep" not in line] == [
+        "- s.x", "+ s.x",
+    ]
+
+
 def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
     """A retained table that goes needs approval, unless it is known to hold no row."""
     baseline = make.baseline(make.table("t"), make.table("u"))

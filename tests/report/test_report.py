@@ -169,6 +169,16 @@ def test_a_table_that_another_kind_replaces_loses_its_rows() -> None:
     assert verdict(a_plan(changes=(GONE, view))).word == "LOSSES DECIDED"
 
 
+def test_dependents_are_named() -> None:
+    """Those that the first line counts are found below; of many the first ones, and how many."""
+    assert "+ 3 dependents (3 views): shop.v0, shop.v1, shop.v2\n" in text.render(CASES["safe"])
+    many = tuple(msgspec.structs.replace(DEPENDENTS[0], name=f"shop.v{n}") for n in range(12))
+    found = text.render(a_plan(changes=(IN_PLACE, *many)), width=200)
+    assert "+ 12 dependents (12 views): shop.v0, shop.v1, " in found
+    assert "shop.v7, … and 4 more\n" in found
+    assert "shop.v8" not in found
+
+
 def test_a_table_changed_in_place_is_no_drop() -> None:
     """Its steps are left out of every count: no name goes, so no name is absent."""
     steps = (Step("drop", "table", "shop.orders"), Step("create", "table", "shop.orders"))
@@ -194,7 +204,7 @@ def test_a_dependent_whose_rows_move_is_not_folded() -> None:
     at = lines.index("  * type:shop.money (type) update")
     assert lines[at + 1:at + 3] == [
         "      shop.t (table) migrate: 9 rows, 10 B (rows are copied into a new table)",
-        "      + 1 dependent (1 view)",
+        "      + 1 dependent (1 view): shop.v",
     ]
 
 
