@@ -35,7 +35,8 @@ _OF_A_FEATURE = re.compile(
 """Types that Delta writes only into a table that has their table feature."""
 _APPROVAL_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _TEXT = re.compile(r"\b(?:STRING|VARCHAR|CHAR)\b", re.IGNORECASE)
-_ENOUGH_ALIKE = 0.6
+ENOUGH_ALIKE = 0.6
+"""From which :func:`likeness` on a name is taken for a spelling of another."""
 
 
 class Approvals:
@@ -500,7 +501,7 @@ def probable_column_renames(compared: Compared) -> tuple[Question, ...]:
             for position, candidate in added
             if candidate.type == column.type and candidate.name not in taken
             for alike in (likeness(column.name, candidate.name),)
-            if alike >= _ENOUGH_ALIKE
+            if alike >= ENOUGH_ALIKE
             or position == places[column.name.lower()]
             or len(gone) == len(added) == 1
         )

@@ -263,7 +263,7 @@ def _own_action(
 ) -> Action | None:
     if renamed or facts.fingerprint != old.fingerprint:
         return "migrate"
-    if _signature(definition) != _signature(old.definition):
+    if signature(definition) != signature(old.definition):
         return "migrate"
     other_uses = set(uses) != set(old.uses)
     # A table has no text to replace: what it uses (types, functions in checks) only updates edges.
@@ -283,7 +283,7 @@ def _own_action(
     return None
 
 
-def _signature(definition: ObjectDefinition) -> tuple[object, ...]:
+def signature(definition: ObjectDefinition) -> tuple[object, ...]:
     """What callers of a function were built against: argument names, types and what it returns."""
     returns = definition.returns
     if returns is not None and not isinstance(returns, str):

@@ -12,6 +12,7 @@ from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.contents import (
+    ENOUGH_ALIKE,
     NAME_TAKEN,
     VIEW_WITHOUT_SQL,
     Approvals,
@@ -21,7 +22,7 @@ from catalog_migrate.planner.contents import (
     movement_of,
     undecided_drop,
 )
-from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged
+from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged, signature
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.plan import (
     Action,
@@ -410,23 +411,40 @@ class _Planning:
         asked: set[str] = set()
         for one in decided:
             compared = one.compared
-            if one.action != "create" or compared.created_over or not compared.definition.columns:
+            if one.action != "create" or compared.created_over:
                 continue
             alike = sorted(
-                (-likeness(old.definition.name, compared.key.name), str(old.definition.key))
+                (-likeness(old.definition.name, compared.key.name), str(old.definition.key), old)
                 for old in gone
-                if old.definition.kind == compared.key.kind
-                and old.fingerprint == compared.facts.fingerprint
-                and str(old.definition.key) not in asked
+                if str(old.definition.key) not in asked and _looks_like(old, compared)
             )
             if not alike:
                 continue
-            earlier = alike[0][1]
+            _, earlier, old = alike[0]
             asked.add(earlier)
-            questions.append(
-                Question(str(compared.key), earlier, None, f"RENAMED FROM {earlier}")
-            )
+            questions.append(Question(
+                str(compared.key), earlier, None, f"RENAMED FROM {old.definition.key.item_name}"
+            ))
         return questions
+
+
+def _looks_like(old: BaselineObject, new: Compared) -> bool:
+    """Whether a new object may be an old one under another name.
+
+    Relations by their columns; what has none by all that callers see of it, and by its body or a
+    name that is a spelling of the old one.
+    """
+    if old.definition.kind != new.key.kind or old.fingerprint != new.facts.fingerprint:
+        return False
+    if new.definition.columns:
+        return True
+    if signature(old.definition) != signature(new.definition):
+        return False
+    return (
+        old.definition_hash == new.facts.definition_hash
+        or (new.key.kind == "function"
+            and likeness(old.definition.name, new.key.name) >= ENOUGH_ALIKE)
+    )
 
 
 def _risks_of(decided: _Decided) -> list[tuple[ItemKey, Risk]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,6 +17,20 @@ from catalog_migrate.planner.staleness import AGAIN
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
 ROWS_GONE = "CM0332"
+
+
+_ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
+
+
+class Held(NamedTuple):
+    """A name of the new state that something of others holds; what that is, in words.
+
+    ``adoptable``: it is a table, and the release has a table there.
+    """
+
+    name: str
+    reason: str
+    adoptable: bool
 
 
 def with_validations(
@@ -39,20 +54,21 @@ def with_validations(
     return _extended(migration, blocked, validations, bound=True)
 
 
-def with_foreign(migration: Migration, held: Sequence[tuple[str, str]]) -> Migration:
+def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
     """The migration with every name of the new state that something of others holds."""
     if not held:
         return migration
     blocked = [
         Blocked(
-            name=name,
+            name=each.name,
             code=NAME_HELD,
-            reason=reason,
-            remedy=f"rename or drop what stands under {name}; it is never replaced",
+            reason=each.reason,
+            remedy=(_ADOPT.format(name=each.name) if each.adoptable else "")
+            + f"rename or drop what stands under {each.name}; it is never replaced",
         )
-        for name, reason in held
+        for each in held
     ]
-    validations = [Validation(name, False, reason) for name, reason in held]
+    validations = [Validation(each.name, False, each.reason) for each in held]
     return _extended(migration, blocked, validations, bound=migration.plan.bound)
 
 

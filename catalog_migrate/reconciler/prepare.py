@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +43,9 @@ from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.work import Progress, Work
+
+if TYPE_CHECKING:
+    from catalog_migrate.planner.proofs import Held
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
 SEAL_ATTEMPTS = 10
@@ -133,8 +137,10 @@ def blocked_by(plan_results: list[BindResult], migration: Migration) -> Migratio
     )
 
 
-def foreign_names(work: Work, state: State, migration: Migration) -> list[tuple[str, str]]:
-    """(name, reason) for each name of the new state that something of others holds."""
+def foreign_names(work: Work, state: State, migration: Migration) -> list[Held]:
+    """Each name of the new state that something of others holds."""
+    from catalog_migrate.planner.proofs import Held
+
     wanted: dict[Identity, Target] = {
         target.identity: target
         for target in migration.targets
@@ -147,9 +153,11 @@ def foreign_names(work: Work, state: State, migration: Migration) -> list[tuple[
             identity = (namespace_of(registration.kind), *registration.name.folded)
             if identity in wanted and not is_ours(state, work.warehouse, registration):
                 where = registration.location or "with another definition"
-                found.append(
-                    (str(registration.name), f"a {registration.kind} that is not ours: {where}")
-                )
+                kinds = {registration.kind, wanted[identity].definition.kind}
+                found.append(Held(
+                    str(registration.name), f"a {registration.kind} that is not ours: {where}",
+                    kinds == {"table"},
+                ))
     return found
 
 

@@ -157,7 +157,10 @@ def test_a_foreign_table_under_a_new_name_blocks_and_is_left_alone(
     (blocked,) = caught.value.plan.blocked
     assert (caught.value.code, caught.value.exit_code) == ("CM0300", 3)
     assert (blocked.name, blocked.code) == (name, NAME_HELD)
-    assert blocked.remedy == f"rename or drop what stands under {name}; it is never replaced"
+    assert blocked.remedy == (
+        f"take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or"
+        f" rename or drop what stands under {name}; it is never replaced"
+    )
     assert "theirs" in blocked.reason
     after = filled.open().state()
     assert (after.serial, after.shards, after.intents) == (before.serial, before.shards, {})

@@ -293,6 +293,27 @@ def test_probable_rename_of_an_object_is_a_question(make: Any) -> None:
     assert plan.questions == (Question("s.orders2", "s.orders", None, "RENAMED FROM s.orders"),)
 
 
+def test_probable_rename_of_a_function_or_type_is_a_question(make: Any) -> None:
+    """By its signature and its body or its name; the text to write has no namespace in it."""
+    def asked(old: Any, new: Any) -> list[Question]:
+        return list(plan_migration(make.baseline(old), make.release(new)).plan.questions)
+
+    function = ObjectDefinition(
+        "s", "function", "gross", arguments=(Argument("x", "INT"),), returns="INT", body="x"
+    )
+    expected = [Question("function:s.total", "function:s.gross", None, "RENAMED FROM s.gross")]
+    assert asked(function, replace(function, name="total")) == expected
+    spelt = asked(function, replace(function, name="gross_of", body="x * 2"))
+    assert [one.remedy for one in spelt] == ["RENAMED FROM s.gross"]
+    assert asked(function, replace(function, name="total", body="x * 2")) == []
+    assert asked(function, replace(function, name="total", returns="BIGINT")) == []
+    kind = ObjectDefinition("s", "type", "money", definition="DECIMAL(10,2)")
+    assert asked(kind, replace(kind, name="amount")) == [
+        Question("type:s.amount", "type:s.money", None, "RENAMED FROM s.money")
+    ]
+    assert asked(kind, replace(kind, name="amount", definition="DECIMAL(12,2)")) == []
+
+
 def test_function_body_is_redefined_and_its_signature_migrates(make: Any) -> None:
     """Another body keeps a function's id and users; another argument type does not."""
     function = ObjectDefinition(

@@ -1,4 +1,4 @@
-"""What a start says of names is counted alike on every catalog, and as the plan counts."""
+"""What a start says of names: how many there are, counted alike everywhere, and whose they are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 
 from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.work import Progress
 from catalog_migrate.release.loader import load_texts
@@ -56,3 +59,26 @@ def test_names_are_counted_and_progress_is_the_plans(persistent: bool) -> None:
     ]
     assert (progress()["drop"], progress()["register"]) == ((2, 2), (1, 1))
     assert second.names == 3
+
+
+@pytest.mark.parametrize("kind", ["TABLE t (id INT)", "VIEW t (id INT) AS SELECT 1 AS id"])
+def test_a_table_of_others_under_a_name_may_be_adopted(kind: str) -> None:
+    """Who has rows there wants them taken over, where the release has a table; nobody's name is
+    replaced in either case."""
+    engine = SimulatedEngine(World(), persistent=True)
+    path = "/theirs/t"
+    engine.create_shard(ShardSpec(path, (Column("id", "INT"),)))
+    engine.ensure_schema("s")
+    engine.register_table(ItemName("s", "t"), path)
+    with pytest.raises(MigrationBlocked) as caught:
+        migrate(
+            engine, MemoryLog(),
+            load_texts([("all.sql", f"CREATE {kind};")], name="1", default_schema="s"),
+            warehouse="/w", clock=SimulatedClock(), holder="start",
+        )
+    (entry,) = caught.value.plan.blocked
+    assert entry.code == "CM0331"
+    adopt = "take a Delta table over, with its rows: catalog-migrate init --adopt --table s.t; or "
+    assert entry.remedy == (adopt if kind.startswith("TABLE") else "") + (
+        "rename or drop what stands under s.t; it is never replaced"
+    )
