@@ -424,7 +424,8 @@ class TestTold:
         (*_, (verb, reason)) = self.history(stage)
         assert verb == "failed"
         assert reason is not None
-        assert reason.startswith("connection default.c: refused by validation; source default.s: ")
+        found = "connection default.c: refused by validation; source default.s belongs to cluster "
+        assert reason.startswith(found)
         assert self.log_of(stage)[-1] == f"operation: failed, {reason}"
 
     def test_a_failure_is_said_once(
