@@ -23,7 +23,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 QUOTING = {
     "quote_sql", "quote_part", "string_literal", "by_path", "at_version", "column_definition",
     "select", "_names", "_comment", "_properties", "_argument", "_cast_body", "_like", "_literal",
-    "_path", "_name", "int", "len",
+    "_path", "_name", "int", "len", "canonical_type",
 }
 """Functions whose result is safe in a statement."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Argument, Column
+from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql.tokens import string_literal
 
 _MARK = "/*catalog_migrate "
@@ -89,7 +90,10 @@ def add_column(path: str, column: Column, after: str | None) -> str:
 
 def retype_column(path: str, column: Column) -> str:
     """Another type for a column; Spark refuses what would need other files."""
-    return f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(column.name)} TYPE {column.type}"
+    return (
+        f"ALTER TABLE {by_path(path)} ALTER COLUMN {quote_sql(column.name)}"
+        f" TYPE {canonical_type(column.type)}"
+    )
 
 
 def rename_column(path: str, name: str, to: str) -> str:
