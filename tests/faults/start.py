@@ -62,10 +62,10 @@ class Heard:
         return append
 
 
-def main(arguments: list[str]) -> None:
-    """Start, and say what came of it."""
-    catalog, release, ttl, margin = arguments[:4]
-    stopping = Stopping(arguments[4], int(arguments[5])) if len(arguments) > 4 else Stopping("", 0)
+def start(
+    catalog: str, release: str, ttl: float, margin: float, stopping: Stopping
+) -> dict[str, Any]:
+    """Start a release in this process; what came of it."""
     try:
         report = migrate(
             DirectEngine(stopping.on_call),
@@ -75,13 +75,19 @@ def main(arguments: list[str]) -> None:
             clock=SystemClock(),
             holder=f"process {os.getpid()}",
             wait=300.0,
-            ttl=float(ttl),
-            margin=float(margin),
+            ttl=ttl,
+            margin=margin,
         )
     except CatalogMigrateError as error:
-        print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        return
-    print(json.dumps({"outcome": report.outcome, "rows": report.rows_copied}))
+        return {"error": type(error).__name__, "message": str(error)}
+    return {"outcome": report.outcome, "rows": report.rows_copied}
+
+
+def main(arguments: list[str]) -> None:
+    """Start, and say what came of it."""
+    catalog, release, ttl, margin = arguments[:4]
+    stopping = Stopping(arguments[4], int(arguments[5])) if len(arguments) > 4 else Stopping("", 0)
+    print(json.dumps(start(catalog, release, float(ttl), float(margin), stopping)))
 
 
 if __name__ == "__main__":
