@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Set
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ import pytest
 from catalog_migrate.api import Catalog
 
 if TYPE_CHECKING:
+    import pyarrow
     from pyspark.sql import SparkSession
 
     from catalog_migrate.bootstrap import BootstrapReport
@@ -49,17 +52,34 @@ def expected_rows(name: str, version: int) -> list[str]:
     ]
 
 
+def changed_tables(old: int, new: int) -> set[str]:
+    """Tables of both releases whose columns are not the same."""
+    before, after = manifest(old), manifest(new)
+    return {
+        name
+        for name, one in after.items()
+        if one["kind"] == "table"
+        and name in before
+        and one["columns"] != before[name]["columns"]
+    }
+
+
+def multiset(rows: pyarrow.Table) -> Counter[str]:
+    """The rows of a table and how often each is there."""
+    return Counter(map(repr, zip(*rows.to_pydict().values(), strict=True)))
+
+
 class Server:
     """One durable catalog that holds PostgreSQL's; its names are those of the session.
 
-    ``without`` is a schema whose views the releases leave out.
+    ``only``: the objects that the releases have, all by default.
     """
 
-    def __init__(self, spark: SparkSession, home: Path, without: str | None) -> None:
+    def __init__(self, spark: SparkSession, home: Path, only: Set[str] | None = None) -> None:
         self.spark = spark
         self.home = home
         self.catalog = home / "catalog"
-        self.without = without
+        self.only = only
 
     def start(self, version: int | Path, **options: Any) -> BootstrapReport:
         """One start with a manifest of the fixtures, or one of one's own."""
@@ -71,13 +91,11 @@ class Server:
     def release(self, version: int) -> Path:
         """The manifest of a version."""
         path = FIXTURES / f"{version}.json"
-        if self.without is None:
+        if self.only is None:
             return path
         content = json.loads(path.read_text(encoding="utf-8"))
         content["objects"] = [
-            one
-            for one in content["objects"]
-            if (one["kind"], one["schema"]) != ("view", self.without)
+            one for one in content["objects"] if f"{one['schema']}.{one['name']}" in self.only
         ]
         smaller = self.home / path.name
         smaller.write_text(json.dumps(content), encoding="utf-8")
@@ -93,57 +111,80 @@ class Server:
         assert isinstance(location, str)
         return location
 
-    def load(self, only: Sequence[str] | None = None) -> int:
+    def files(self) -> dict[str, Path]:
+        """Release 15's rows, a file a table."""
+        return {
+            file.stem: file
+            for file in sorted(ROWS.glob("*.parquet"))
+            if self.only is None or file.stem in self.only
+        }
+
+    def shards(self) -> dict[str, str]:
+        """Where each table's rows are."""
+        state = self.open().state()
+        warehouse = state.config["warehouse"].value
+        return {
+            str(item.definition.item_name): f"{warehouse}/{item.shard}"
+            for item in state.items.values()
+            if item.shard is not None
+        }
+
+    def load(self) -> int:
         """Append the real rows, in turn by Spark by name and by delta-rs by path."""
         import pyarrow.parquet
         from deltalake import write_deltalake
 
         total = 0
-        state = self.open().state()
-        warehouse = state.config["warehouse"].value
-        shards = {
-            str(item.definition.item_name): f"{warehouse}/{item.shard}"
-            for item in state.items.values()
-            if item.shard is not None
-        }
-        for number, file in enumerate(sorted(ROWS.glob("*.parquet"))):
-            if only is not None and file.stem not in only:
-                continue
+        shards = self.shards()
+        for number, (name, file) in enumerate(self.files().items()):
+            rows = pyarrow.parquet.read_table(file)
             if number % 8 == 0:
-                self.spark.read.parquet(str(file)).write.insertInto(file.stem)
-                total += pyarrow.parquet.read_metadata(file).num_rows
+                self.spark.read.parquet(str(file)).write.insertInto(name)
             else:
-                rows = pyarrow.parquet.read_table(file)
-                write_deltalake(shards[file.stem], rows, mode="append")
-                total += rows.num_rows
+                write_deltalake(shards[name], rows, mode="append")
+            total += rows.num_rows
         return total
 
-    def differing(self, version: int) -> dict[str, tuple[Any, Any]]:
-        """Tables whose rows are not the expected ones: (expected, found) as (count, digest).
+    def differing(self, version: int, *, by_spark: bool = False) -> set[str]:
+        """Tables whose rows are not the expected ones, as multisets; empty when all is well.
 
-        Rows are compared as multisets by the sum of a 64-bit hash over *all* columns of the new
-        table and which of them are NULL. Empty when all is well.
+        Spark computes what changed since 15 and reads it by name. A table that did not change is
+        read at its shard, unless ``by_spark`` (a minute); its name must lead there.
         """
-        queries = []
-        for file in sorted(ROWS.glob("*.parquet")):
-            columns = [column["name"] for column in manifest(version)[file.stem]["columns"]]
-            hashed = ", ".join(f"`{column}`, `{column}` IS NULL" for column in columns)
-            digest = f"count(*) AS n, sum(CAST(xxhash64({hashed}) AS DECIMAL(38,0))) AS h"
-            wanted = ", ".join(expected_rows(file.stem, version))
-            queries.append(
-                f"SELECT '{file.stem}' AS t, 'wanted' AS side, {digest}"
-                f" FROM (SELECT {wanted} FROM parquet.`{file}`)"
-            )
-            queries.append(f"SELECT '{file.stem}', 'found', {digest} FROM {file.stem}")
-        found: dict[str, dict[str, Any]] = {}
-        for row in self.spark.sql(" UNION ALL ".join(queries)).collect():
-            found.setdefault(row.t, {})[row.side] = (row.n, row.h)
-        assert len(found) == 39
-        return {
-            name: (sides["wanted"], sides["found"])
-            for name, sides in found.items()
-            if sides["wanted"] != sides["found"]
-        }
+        import pyarrow.parquet
+        from deltalake import DeltaTable
+
+        shards = self.shards()
+        names = self.locations()
+        wrong = {name for name in self.files() if names[name] != shards[name]}
+        changed = changed_tables(15, version)
+        for name, file in self.files().items():
+            if by_spark or name in changed:
+                before = self.spark.read.schema(self.columns_of(name)).parquet(str(file))
+                wanted = before.selectExpr(*expected_rows(name, version)).toArrow()
+                found = self.spark.table(name).toArrow()
+            else:
+                wanted = pyarrow.parquet.read_table(file)
+                found = DeltaTable(shards[name]).to_pyarrow_table()
+            assert wanted.num_rows > 0
+            if found.column_names != wanted.column_names or multiset(found) != multiset(wanted):
+                wrong.add(name)
+        return wrong
+
+    def columns_of(self, name: str) -> str:
+        """The columns of release 15's rows."""
+        columns = manifest(15)[name]["columns"]
+        return ", ".join(f"`{column['name']}` {column['type']}" for column in columns)
+
+    def locations(self) -> dict[str, str]:
+        """Where the names of the session lead."""
+        found = {}
+        for schema in {name.partition(".")[0] for name in self.shards()}:
+            for row in self.spark.sql(f"SHOW TABLE EXTENDED IN {schema} LIKE '*'").collect():
+                place = re.search(r"^Location: (?:file:)?(.*)$", row.information, re.MULTILINE)
+                if place is not None:
+                    found[f"{row.namespace}.{row.tableName}"] = place[1]
+        return found
 
     def forget(self) -> None:
         """Lose every name of the session."""
@@ -151,18 +192,18 @@ class Server:
             self.spark.sql(f"DROP DATABASE IF EXISTS `{schema}` CASCADE")
 
 
-@pytest.fixture(scope="module")
-def server(
-    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    """PostgreSQL 15's catalog, empty; the tests of a module upgrade it one after another.
+@pytest.fixture
+def servers(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Makes catalogs at PostgreSQL 15, empty; no name is left afterwards."""
+    made: list[Server] = []
 
-    A module's ``WITHOUT`` names a schema whose views it does not need.
-    """
-    without = getattr(request.module, "WITHOUT", None)
-    server = Server(spark, tmp_path_factory.mktemp("server"), without)
-    server.forget()
-    report = server.start(15)
-    assert report.outcome == "initialized"
-    yield server
-    server.forget()
+    def make(only: Set[str] | None = None) -> Server:
+        server = Server(spark, tmp_path, only)
+        made.append(server)
+        server.forget()
+        assert server.start(15).outcome == "initialized"
+        return server
+
+    yield make
+    for server in made:
+        server.forget()
