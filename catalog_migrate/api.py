@@ -186,14 +186,17 @@ class Catalog:
 
     def migration(
         self, release: Release | str | os.PathLike[str], *, approve: Collection[str] = (),
-        policy: Policy | None = None,
+        policy: Policy | None = None, views: bool = True,
     ) -> Migration:
-        """:meth:`plan` with everything that applying (or binding) it needs."""
+        """:meth:`plan` with everything that applying (or binding) it needs.
+
+        ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
+        """
         from catalog_migrate.planner.assembly import in_force
         from catalog_migrate.planner.baseline import Baseline
         from catalog_migrate.planner.fencing import with_fence
         from catalog_migrate.planner.planning import plan_migration
-        from catalog_migrate.planner.proofs import with_gone
+        from catalog_migrate.planner.proofs import with_bodies, with_gone
         from catalog_migrate.release.loader import load_release
         from catalog_migrate.release.release import Release
 
@@ -208,6 +211,7 @@ class Catalog:
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
+        migration = with_bodies(migration, loaded, views=views)
         migration = with_fence(migration, state, loaded, policy)
         migration = with_gone(migration, self.gone(state))
         if not (loaded.statements or state.has_streams):

@@ -73,17 +73,22 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
+    from catalog_migrate.planner.proofs import with_unparsed
+    from catalog_migrate.release.loader import require_bodies
+
     settings = settings_of(
         ctx, catalog=_catalog_of(against) or catalog, release=release if path is None else path
     )
     try:
         loaded = read_release(settings)
+        unparsed = require_bodies(loaded, views=not bind)
     except InvalidRelease as error:
         if format_ == "text":
             raise
         emit(_refused(error, format_), out)
         return error.exit_code
     plan, base = _planned(settings, loaded, against, approve, bind=bind)
+    plan = with_unparsed(plan, unparsed)
     note_unmet(plan, approve)
     emit(_told(plan, loaded, base, format_, settings), out)
     return plan_exit(plan, detailed=detailed_exitcode)
@@ -130,6 +135,7 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
         decisions,
         failed_proofs,
         incurable,
+        unparsed_lines,
         verdict,
     )
 
@@ -150,6 +156,7 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
                  "remedy": b.remedy, **_place(loaded, b.name)}
                 for b in entries
             ],
+            "warnings": unparsed_lines(plan),
         })
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
@@ -162,6 +169,7 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
             for line in (f"  {trouble}", f"    {cure(entry)}: {entry.remedy}")
         ),
         *(f"  {proof}" for proof in proofs),
+        *(f"warning: {line}" for line in unparsed_lines(plan)),
     ]
     return "\n".join(map(one_line, lines)) + "\n"
 

@@ -52,6 +52,7 @@ def command(
     """
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.planning import plan_migration
+    from catalog_migrate.planner.proofs import with_bodies
 
     settings = settings_of(ctx, catalog=catalog)
     if old.startswith(COMMITTED):
@@ -64,7 +65,9 @@ def command(
     else:
         release = read_release(settings, new)
     policy = Policy(rules=settings.policy)
-    migration = plan_migration(baseline, release, approve=approve, policy=policy)
+    migration = with_bodies(
+        plan_migration(baseline, release, approve=approve, policy=policy), release
+    )
     plan = between(migration, baseline, former, release)
     note_unmet(plan, approve)
     emit_plan(plan, format_, settings, out)

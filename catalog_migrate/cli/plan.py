@@ -95,11 +95,15 @@ def make_plan(
     except CatalogNotFound:
         from catalog_migrate.planner.baseline import Baseline
         from catalog_migrate.planner.planning import plan_migration
+        from catalog_migrate.planner.proofs import with_bodies
 
         note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
-        migration = plan_migration(
-            Baseline.empty(), loaded or read_release(settings), approve=approve,
-            policy=Policy(rules=settings.policy),
+        loaded = loaded or read_release(settings)
+        migration = with_bodies(
+            plan_migration(
+                Baseline.empty(), loaded, approve=approve, policy=Policy(rules=settings.policy)
+            ),
+            loaded, views=not bind,
         )
         if not bind:
             return migration.plan
@@ -111,7 +115,7 @@ def make_plan(
         return known
     loaded = loaded or read_release(settings)
     policy = applying_policy(settings, loaded, allow_downgrade=allow_downgrade)
-    migration = opened.migration(loaded, approve=approve, policy=policy)
+    migration = opened.migration(loaded, approve=approve, policy=policy, views=not bind)
     if migration.plan.fenced_out is None:
         _note_refused(opened, loaded, settings)
     if not bind:

@@ -58,7 +58,7 @@ def compile_(
     """
     from catalog_migrate.cli.options import need
     from catalog_migrate.release.compile import compile_release, is_stale
-    from catalog_migrate.release.loader import load_release
+    from catalog_migrate.release.loader import load_release, require_bodies
 
     settings = settings_of(ctx, release=release if path is None else path)
     source = Path(need(settings, "release.path", "PATH"))
@@ -69,6 +69,8 @@ def compile_(
         default_schema=settings.text("release.default_schema"),
         contracts=False,
     )
+    for name, _, why in require_bodies(loaded):
+        note(f"{name}: nobody has parsed {why}; catalog-migrate check --bind asks Spark")
     if check and out == "-":
         raise UsageError(
             "--check compares with a manifest that is there, and - is none",

@@ -89,6 +89,14 @@ class Validation(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
+class Unparsed(msgspec.Struct, frozen=True):
+    """An object with a text that nobody has parsed yet, and why."""
+
+    name: str
+    kind: str
+    reason: str
+
+
 class Question(msgspec.Struct, frozen=True):
     """A probable rename that is not guessed: what to write if it is one."""
 
@@ -129,7 +137,8 @@ class Plan(msgspec.Struct, frozen=True):
     proven with Spark's analyser. ``shipments`` says in words what becomes of the connections,
     sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
     where no value ever goes. ``fenced_out`` says why the release may not be brought in force as the
-    catalog is now, whatever the changes are; None when it may.
+    catalog is now, whatever the changes are; None when it may. ``unparsed`` are the objects of the
+    release whose SQL neither the grammar of this tool nor Spark has read.
     """
 
     format_version: str
@@ -152,6 +161,7 @@ class Plan(msgspec.Struct, frozen=True):
     shipments: tuple[str, ...] = ()
     point_of_no_return: PointOfNoReturn | None = None
     fenced_out: str | None = None
+    unparsed: tuple[Unparsed, ...] = ()
 
     @property
     def is_empty(self) -> bool:

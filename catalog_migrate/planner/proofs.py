@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
 from catalog_migrate.errors import StalePlan
 from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.plan import Blocked, Plan, Validation
+from catalog_migrate.planner.plan import Blocked, Plan, Unparsed, Validation
 from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.planner.presence import Gone
 from catalog_migrate.planner.staleness import AGAIN
+
+if TYPE_CHECKING:
+    from catalog_migrate.release.release import Release
 
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
@@ -31,6 +34,33 @@ class Held(NamedTuple):
     name: str
     reason: str
     adoptable: bool
+
+
+def with_bodies(migration: Migration, release: Release, *, views: bool = True) -> Migration:
+    """The migration once the SQL of every object that changes by itself was found to parse.
+
+    ``views`` False: Spark's analyser is to read the queries. Raises InvalidRelease with every text
+    that no Spark parses.
+    """
+    changed = {
+        change.name for change in migration.plan.changes
+        if change.action != "drop" and change.cause != "dependency"
+    }
+    if not changed:
+        return migration
+    from catalog_migrate.release.loader import require_bodies
+
+    only = {
+        entry.definition.identity for entry in release.written
+        if str(entry.definition.key) in changed
+    }
+    unparsed = require_bodies(release, only, views=views)
+    return replace(migration, plan=with_unparsed(migration.plan, unparsed))
+
+
+def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
+    """The plan with the (object, kind, why) of each text that nobody has parsed."""
+    return replace(plan, unparsed=tuple(Unparsed(*each) for each in unparsed))
 
 
 def with_validations(

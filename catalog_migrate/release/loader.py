@@ -6,12 +6,13 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.files import read_file
 from catalog_migrate.model.collector import collector_paused
+from catalog_migrate.model.names import Identity
 from catalog_migrate.release.manifest import (
     UNREADABLE,
     decode_manifest,
@@ -19,9 +20,9 @@ from catalog_migrate.release.manifest import (
     hash_of,
     overriding,
 )
-from catalog_migrate.release.release import Place, Release
+from catalog_migrate.release.release import Declared, Place, Release
 from catalog_migrate.release.shipped import canonical_statements
-from catalog_migrate.release.validation import Declared, Resolved, resolve
+from catalog_migrate.release.validation import Resolved, resolve
 from catalog_migrate.sql.statements import Statement, parse
 
 SETTINGS_FILE = "release.toml"
@@ -85,9 +86,11 @@ def _load_manifest(
         resolved = resolve(declared, default_schema=schema, contracts=contracts)
     else:
         resolved = Resolved((), {}, [])
-    _refuse(title, [*resolved.problems, *problems])
+    _refuse(title, [*resolved.problems, *problems], declared)
     hashed = hash_of(data, default_schema=overriding(default_schema, manifest.default_schema))
-    return Release(title, resolved.objects, hashed, resolved.uses, {}, shipped)
+    return Release(
+        title, resolved.objects, hashed, resolved.uses, {}, shipped, tuple(declared)
+    )
 
 
 def load_texts(
@@ -115,12 +118,12 @@ def load_texts(
         problems.extend(resolved.problems)
     else:
         resolved = Resolved((), {}, problems)
-    _refuse(name, problems)
+    _refuse(name, problems, declared)
     objects = resolved.objects
     return Release(
         name, objects,
         hash_of(encode_manifest(name, objects, statements=shipped, pretty=False)), resolved.uses,
-        {entry.definition.identity: entry.place for entry in declared}, shipped,
+        {entry.definition.identity: entry.place for entry in declared}, shipped, tuple(declared),
     )
 
 
@@ -223,10 +226,34 @@ def _declared(statement: Statement, file: str) -> Declared:
     )
 
 
-def _refuse(name: str, problems: list[Problem]) -> None:
-    """Raise InvalidRelease with all problems in the order of files and lines, if there are any."""
+def require_bodies(
+    release: Release, only: Collection[Identity] | None = None, *, views: bool = True
+) -> list[tuple[str, str, str]]:
+    """InvalidRelease with all texts of the objects (``only`` these) that no Spark parses.
+
+    Returns (object, kind, why) of the texts that nobody has parsed. ``views`` False: Spark is to
+    read their queries itself.
+    """
+    from catalog_migrate.release.bodies import read_bodies
+
+    kinds = ("table", "view", "function") if views else ("table", "function")
+    found = read_bodies(release.written, only, kinds)
+    _refuse(release.name, found.problems)
+    return found.unparsed
+
+
+def _refuse(name: str, problems: list[Problem], declared: Sequence[Declared] = ()) -> None:
+    """Raise InvalidRelease with all problems in the order of files and lines, if there are any.
+
+    Where there are, those in the texts of ``declared`` are told as well, which else nobody reads
+    before it has to be.
+    """
     if not problems:
         return
+    if declared:
+        from catalog_migrate.release.bodies import read_bodies
+
+        problems = [*problems, *read_bodies(declared).problems]
     ordered = sorted(
         problems,
         key=lambda problem: (problem.file or "", problem.line or 0, problem.column or 0,

@@ -19,6 +19,25 @@ class Place(NamedTuple):
     column: int | None = None
 
 
+class Declared(NamedTuple):
+    """One object as declared and where: its name, its columns, its query or body."""
+
+    definition: ObjectDefinition
+    place: Place = Place()
+    columns: Mapping[str, Place] = {}
+    text: Place = Place()
+
+
+def inside(start: Place, text: str, offset: int) -> Place:
+    """The place of an offset in a text that starts at ``start``."""
+    if start.line is None or start.column is None:
+        return start
+    newlines = text.count("\n", 0, offset)
+    if not newlines:
+        return Place(start.file, start.line, start.column + offset)
+    return Place(start.file, start.line + newlines, offset - text.rfind("\n", 0, offset))
+
+
 @dataclass(frozen=True, slots=True)
 class Release:
     """A valid release.
@@ -28,7 +47,8 @@ class Release:
     identity to the identities inside the release that it reads or uses, sorted. ``places`` is
     empty for a manifest. ``manifest_hash`` does not depend on file order or blanks.
     ``statements`` are the shipped connections, sources and sinks as CREATE statements, each in its
-    one canonical form, in the order in which they can be executed.
+    one canonical form, in the order in which they can be executed. ``written`` are the objects as
+    their author wrote them, for messages about their texts; empty for what comes from a catalog.
     """
 
     name: str
@@ -37,6 +57,7 @@ class Release:
     uses: Mapping[Identity, tuple[Identity, ...]]
     places: Mapping[Identity, Place]
     statements: tuple[str, ...] = ()
+    written: tuple[Declared, ...] = field(default=(), repr=False, compare=False)
     by_identity: Mapping[Identity, ObjectDefinition] = field(init=False, repr=False, compare=False)
     facts: dict[Identity, Facts] = field(
         init=False, repr=False, compare=False, default_factory=dict

@@ -18,7 +18,7 @@ from catalog_migrate.model.names import Identity, parse_reference, quote_part, s
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.decisions import decision_problems
-from catalog_migrate.release.release import Place
+from catalog_migrate.release.release import Declared, Place, inside
 from catalog_migrate.sql.references import Occurrence, occurrences, splice, type_names
 from catalog_migrate.sql.select_list import count_select_items
 from catalog_migrate.sql.tokens import tokenise
@@ -50,15 +50,6 @@ _TYPE_WORDS = (
     "CHAR", "VARCHAR", "BINARY", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "VARIANT", "ARRAY", "MAP",
     "STRUCT", "INTERVAL",
 )
-
-
-class Declared(NamedTuple):
-    """One object as declared and where: its name, its columns, its query or body."""
-
-    definition: ObjectDefinition
-    place: Place = Place()
-    columns: Mapping[str, Place] = {}
-    text: Place = Place()
 
 
 class Resolved(NamedTuple):
@@ -534,7 +525,7 @@ class _Resolver:
             schema, bare = name.name
             if schema is None and self.default is None:
                 if name.kind == "relation":
-                    where = _inside(place, text, name.start) if exact else place
+                    where = inside(place, text, name.start) if exact else place
                     self.report(
                         where, NO_SCHEMA, f"{entry.definition.key} uses {bare} without a schema",
                         text=text[name.start : name.end],
@@ -554,16 +545,6 @@ class _Resolver:
                         f"{quote_part(target.schema)}.{quote_part(name.parts[-1])}",
                     ))
             elif identity[1] in self.schemas and (schema is not None or name.kind == "relation"):
-                where = _inside(place, text, name.start) if exact else place
+                where = inside(place, text, name.start) if exact else place
                 self.unknown(entry.definition, identity, where, text[name.start : name.end])
         return splice(text, pieces)
-
-
-def _inside(start: Place, text: str, offset: int) -> Place:
-    """The place of an offset in a text that starts at ``start``."""
-    if start.line is None or start.column is None:
-        return start
-    newlines = text.count("\n", 0, offset)
-    if not newlines:
-        return Place(start.file, start.line, start.column + offset)
-    return Place(start.file, start.line + newlines, offset - text.rfind("\n", 0, offset))

@@ -16,6 +16,7 @@ from catalog_migrate.report.verdict import (
     decisions,
     failed_proofs,
     incurable,
+    unparsed_lines,
     verdict,
 )
 
@@ -77,7 +78,7 @@ def outline(plan: Plan) -> Outline:
         _absences(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
-        Section("Proof", note=_proof(plan)),
+        Section("Proof", tuple(Entry(line, "!") for line in unparsed_lines(plan)), _proof(plan)),
     )
     kept = tuple(part for part in sections if part.entries or part.note or part.more)
     return Outline(found, one_line(_route(plan)), tuple(map(_visible, kept)))

@@ -99,6 +99,15 @@ def failed_proofs(plan: Plan) -> tuple[Validation, ...]:
     )
 
 
+def unparsed_lines(plan: Plan) -> list[str]:
+    """What is said of each text that nobody has parsed yet, and who would."""
+    return [
+        f"{entry.name}: nobody has parsed {entry.reason}; "
+        + ("--bind asks Spark" if entry.kind == "view" else "Spark reads it at the start")
+        for entry in plan.unparsed
+    ]
+
+
 def change_counts(plan: Plan) -> str:
     """``1 created, 40 migrated; 168 unchanged``: what the summary counts, zeros left out."""
     parts = [

@@ -167,3 +167,68 @@ def test_pipes_and_devices_are_refused_at_once(run: Check, tmp_path: Path, place
         assert "CM0100" in err
         assert f"it is {what}, not a file" in err
     assert run("apply", "pipe", "--release", "release", "--catalog", "c", "--yes")[0] == 1
+
+
+def test_sql_that_does_not_parse_is_an_error_with_its_place(run: Check, tmp_path: Path) -> None:
+    """A gate that lets it pass is a trap: check, diff, plan and compile name file, line, column."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "orders.sql").write_text(OLD)
+    release(
+        tmp_path, GOOD + "CREATE VIEW s.v (a BIGINT) AS SELCT id\n  FROM s.nowhere;\n"
+        "CREATE VIEW s.w (a BIGINT) AS SELECT id\n  FORM s.orders;\n"
+        "CREATE FUNCTION s.f(x INT) RETURNS INT RETURN x +;\n"
+        "CREATE TABLE s.t (a INT USING CAST(b INT), CHECK (a >));\n",
+    )
+    found = (
+        "orders.sql:2:31: CM0119 the query of s.v is no SQL of Spark: `SELCT` is not expected",
+        "remedy: write SELECT for SELCT",
+        "orders.sql:5:8: CM0119 the query of s.w is no SQL of Spark: `s` is not expected",
+        "remedy: write FROM for FORM",
+        "orders.sql:6:50: CM0119 the body of function:s.f is no SQL of Spark: it ends too early",
+        "orders.sql:7:19: CM0119 USING of column a of s.t is no SQL of Spark: `INT` is not",
+        "orders.sql:7:14: CM0119 CHECK check_1 of s.t is no SQL of Spark: it ends too early",
+    )
+    for verb in (
+        ("check", "release"), ("check", "release", "--against", "old"), ("diff", "old", "release"),
+        ("plan", "--release", "release", "--catalog", "none"),
+        ("release", "compile", "release", "--out", "r.json"),
+    ):
+        code, out, err = run(*verb)
+        assert (code, out) == (1, ""), verb
+        assert [line for line in found if line not in err] == [], verb
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_what_does_not_change_is_not_parsed_again(run: Check, tmp_path: Path) -> None:
+    """What is in force was taken by Spark: a plan for something else does not stumble over it."""
+    broken = "CREATE VIEW s.v (a BIGINT) AS SELECT id FORM s.orders;\n"
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "orders.sql").write_text(OLD + broken)
+    release(tmp_path, GOOD + broken)
+    assert run("diff", "old", "release")[0] == 0
+    assert run("check", "release", "--against", "old")[0] == 1
+
+
+def test_a_body_that_nobody_has_parsed_is_named(run: Check, tmp_path: Path) -> None:
+    """Where there is no telling it is a warning, in every form, with who would know."""
+    release(tmp_path, GOOD + "CREATE VIEW s.v (a BIGINT) AS SELECT ${x} AS a FROM s.orders;\n")
+    said = "s.v: nobody has parsed the query: Spark puts something in for ${x} first; --bind asks"
+    code, out, _ = run("check", "release")
+    assert code == 0
+    assert f"warning: {said} Spark\n" in out
+    assert json.loads(run("check", "release", "--format", "json")[1])["warnings"] == [
+        f"{said} Spark"
+    ]
+    assert said in run("check", "release", "--format", "markdown")[1]
+    plan = run("plan", "--release", "release", "--catalog", "none", "--out", "plan.json")[1]
+    assert "s.v: nobody has parsed the query" in plan
+    assert "s.v" in run("release", "compile", "release", "--out", "r.json")[2]
+
+
+def test_all_errors_of_a_release_are_told_at_once(run: Check, tmp_path: Path) -> None:
+    """What does not parse is told beside what is wrong otherwise."""
+    release(tmp_path, "CREATE TABLE s.t (a INTT);\nCREATE VIEW s.v (a INT) AS SELCT a FROM s.t;\n")
+    err = run("check", "release")[2]
+    assert "has 2 problems" in err
+    assert "CM0120" in err
+    assert "CM0119" in err
