@@ -13,9 +13,8 @@ from catalog_migrate.cli.options import (
     out_option,
     settings_of,
 )
-from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan
+from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, plan_exit
 from catalog_migrate.cli.sources import COMMITTED, between, committed, read_release
-from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.policy import Policy
 
 
@@ -42,7 +41,7 @@ def command(
     has there, or `catalog:` for the one in force.
 
     Needs no catalog, Spark or network (but for `catalog:`). Unknown row counts are taken for rows.
-    Exit 3 when decisions are missing.
+    Exit 3 when decisions are missing or something stands in the way.
 
     \b
     Example:
@@ -71,6 +70,4 @@ def command(
     plan = between(migration, baseline, former, release)
     note_unmet(plan, approve)
     emit_plan(plan, format_, settings, out)
-    if plan.blocked:
-        return MigrationBlocked.exit_code
-    return 2 if detailed_exitcode and not plan.is_empty else 0
+    return plan_exit(plan, detailed=detailed_exitcode)

@@ -261,6 +261,20 @@ def test_diff_exit_codes(call: Call, tmp_path: Path) -> None:
     assert call("diff", two, one, "--approve", "s.t.b").code == 0
 
 
+def test_diff_of_what_no_decision_cures_is_exit_3(call: Call, tmp_path: Path) -> None:
+    """A verdict of BLOCKED is no success, as in plan and check: a view without its SQL."""
+    one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    two = json.loads(Path(one).read_text())
+    two["objects"].append({
+        "schema": "s", "kind": "view", "name": "v", "depends_on": ["s.t"],
+        "columns": [{"name": "a", "type": "INT"}],
+    })
+    (tmp_path / "2.json").write_text(json.dumps(two))
+    found = call("diff", one, str(tmp_path / "2.json"))
+    assert (found.code, found.out.partition(":")[0]) == (3, "BLOCKED")
+    assert call("plan", "--release", str(tmp_path / "2.json"), "--catalog", "none").code == 3
+
+
 def test_a_blocked_plan_is_saved_and_refused(call: Call, tmp_path: Path) -> None:
     """diff --out writes the plan even when blocked; apply of it exits 3 and touches nothing."""
     one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
