@@ -462,13 +462,17 @@ def _undecided_removal(key: ItemKey, column: Column) -> Blocked:
     )
 
 
-def undecided_drop(key: ItemKey) -> Blocked:
-    """The missing decision on a retained table that the release no longer has."""
+def undecided_drop(key: ItemKey, *, in_release: bool = True) -> Blocked:
+    """The missing decision on a retained table that the release no longer has.
+
+    ``in_release``: the release itself may say so as well.
+    """
     return Blocked(
         str(key),
         TABLE_DROPPED,
         "the release has no such table any more, and its rows would go with it",
-        f"--approve {key.item_name}",
+        f"--approve {key.item_name}"
+        + (f" (or DROPPED TABLE {key.item_name} in the release)" if in_release else ""),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.model.ids import Allocator
-from catalog_migrate.model.names import Identity, ItemKey
+from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.contents import (
@@ -118,6 +118,7 @@ class _Planning:
         self._blocked: list[Blocked] = []
         self._questions: list[Question] = []
         self._risks: list[tuple[ItemKey, Risk]] = []
+        self._given_up = frozenset(map(parse_reference, release.dropped))
 
     def migration(self) -> Migration:
         """Decide reach, order, ids, contents and what is missing, in this order."""
@@ -331,13 +332,15 @@ class _Planning:
         key = old.definition.key
         rows, size = self._size(old)
         risk = None
+        if identity in self._given_up and key.kind == "table":
+            self._approvals.used.add(str(key.item_name))  # whatever rows it has by then
         if self._back is not None and identity in self._back.adopted:
             self._blocked.append(behind_adoption(key))
         elif key.kind == "table" and not old.definition.is_derived and rows != 0:
             risk = "drops the table and its rows"
             self._risks.append((key, Risk("drop_table", risk)))
-            if not self._approvals.cover("drop_table", key):
-                self._blocked.append(undecided_drop(key))
+            if identity not in self._given_up and not self._approvals.cover("drop_table", key):
+                self._blocked.append(undecided_drop(key, in_release=self._back is None))
         else:
             if key.kind == "table":
                 self._approvals.given(key)  # not needed, and yet meant: rows may come until then
@@ -406,7 +409,10 @@ class _Planning:
 
     def _probable_renames(self, decided: Sequence[_Decided]) -> list[Question]:
         """New objects that look exactly like one that goes: asked, never guessed."""
-        gone = [self._old(identity) for identity in sorted(self._difference.removed)]
+        gone = [
+            self._old(identity) for identity in sorted(self._difference.removed)
+            if identity not in self._given_up
+        ]
         questions: list[Question] = []
         asked: set[str] = set()
         for one in decided:

@@ -86,7 +86,9 @@ def compile_release(release: Release, analyse: Analyse | None) -> bytes:
         objects.append(done)
     if problems:
         raise InvalidRelease(f"release {release.name} cannot be compiled", problems=problems)
-    return encode_manifest(release.name, objects, statements=release.statements)
+    return encode_manifest(
+        release.name, objects, statements=release.statements, dropped=release.dropped
+    )
 
 
 def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
@@ -95,7 +97,8 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
     Asks no analyser: columns of views without a typed list are taken from the manifest, and such
     a view counts as stale when anything it reads, however far off, does.
     """
-    compiled = {entry.identity: entry for entry in decode_manifest(manifest).objects}
+    written = decode_manifest(manifest)
+    compiled = {entry.identity: entry for entry in written.objects}
     columns = {
         identity: [(column.name, column.type, column.nullable) for column in entry.columns]
         for identity, entry in compiled.items()
@@ -120,7 +123,10 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
         identity = definition.identity
         if identity in undeclared and stale.intersection(release.uses.get(identity, ())):
             stale.add(identity)
-    return tuple(sorted(str((fresh.get(one) or compiled[one]).key) for one in stale))
+    given_up = set(written.dropped) ^ set(release.dropped)
+    return tuple(
+        sorted({*given_up, *(str((fresh.get(one) or compiled[one]).key) for one in stale)})
+    )
 
 
 def creation_order(release: Release) -> list[ObjectDefinition]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from catalog_migrate.errors import Problem
-from catalog_migrate.model.names import quote_part
+from catalog_migrate.errors import InvalidName, Problem
+from catalog_migrate.model.names import Identity, parse_reference, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.release import Place
 
@@ -75,3 +75,40 @@ def decision_problems(
                     columns.get(column.name.lower(), place),
                 )
     return found
+
+
+def dropped_tables(
+    names: Iterable[tuple[str, Place]], tables: Mapping[Identity, str], default_schema: str | None
+) -> tuple[tuple[str, ...], list[Problem]]:
+    """The tables that a release gives up, each once, and everything that is wrong with that.
+
+    ``tables`` are the names of those that it declares.
+    """
+    found: dict[Identity, str] = {}
+    problems: list[Problem] = []
+    for name, place in names:
+        try:
+            identity = parse_reference(name, default_schema)
+        except InvalidName as error:
+            problems.append(
+                Problem(BAD_DECISION, f"DROPPED TABLE: {error.message}", *place, name, error.remedy)
+            )
+            continue
+        if identity[0] != "relation":
+            problems.append(
+                Problem(
+                    BAD_DECISION, f"DROPPED TABLE names {name}, which is no table", *place, name,
+                    "leave it out: only tables hold rows",
+                )
+            )
+        elif identity in tables:
+            problems.append(
+                Problem(
+                    BAD_DECISION,
+                    f"the release drops table {tables[identity]}, which it also declares", *place,
+                    name, "take the CREATE TABLE out, or DROPPED TABLE",
+                )
+            )
+        else:
+            found.setdefault(identity, ".".join(map(quote_part, identity[1:])))
+    return tuple(sorted(found.values())), problems

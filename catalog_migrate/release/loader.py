@@ -13,6 +13,7 @@ from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.files import read_file
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity
+from catalog_migrate.release.decisions import dropped_tables
 from catalog_migrate.release.manifest import (
     UNREADABLE,
     decode_manifest,
@@ -86,10 +87,13 @@ def _load_manifest(
         resolved = resolve(declared, default_schema=schema, contracts=contracts)
     else:
         resolved = Resolved((), {}, [])
-    _refuse(title, [*resolved.problems, *problems], declared)
+    dropped, contrary = dropped_tables(
+        [(text, place) for text in manifest.dropped], _tables(declared), schema
+    )
+    _refuse(title, [*resolved.problems, *problems, *contrary], declared)
     hashed = hash_of(data, default_schema=overriding(default_schema, manifest.default_schema))
     return Release(
-        title, resolved.objects, hashed, resolved.uses, {}, shipped, tuple(declared)
+        title, resolved.objects, hashed, resolved.uses, {}, shipped, tuple(declared), dropped
     )
 
 
@@ -104,13 +108,17 @@ def load_texts(
     declared: list[Declared] = []
     problems: list[Problem] = []
     written: list[tuple[str, Place]] = []
+    gone: list[tuple[str, Place]] = []
     for file, text in texts:
         parsed = parse(text, file=file, default_schema=default_schema)
         declared.extend(_declared(statement, file) for statement in parsed.statements)
         problems.extend(parsed.problems)
         written += [(each, Place(file, line, column)) for each, line, column in parsed.others]
+        gone += [(str(each), Place(file, line, column)) for each, line, column in parsed.dropped]
     shipped, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
+    dropped, contrary = dropped_tables(gone, _tables(declared), default_schema)
+    problems.extend(contrary)
     if declared or not (problems or shipped):
         resolved = resolve(
             declared, default_schema=default_schema, contracts=contracts, own=own
@@ -122,8 +130,11 @@ def load_texts(
     objects = resolved.objects
     return Release(
         name, objects,
-        hash_of(encode_manifest(name, objects, statements=shipped, pretty=False)), resolved.uses,
-        {entry.definition.identity: entry.place for entry in declared}, shipped, tuple(declared),
+        hash_of(
+            encode_manifest(name, objects, statements=shipped, dropped=dropped, pretty=False)
+        ),
+        resolved.uses, {entry.definition.identity: entry.place for entry in declared}, shipped,
+        tuple(declared), dropped,
     )
 
 
@@ -215,6 +226,13 @@ def _settings(data: bytes, file: str) -> dict[str, str]:
     if problems:
         raise InvalidRelease(f"{file} cannot be used", problems=problems)
     return known
+
+
+def _tables(declared: Iterable[Declared]) -> dict[Identity, str]:
+    return {
+        entry.definition.identity: str(entry.definition.key)
+        for entry in declared if entry.definition.kind == "table"
+    }
 
 
 def _declared(statement: Statement, file: str) -> Declared:

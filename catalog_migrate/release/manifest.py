@@ -20,13 +20,14 @@ _AT_OBJECT = re.compile(r"\$\.objects\[(\d+)\]")
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A manifest file as it is; unknown keys are ignored."""
+    """A manifest file as it is; unknown keys are ignored. ``dropped`` are tables given up."""
 
     format_version: str
     release: str
     objects: tuple[ObjectDefinition, ...]
     default_schema: str | None = None
     statements: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 class ManifestOutline(NamedTuple):
@@ -73,14 +74,14 @@ def decode_manifest(data: bytes, *, file: str | None = None) -> Manifest:
 
 def encode_manifest(
     release: str, objects: Sequence[ObjectDefinition], *, statements: Sequence[str] = (),
-    pretty: bool = True,
+    dropped: Sequence[str] = (), pretty: bool = True,
 ) -> bytes:
     """The bytes of a manifest, objects in a fixed order: equal releases give equal bytes."""
     ordered = tuple(sorted(objects, key=lambda definition: order_key(definition.key)))
     data = _ENCODER.encode(
         Manifest(
             format_version=MANIFEST_FORMAT, release=release, objects=ordered,
-            statements=tuple(statements),
+            statements=tuple(statements), dropped=tuple(dropped),
         )
     )
     return msgspec.json.format(data, indent=1) + b"\n" if pretty else data

@@ -49,6 +49,7 @@ class Release:
     ``statements`` are the shipped connections, sources and sinks as CREATE statements, each in its
     one canonical form, in the order in which they can be executed. ``written`` are the objects as
     their author wrote them, for messages about their texts; empty for what comes from a catalog.
+    ``dropped`` are the names of the tables that it gives up with their rows, sorted.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Release:
     places: Mapping[Identity, Place]
     statements: tuple[str, ...] = ()
     written: tuple[Declared, ...] = field(default=(), repr=False, compare=False)
+    dropped: tuple[str, ...] = ()
     by_identity: Mapping[Identity, ObjectDefinition] = field(init=False, repr=False, compare=False)
     facts: dict[Identity, Facts] = field(
         init=False, repr=False, compare=False, default_factory=dict

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import Problem
-from catalog_migrate.model.names import quote_part
+from catalog_migrate.model.names import ItemName, quote_part
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
 from catalog_migrate.sql.tokens import LineIndex, Token, string_value, tokenise
 
@@ -53,12 +53,14 @@ class Parsed(msgspec.Struct, frozen=True):
     """What one text holds: its statements and everything that is wrong with it.
 
     ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
-    (text, line, column): they are not of this dialect and are not looked into here.
+    (text, line, column): they are not of this dialect and are not looked into here. ``dropped`` are
+    the tables that DROPPED TABLE gives up, as (name, line, column).
     """
 
     statements: tuple[Statement, ...]
     problems: tuple[Problem, ...]
     others: tuple[tuple[str, int, int], ...] = ()
+    dropped: tuple[tuple[ItemName, int, int], ...] = ()
 
 
 class _Refused(Exception):
@@ -78,13 +80,18 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     statements: list[Statement] = []
     problems: list[Problem] = []
     others: list[tuple[str, int, int]] = []
+    dropped: list[tuple[ItemName, int, int]] = []
     for tokens in _split(tokenise(text)):
         if len(tokens) > 1 and tokens[0].is_word("create") and tokens[1].is_word(*_OF_STREAMS):
             place = lines.place(tokens[0].start)
             others.append((text[tokens[0].start : tokens[-1].end], *place))
             continue
+        parser = _Parser(text, tokens, lines, default_schema)
         try:
-            statements.append(_Parser(text, tokens, lines, default_schema).statement())
+            if tokens[0].is_word("dropped"):
+                dropped += parser.dropped_tables()
+            else:
+                statements.append(parser.statement())
         except _Refused as refusal:
             line, column = lines.place(refusal.token.start)
             problems.append(
@@ -94,7 +101,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                     remedy=refusal.remedy,
                 )
             )
-    return Parsed(tuple(statements), tuple(problems), tuple(others))
+    return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
 
 
 def _split(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -228,7 +235,8 @@ class _Parser:
     def statement(self) -> Statement:
         if not self.accept("create"):
             raise self.expected(
-                "CREATE", remedy="a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only"
+                "CREATE", remedy="a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only, and "
+                "DROPPED TABLE",
             )
         if self.sees("or", "replace"):
             raise self.refuse(
@@ -254,6 +262,18 @@ class _Parser:
         return Statement(
             definition, line, column, self.places, self.text_place or (line, column)
         )
+
+    def dropped_tables(self) -> list[tuple[ItemName, int, int]]:
+        self.need("dropped", "table")
+        found: list[tuple[ItemName, int, int]] = []
+        while True:
+            place = self.lines.place(self.token.start)
+            found.append((ItemName(*self.object_name("table")), *place))
+            if not self.accept_operator(","):
+                break
+        if self.token.kind != "end":
+            raise self.expected("`,` or the end of the statement")
+        return found
 
     def object_name(self, kind: str) -> tuple[str, str]:
         token = self.token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Step, Validation
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.reconciler.refusal import blocked as refusal
 from catalog_migrate.report.text import render
 from catalog_migrate.report.verdict import failed_proofs
@@ -227,7 +229,7 @@ def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
         Blocked(
             "s.t", "CM0305",
             "the release has no such table any more, and its rows would go with it",
-            "--approve s.t",
+            "--approve s.t (or DROPPED TABLE s.t in the release)",
         ),
     )
     assert not plan.applyable
@@ -240,6 +242,43 @@ def test_dropped_table_is_blocked_until_approved_or_empty(make: Any) -> None:
     assert meant.approved == ("s.t",)  # it holds as well if a row comes until then
     unknown = plan_migration(baseline, release, sizes=lambda item: (-1, 12)).plan
     assert len(unknown.blocked) == 1
+
+
+def test_a_release_may_give_up_a_table(make: Any) -> None:
+    """DROPPED TABLE is the decision, cumulative: it means nothing where the table is not there."""
+    baseline = make.baseline(make.table("T"), make.table("u"))
+    release = dataclasses.replace(make.release(make.table("u")), dropped=("s.never", "s.t"))
+    migration = plan_migration(baseline, release)
+    plan = migration.plan
+    assert (plan.blocked, plan.applyable, plan.approved) == ((), True, ("s.T",))
+    assert plan.changes[0].risk == "drops the table and its rows"
+    assert plan_migration(make.after(baseline, migration), release).plan.is_empty
+    fresh = plan_migration(Baseline.empty(), release).plan
+    assert [(one.action, one.name) for one in fresh.changes] == [("create", "s.u")]
+    empty = plan_migration(baseline, release, sizes=lambda _: (0, 12)).plan
+    assert empty.approved == ("s.T",)  # rows that come until then go as well
+
+
+def test_a_table_that_is_given_up_is_not_asked_about(make: Any) -> None:
+    """The release has said that it is not the former of a table like it; a rename comes first."""
+    old, new = make.table("orders", "a INT, b INT"), make.table("orders2", "a INT, b INT")
+    release = dataclasses.replace(make.release(new), dropped=("s.orders",))
+    assert plan_migration(make.baseline(old), release).plan.questions == ()
+    heir = replace(new, renamed_from="s.orders")
+    plan = plan_migration(
+        make.baseline(old), dataclasses.replace(make.release(heir), dropped=("s.orders",))
+    ).plan
+    assert [(one.action, one.old_name) for one in plan.changes] == [("migrate", "s.orders")]
+
+
+def test_the_policy_has_the_last_word_on_a_table_that_is_given_up(make: Any) -> None:
+    """A rule that refuses or asks holds although the release has decided."""
+    release = dataclasses.replace(make.release(make.table("u")), dropped=("s.t",))
+    baseline = make.baseline(make.table("t"), make.table("u"))
+    for action, code in (("refuse", "CM0308"), ("approve", "CM0309")):
+        policy = Policy(rules=(Rule("drop_table", action),))
+        plan = plan_migration(baseline, release, policy=policy).plan
+        assert [(one.name, one.code) for one in plan.blocked] == [("s.t", code)]
 
 
 def test_dropped_derived_table_and_view_need_no_word(make: Any) -> None:

@@ -66,6 +66,7 @@ def test_analyser_is_not_asked_without_need() -> None:
         ("t.*, v.a", "t.*,   v.a", ("s.w",)),
         ("b s.m);\n", "b s.m, c INT);\n", ("s.t", "s.v", "s.w")),
         ("CREATE VIEW s.v", "CREATE TABLE s.u (a INT); CREATE VIEW s.v", ("s.u",)),
+        ("CREATE VIEW s.v", "DROPPED TABLE s.gone; CREATE VIEW s.v", ("s.gone",)),
     ],
 )
 def test_stale_objects_are_named(before: str, after: str, names: tuple[str, ...]) -> None:
@@ -79,3 +80,15 @@ def test_creation_order_is_that_of_the_graph() -> None:
     """What is used comes first, whatever order the statements have."""
     release = load("".join(reversed(SQL.strip().splitlines())))
     assert [str(one.key) for one in creation_order(release)] == ["type:s.m", "s.t", "s.v", "s.w"]
+
+
+def test_tables_that_are_given_up_are_in_the_manifest() -> None:
+    """DROPPED TABLE goes through the manifest, and makes it another one."""
+    release = load(SQL + "DROPPED TABLE s.gone, s.`Old`; DROPPED TABLE s.gone;")
+    assert release.dropped == ("s.gone", "s.old")
+    compiled = compile_release(release, analyse)
+    again = load_manifest(compiled)
+    assert again.dropped == release.dropped
+    assert is_stale(compiled, release) == ()
+    assert load_manifest(compile_release(load(), analyse)).dropped == ()
+    assert release.manifest_hash != load().manifest_hash

@@ -294,3 +294,20 @@ def test_our_own_schema_is_reserved() -> None:
     with pytest.raises(InvalidRelease) as caught:
         load_manifest(json.dumps(manifest).encode(), file="r.json")
     assert [(p.code, p.file) for p in caught.value.problems] == [("CM0116", "r.json")]
+
+
+def test_what_is_given_up_is_not_declared() -> None:
+    """DROPPED TABLE names a table that is gone: a declared one, a function, a broken list."""
+    for text, code, said in (
+        ("DROPPED TABLE s.U;", "CM0106", "the release drops table s.u, which it also declares"),
+        ("DROPPED TABLE gone;", "CM0109", "gone has no schema"),
+        ("DROPPED TABLE s.a s.b;", "CM0101", "expected `,` or the end of the statement"),
+        ("DROPPED VIEW s.a;", "CM0101", "expected DROPPED TABLE"),
+    ):
+        with pytest.raises(InvalidRelease) as refused:
+            load_texts([("a.sql", "CREATE TABLE s.u (a INT);\n" + text)], name="r")
+        (problem,) = refused.value.problems
+        assert (problem.code, problem.line) == (code, 2)
+        assert said in problem.message
+    view = "CREATE TABLE s.u (a INT); CREATE VIEW s.t (a INT) AS SELECT a FROM s.u; "
+    assert load_texts([("a.sql", view + "DROPPED TABLE s.t")], name="r").dropped == ("s.t",)

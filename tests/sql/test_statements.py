@@ -93,7 +93,7 @@ def test_unnamed_checks_get_free_names() -> None:
     ("sql", "line", "column", "message", "remedy"),
     [
         ("DROP TABLE s.t", 1, 1, "expected CREATE, found `DROP`",
-         "a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only"),
+         "a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only, and DROPPED TABLE"),
         ("CREATE TABEL s.t (a INT)", 1, 8, "expected TABLE, VIEW, FUNCTION or TYPE, found `TABEL`",
          "write CREATE TABLE"),
         ("CREATE OR REPLACE VIEW s.v AS SELECT 1", 1, 8, "OR REPLACE has no meaning here",
