@@ -94,7 +94,7 @@ class ItemName(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        return f"{quote_part(self.schema)}.{quote_part(self.name)}"
+        return ".".join(map(quote_part, filter(None, self)))
 
     @property
     def sql(self) -> str:
@@ -115,7 +115,7 @@ class ItemKey(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        text = f"{quote_part(self.schema)}.{quote_part(self.name)}"
+        text = str(self.item_name)
         return text if self.kind in RELATION_KINDS else f"{self.kind}:{text}"
 
     @property

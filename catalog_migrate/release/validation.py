@@ -158,7 +158,8 @@ class _Resolver:
                 f"kind {definition.kind!r}",
                 remedy="known kinds: " + ", ".join(KIND_RANK) if not near else f"write {near[0]}",
             )
-        odd = spark_refuses(definition.kind, definition.schema, definition.name)
+        schema = definition.schema or definition.name  # that it has none is told already
+        odd = spark_refuses(definition.kind, schema, definition.name)
         if odd is not None:
             self.report(
                 entry.place, NOT_IN_SPARK,
@@ -523,7 +524,9 @@ class _Resolver:
             if name.name is None:
                 continue
             schema, bare = name.name
-            if schema is None and self.default is None:
+            if schema is None and self.default is None and (
+                (name.kind, "", bare) not in self.found  # declared without a schema, and told there
+            ):
                 if name.kind == "relation":
                     where = inside(place, text, name.start) if exact else place
                     self.report(

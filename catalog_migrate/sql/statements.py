@@ -75,6 +75,7 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
     """Parse the statements of one file.
 
     ``file`` is only named in the problems; ``default_schema`` is the schema of names without one.
+    Where there is none, such names are a problem each, and theirs is the empty schema.
     """
     lines = LineIndex(text)
     statements: list[Statement] = []
@@ -92,7 +93,9 @@ def parse(text: str, *, file: str | None = None, default_schema: str | None = No
                 dropped += parser.dropped_tables()
             else:
                 statements.append(parser.statement())
-        except _Refused as refusal:
+        except _Refused as error:
+            parser.nameless.append(error)
+        for refusal in parser.nameless:
             line, column = lines.place(refusal.token.start)
             problems.append(
                 Problem(
@@ -135,6 +138,9 @@ class _Parser:
     at: int = 0
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
     text_place: tuple[int, int] | None = None
+    nameless: list[_Refused] = field(default_factory=list)
+    """Names without a schema: told, and the statement is read on, for what else is wrong with it.
+    """
 
     # -- tokens --------------------------------------------------------------------------------
 
@@ -268,7 +274,9 @@ class _Parser:
         found: list[tuple[ItemName, int, int]] = []
         while True:
             place = self.lines.place(self.token.start)
-            found.append((ItemName(*self.object_name("table")), *place))
+            name = ItemName(*self.object_name("table"))
+            if name.schema:
+                found.append((name, *place))
             if not self.accept_operator(","):
                 break
         if self.token.kind != "end":
@@ -286,11 +294,11 @@ class _Parser:
                 "a name of two parts", remedy="write schema.name, without a catalog"
             )
         if schema is None:
-            raise self.refuse(
+            self.nameless.append(self.refuse(
                 f"{name} has no schema", token=token, code=NO_SCHEMA,
                 remedy=f"write schema.{name}, or set default_schema in release.toml",
-            )
-        return schema, name
+            ))
+        return schema or "", name
 
     def unknown_clause(self, kind: str) -> _Refused:
         broken = self.peek(1)

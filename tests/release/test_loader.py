@@ -311,3 +311,19 @@ def test_what_is_given_up_is_not_declared() -> None:
         assert said in problem.message
     view = "CREATE TABLE s.u (a INT); CREATE VIEW s.t (a INT) AS SELECT a FROM s.u; "
     assert load_texts([("a.sql", view + "DROPPED TABLE s.t")], name="r").dropped == ("s.t",)
+
+
+def test_a_release_without_a_default_schema_hides_no_other_problem() -> None:
+    """Names without a schema are told one by one, and everything else that is wrong as well."""
+    found = problems_of(
+        "CREATE TYPE m AS DECIMAL(18,2);\nCREATE TABLE t (a INTT, b m, B m);",
+        "CREATE VIEW v (a INT, b INT) AS SELECT a FROM t;\n"
+        "CREATE VIEW w (a INT) AS SELECT a FORM t;\nCREATE VIEW x (a INT) AS SELECT a FROM no;",
+    )
+    assert [(file, line, code) for file, line, _, code, *_ in found] == [
+        ("a.sql", 1, "CM0109"), ("a.sql", 2, "CM0103"), ("a.sql", 2, "CM0109"),
+        ("a.sql", 2, "CM0120"), ("b.sql", 1, "CM0109"), ("b.sql", 1, "CM0105"),
+        ("b.sql", 2, "CM0109"), ("b.sql", 2, "CM0119"), ("b.sql", 3, "CM0109"),
+        ("b.sql", 3, "CM0109"),
+    ]
+    assert found[3][4] == "column a of t has the unknown type INTT"
