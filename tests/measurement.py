@@ -94,9 +94,9 @@ class Processes:
                 with process.oneshot():
                     resident += process.memory_info().rss
                     key = (process.pid, process.create_time())
-                    if key not in self.seen:
-                        self.seen[key] = Seen(self._kind(process))
-                    one = self.seen[key]
+                    one = self.seen.setdefault(key, Seen("other"))
+                    if one.kind == "other":  # a script that is replaced by what it starts
+                        one.kind = self._kind(process)
                     times = process.cpu_times()
                     one.cpu = times.user + times.system
                     one.lived = time.time() - key[1]

@@ -178,11 +178,11 @@ def test_nothing_starts_before_it_is_written_down(
     reached, go = threading.Event(), threading.Event()
     commit = Supervisor.commit
 
-    def held(supervisor: Supervisor, put: Any, kind: str) -> Any:
+    def held(supervisor: Supervisor, put: Any, kind: str, reason: str = "") -> Any:
         if kind == "snapshot":
             reached.set()
             assert go.wait(60)
-        return commit(supervisor, put, kind)
+        return commit(supervisor, put, kind, reason)
 
     monkeypatch.setattr(Supervisor, "commit", held)
     with ThreadPoolExecutor(1) as pool:
