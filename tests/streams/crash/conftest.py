@@ -87,9 +87,11 @@ class Killable(Pipeline):
         runtime.close()
 
     def stop(self) -> None:
-        super().stop()
-        if self.process is not None:
-            self.process.close()
+        try:
+            super().stop()
+        finally:
+            if self.process is not None:
+                self.process.close()
 
     # -- looking -------------------------------------------------------------------------------
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
 
-TTL, MARGIN = 12.0, 4.0
-"""Seconds of the lease: short, to be taken over soon; long enough for a loaded machine's pauses."""
+TTL, MARGIN, LASTING = 20.0, 5.0, 120.0
+"""Seconds of a lease: short, to be taken over soon; and of the successor's, to outlast pauses."""
 
 
 def await_that(condition: Callable[[], bool], client: CommandProcess) -> None:
@@ -75,7 +75,9 @@ def test_killed_and_frozen(
         killable.until(killable.all_run, "three running queries")
         frozen.signal(signal.SIGSTOP)
         at_the_freeze = feed.sent
-        killable.start(ttl=TTL, margin=MARGIN, unsafe=True)
+        successor = killable.start(ttl=TTL, margin=MARGIN)
+        assert successor.supervisor is not None
+        successor.supervisor.lease.ttl = LASTING
         for place in range(3):
             killable.until(
                 lambda place=place: len(killable.arrived()[place]) > at_the_freeze,
