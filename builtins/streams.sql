@@ -105,30 +105,23 @@ AS SELECT
   coalesce(held.holds, 0) AS holds,
   CASE
     WHEN get_json_object(item.value, '$.quarantined') IS NOT NULL THEN 'quarantined'
-    WHEN status.is_current THEN status.state
+    WHEN status.state IS NOT NULL THEN status.state
     WHEN held.holds > 0 THEN 'held'
     WHEN cluster.runtime IS NULL THEN 'no runtime'
     ELSE 'starting'
   END AS state,
-  CASE WHEN status.is_current THEN status.batch END AS batch,
-  CASE WHEN status.is_current THEN status.rows END AS rows,
-  CASE WHEN status.is_current THEN status.lag END AS lag,
-  CASE WHEN status.is_current THEN status.at END AS at,
-  coalesce(
-    get_json_object(item.value, '$.quarantined'),
-    CASE WHEN status.is_current OR cluster.runtime IS NULL THEN status.error END
-  ) AS error
+  status.batch AS batch, status.rows AS rows, status.lag AS lag,
+  status.at AS at,
+  coalesce(get_json_object(item.value, '$.quarantined'), status.error, earlier.error) AS error
 FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
 LEFT JOIN catalog_migrate.clusters AS cluster
   ON cluster.item_id = get_json_object(item.value, '$.links.cluster')
-LEFT JOIN (
-  -- what the runtime that holds the cluster has said since it took it
-  SELECT said.*, coalesce(
-    said.runtime = of_cluster.runtime
-      AND said.at >= date_trunc('SECOND', CAST(of_cluster.since AS TIMESTAMP)), false
-  ) AS is_current
-  FROM catalog_migrate.statuses AS said
-) AS status ON status.item_id = item.key
+-- what the runtime that holds the cluster has said since it took it
+LEFT JOIN catalog_migrate.statuses AS status
+  ON status.item_id = item.key AND status.runtime = cluster.runtime
+  AND status.at >= date_trunc('SECOND', CAST(cluster.since AS TIMESTAMP))
+LEFT JOIN catalog_migrate.statuses AS earlier
+  ON earlier.item_id = item.key AND cluster.runtime IS NULL
 LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
   ON held.item_id = item.key
 WHERE get_json_object(item.value, '$.definition.kind') = 'source';
@@ -152,29 +145,23 @@ AS SELECT
   coalesce(held.holds, 0) AS holds,
   CASE
     WHEN get_json_object(item.value, '$.quarantined') IS NOT NULL THEN 'quarantined'
-    WHEN status.is_current THEN status.state
+    WHEN status.state IS NOT NULL THEN status.state
     WHEN held.holds > 0 THEN 'held'
     WHEN cluster.runtime IS NULL THEN 'no runtime'
     ELSE 'starting'
   END AS state,
-  CASE WHEN status.is_current THEN status.batch END AS batch,
-  CASE WHEN status.is_current THEN status.rows END AS rows,
-  CASE WHEN status.is_current THEN status.at END AS at,
-  coalesce(
-    get_json_object(item.value, '$.quarantined'),
-    CASE WHEN status.is_current OR cluster.runtime IS NULL THEN status.error END
-  ) AS error
+  status.batch AS batch, status.rows AS rows,
+  status.at AS at,
+  coalesce(get_json_object(item.value, '$.quarantined'), status.error, earlier.error) AS error
 FROM (SELECT key, value FROM catalog_migrate.records WHERE kind = 'item') AS item
 LEFT JOIN catalog_migrate.clusters AS cluster
   ON cluster.item_id = get_json_object(item.value, '$.links.cluster')
-LEFT JOIN (
-  -- what the runtime that holds the cluster has said since it took it
-  SELECT said.*, coalesce(
-    said.runtime = of_cluster.runtime
-      AND said.at >= date_trunc('SECOND', CAST(of_cluster.since AS TIMESTAMP)), false
-  ) AS is_current
-  FROM catalog_migrate.statuses AS said
-) AS status ON status.item_id = item.key
+-- what the runtime that holds the cluster has said since it took it
+LEFT JOIN catalog_migrate.statuses AS status
+  ON status.item_id = item.key AND status.runtime = cluster.runtime
+  AND status.at >= date_trunc('SECOND', CAST(cluster.since AS TIMESTAMP))
+LEFT JOIN catalog_migrate.statuses AS earlier
+  ON earlier.item_id = item.key AND cluster.runtime IS NULL
 LEFT JOIN (SELECT item_id, count(*) AS holds FROM catalog_migrate.holds GROUP BY item_id) AS held
   ON held.item_id = item.key
 WHERE get_json_object(item.value, '$.definition.kind') = 'sink';

@@ -178,7 +178,7 @@ def test_nothing_starts_before_it_is_written_down(
     reached, go = threading.Event(), threading.Event()
     commit = Supervisor.commit
 
-    def held(supervisor: Supervisor, put: Any, kind: str, reason: str = "") -> Any:
+    def held(supervisor: Supervisor, put: Any, kind: str, reason: str | None = None) -> Any:
         if kind == "snapshot":
             reached.set()
             assert go.wait(60)
