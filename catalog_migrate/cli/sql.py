@@ -154,15 +154,16 @@ def _refuse_writing(tokens: Sequence[Token], remedy: str) -> None:
 
 def _run(spark: Any, statement: str, limit: int) -> tuple[list[str], list[tuple[object, ...]]]:
     """Column names and at most ``limit`` rows; EngineFailure with Spark's error class."""
-    from pyspark.errors import PySparkException
+    from catalog_migrate.engine.spark.failures import failing
 
     try:
-        frame = spark.sql(statement)
-        return list(frame.columns), [tuple(row) for row in frame.limit(min(limit, _MOST)).collect()]
-    except PySparkException as error:
-        condition = error.getCondition()
+        with failing("run the statement"):  # which also keeps Spark from printing its own copy
+            frame = spark.sql(statement)
+            rows = frame.limit(min(limit, _MOST)).collect()
+            return list(frame.columns), [tuple(row) for row in rows]
+    except EngineFailure as error:
         raise EngineFailure(
-            f"Spark refused the statement: {str(error).splitlines()[0]}", condition=condition,
+            error.message, condition=error.condition, transient=error.transient,
             remedy="mend the statement; catalog-migrate show NAME lists an object's columns",
         ) from error
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.cli.sql import reading
-from catalog_migrate.errors import UsageError
+from catalog_migrate.cli.sql import _run, reading
+from catalog_migrate.engine.spark.failures import mute_query_errors
+from catalog_migrate.errors import EngineFailure, UsageError
 
 
 @pytest.mark.parametrize(
@@ -41,3 +42,26 @@ def test_anything_else_is_refused(statement: str, word: str) -> None:
         reading(statement)
     assert word in caught.value.message
     assert caught.value.exit_code == 64
+
+
+def test_what_spark_refuses_is_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    """PySpark's own copy of an error, with the stack of the JVM, is not printed beside ours."""
+    pytest.importorskip("pyspark")
+    from pyspark.errors import AnalysisException
+    from pyspark.logger import PySparkLogger
+
+    class Refusing:
+        """A session whose parser refuses, as PySpark does: it logs the error and raises it."""
+
+        def sql(self, statement: str) -> None:
+            said = f"[UNRESOLVED_COLUMN] {statement}. SQLSTATE: 42703\n'Project ['nope]"
+            PySparkLogger.getLogger("SQLQueryContextLogger").error("%s\n\tat org.apache", said)
+            raise AnalysisException(said)
+
+    mute_query_errors()
+    with pytest.raises(EngineFailure) as refused:
+        _run(Refusing(), "SELECT nope", 10)
+    assert refused.value.message == "cannot run the statement: [UNRESOLVED_COLUMN] SELECT nope."
+    assert refused.value.condition == "UNRESOLVED_COLUMN"
+    assert "show NAME" in (refused.value.remedy or "")
+    assert capfd.readouterr().err == ""

@@ -46,9 +46,10 @@ def mute_query_errors() -> None:
     """Keep PySpark from printing errors of our own statements as JSON on stderr; others stay."""
     from pyspark.logger import PySparkLogger
 
-    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
-    if not any(isinstance(known, _Mute) for known in logger.filters):
-        logger.addFilter(_Mute())
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logger = PySparkLogger.getLogger(name)
+        if not any(isinstance(known, _Mute) for known in logger.filters):
+            logger.addFilter(_Mute())
 
 
 def condition_of(error: BaseException) -> str | None:

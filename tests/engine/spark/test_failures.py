@@ -45,13 +45,14 @@ def test_only_foreign_errors_are_translated():
         raise KeyError("ours")
 
 
-def test_our_own_errors_are_not_logged_twice(caplog):
+@pytest.mark.parametrize("name", ["SQLQueryContextLogger", "DataFrameQueryContextLogger"])
+def test_our_own_errors_are_not_logged_twice(name):
     """PySpark's logger is mute inside failing() and speaks outside it."""
     pytest.importorskip("pyspark")
     from catalog_migrate.engine.spark.failures import mute_query_errors
 
     mute_query_errors()
-    logger = logging.getLogger("SQLQueryContextLogger")
+    logger = logging.getLogger(name)
     record = logging.LogRecord("x", logging.ERROR, "x", 1, "x", None, None)
     with failing("try"):
         assert not logger.filter(record)
