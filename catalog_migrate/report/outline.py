@@ -10,6 +10,7 @@ import msgspec
 from catalog_migrate.model.visible import one_line
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
+from catalog_migrate.planner.proofs import NAME_HELD
 from catalog_migrate.report.losses import goes_back, losses
 from catalog_migrate.report.verdict import (
     Verdict,
@@ -426,10 +427,17 @@ def _untouched(plan: Plan) -> str:
 
 
 def _proof(plan: Plan) -> str:
-    proven = sum(1 for proof in plan.validations if proof.ok)
-    failed = len(plan.validations) - proven
     if plan.bound:
-        return f"bound: Spark's analyser accepted {proven} and refused {failed} of the views."
+        # a name that somebody else holds is a validation too, of whatever was to have it
+        held = {(entry.name, entry.reason) for entry in plan.blocked if entry.code == NAME_HELD}
+        tried = [each for each in plan.validations if (each.name, each.reason) not in held]
+        if not tried:
+            return "bound: no view to try with Spark's analyser."
+        proven = sum(1 for proof in tried if proof.ok)
+        return (
+            f"bound: Spark's analyser accepted {proven} and refused {len(tried) - proven} of the"
+            " views."
+        )
     return "not bound: views were not tried with Spark's analyser; plan --bind does."
 
 

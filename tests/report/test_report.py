@@ -21,7 +21,7 @@ from catalog_migrate.planner.plan import (
     Validation,
 )
 from catalog_migrate.report import html, markdown, text
-from catalog_migrate.report.outline import amount, size
+from catalog_migrate.report.outline import amount, outline, size
 from catalog_migrate.report.verdict import failed_proofs, verdict
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -262,3 +262,19 @@ def test_sizes_are_told_in_binary_units(count: int, words: str) -> None:
 def test_unknown_rows_are_not_told() -> None:
     """A table of unknown size has no amount."""
     assert amount(Change("s.t", "table", "migrate", rows=-1)) == ""
+
+
+def test_the_proof_counts_views_alone() -> None:
+    """A table's name that somebody else holds is no view that was refused."""
+    held = Blocked("shop.new", "CM0331", "a table of others holds the name", "rename it")
+    name = Validation("shop.new", False, held.reason)
+    for proofs, line in (
+        ((name,), "bound: no view to try with Spark's analyser."),
+        ((name, Validation("shop.v1", True)),
+         "bound: Spark's analyser accepted 1 and refused 0 of the views."),
+        ((Validation("shop.v1", False, "[X]"), Validation("shop.v2", True)),
+         "bound: Spark's analyser accepted 1 and refused 1 of the views."),
+    ):
+        plan = a_plan(changes=(NEW,), blocked=(held,), validations=proofs, bound=True)
+        (proof,) = (part for part in outline(plan).sections if part.title == "Proof")
+        assert proof.note == line
