@@ -7,7 +7,8 @@ leaves what the intent names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from catalog_migrate.errors import (
     PrepareFailed,
 )
 from catalog_migrate.model.layout import Shape
-from catalog_migrate.model.names import Identity, ItemName, namespace_of
+from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
@@ -426,6 +427,31 @@ def _with(shard: NewShard, **changes: object) -> NewShard:
     return replace(shard, **changes)
 
 
+@contextmanager
+def converting(shard: NewShard) -> Iterator[None]:
+    """Say of a row that cannot be converted which table it is in, what was written, what to do."""
+    try:
+        yield
+    except EngineFailure as failure:
+        if failure.transient:
+            raise
+        said = failure.message
+        expressions = dict(shard.target.projection)
+        for column in shard.target.definition.columns:
+            if column.using is not None and column.name in expressions:
+                name = quote_sql(column.name)
+                said = said.replace(
+                    f"column {name} = {expressions[column.name]} ",
+                    f"column {name} USING {column.using} ",
+                )
+        raise EngineFailure(
+            f"{shard}: {said}; nothing was committed, what was in force still is",
+            condition=failure.condition,
+            remedy=f"correct those rows of {shard}, or the USING of the column in the release (for"
+            " example try_cast, with coalesce where NULL is not allowed), and start again",
+        ) from failure
+
+
 def _bulk(work: Work, shard: NewShard) -> NewShard:
     if shard.target.segments:
         return back_from_segments(work, shard)
@@ -440,7 +466,8 @@ def _bulk(work: Work, shard: NewShard) -> NewShard:
     # a retry after an unknown outcome must not double rows: the target is private, so empty it
     if work.engine.shard_size(target)[0] != 0:
         work.engine.truncate_shard(target)
-    copied = work.engine.copy_rows(source, version, target, shard.target.projection)
+    with converting(shard):
+        copied = work.engine.copy_rows(source, version, target, shard.target.projection)
     return _with(shard, source_version=version, version=copied.version, rows=copied.rows)
 
 
@@ -563,10 +590,12 @@ def _tail(work: Work, shard: NewShard, sealed: int) -> NewShard:
         return _with(shard, source_version=sealed)  # nothing is taken from what is left behind
     after = shard.source_version if shard.source_version is not None else -1
     if upto > after:
-        tail = work.engine.copy_tail(source, after, upto, target, shard.target.projection)
+        with converting(shard):
+            tail = work.engine.copy_tail(source, after, upto, target, shard.target.projection)
         if tail is None:  # rows were changed or removed meanwhile: the bulk copy is no base
             work.engine.truncate_shard(target)
-            copied = work.engine.copy_rows(source, upto, target, shard.target.projection)
+            with converting(shard):
+                copied = work.engine.copy_rows(source, upto, target, shard.target.projection)
             shard = _with(shard, rows=copied.rows, version=copied.version)
         else:
             shard = _with(shard, rows=shard.rows + tail.rows, version=tail.version)

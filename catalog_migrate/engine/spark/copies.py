@@ -14,6 +14,7 @@ from catalog_migrate.engine.spark.verbatim import run, verbatim
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.paths import local_path
+from catalog_migrate.sql.tokens import tokenise
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +71,7 @@ class Copies:
             if place is None:
                 raise
             raise EngineFailure(
-                f"{failure.message}; {place}", condition=failure.condition
+                f"cannot copy {source} into {target}: {place}", condition=failure.condition
             ) from failure
         return _newest_write(target)
 
@@ -78,12 +79,15 @@ class Copies:
     def _locate(self, rows: str, target: str, projection: Projection) -> str | None:
         """Which column of which row it was; None when that cannot be found out."""
         try:
+            types = {column.name.lower(): column.type for column in shard_columns(target)}
             for column, expression in projection:
-                failure = self._failure_of(f"SELECT * FROM {rows}", expression)
+                # the INSERT casts as well: `USING city` fails there and not by itself
+                stored = f"CAST(({expression}) AS {types[column.lower()]})"
+                failure = self._failure_of(f"SELECT * FROM {rows}", stored)
                 if failure is None:
                     continue
-                row = self._failing_row(rows, expression)
-                where = f" on the row {row}" if row else ""
+                row = self._failing_row(rows, stored)
+                where = f" on a row with {row}" if row else ""
                 return f"column {quote_sql(column)} = {expression} fails{where}: {failure}"
             return self._null_under_not_null(rows, target, projection)
         except EngineFailure:
@@ -126,7 +130,7 @@ class Copies:
                     high = middle
                 else:
                     low = middle + 1
-            return self._shown(between(low, low))
+            return self._shown(between(low, low), expression)
         return None
 
     def _null_under_not_null(self, rows: str, target: str, projection: Projection) -> str | None:
@@ -135,19 +139,26 @@ class Copies:
         for column, expression in projection:
             if column.lower() not in strict:
                 continue
-            row = self._shown(f"SELECT * FROM (SELECT * FROM {rows}) WHERE ({expression}) IS NULL")
+            null = f"WHERE ({expression}) IS NULL"
+            row = self._shown(f"SELECT * FROM (SELECT * FROM {rows}) {null}", expression)
             if row is not None:
-                return f"column {quote_sql(column)} = {expression} is NULL on the row {row}"
+                return (
+                    f"column {quote_sql(column)} = {expression} is NULL on a row"
+                    f"{f' with {row}' if row else ''}; {null} finds them all"
+                )
         return None
 
-    def _shown(self, query: str) -> str | None:
+    def _shown(self, query: str, expression: str) -> str | None:
+        """The values of a row that the expression reads, and no other: errors end up in logs."""
         row = self._first(query)
         if row is None:
             return None
-        row.pop(_NUMBER, None)
-        values = list(row.items())[:_SHOWN_VALUES]
-        shown = ", ".join(f"{name}={str(value)[:_SHOWN_LENGTH]}" for name, value in values)
-        return f"({shown}{', ...' if len(row) > _SHOWN_VALUES else ''})"
+        read = {token.name.lower() for token in tokenise(expression) if token.is_name}
+        values = [(name, value) for name, value in row.items() if name.lower() in read]
+        shown = ", ".join(
+            f"{name}={str(value)[:_SHOWN_LENGTH]}" for name, value in values[:_SHOWN_VALUES]
+        )
+        return shown + (", ..." if len(values) > _SHOWN_VALUES else "")
 
     def _first(self, query: str) -> dict[str, object] | None:
         with failing("show a row"):
