@@ -76,6 +76,8 @@ def command(
     else:
         rows = [(each["kind"], each["name"], each["reason"]) for each in entries]
         emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
+        if left and not repair:
+            emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
         if mended:
             emit(f"mended in {mended} step{'s' if mended != 1 else ''}; {len(left)} left\n")
     return 2 if detailed_exitcode and left else 0

@@ -56,6 +56,10 @@ def command(
     emit(as_json(rows) if format_ == "json" else text(rows))
 
 
+_OWN_VIEWS = "own views"
+"""What people read for a commit of the catalog's own schema and views."""
+
+
 def document(entry: Entry) -> dict[str, Any]:
     """One entry for programs."""
     return {
@@ -91,7 +95,8 @@ def text(rows: list[dict[str, Any]]) -> str:
         before, after = row["serial_before"], row["serial"]
         line = [
             str(after) if before in (None, after) else f"{before} -> {after}",
-            (row["at"] or "").replace("T", " ")[:19], row["verb"], row["release"] or "",
+            (row["at"] or "").replace("T", " ")[:19],
+            _OWN_VIEWS if row["verb"] == "migrate system" else row["verb"], row["release"] or "",
             "@".join(part for part in (row["who"], row["host"]) if part),
         ]
         if about_object:

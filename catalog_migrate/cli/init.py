@@ -149,7 +149,8 @@ def command(
     taken = [name for name in files if os.path.lexists(home / name)]
     if taken:
         raise UsageError(
-            f"{', '.join(str(home / name) for name in taken)} exists already; nothing was written",
+            f"{', '.join(str(home / name) for name in taken)}"
+            f" {'exists' if len(taken) == 1 else 'exist'} already; nothing was written",
             remedy="name another directory, or move the files away",
         )
     for name, text in files.items():

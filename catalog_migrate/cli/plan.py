@@ -142,7 +142,10 @@ def _note_refused(opened: Catalog, release: Release, settings: Settings) -> None
     try:
         require_in_use(state, opened.log)
     except (CatalogGivenBack, CatalogMoved) as error:
-        note(f"{error.message}: every start is refused until then ({error.code}): {error.remedy}")
+        note(
+            f"{error.message}; every start is refused ({error.code}) until this is done:"
+            f" {error.remedy}"
+        )
 
 
 def proven(migration: Migration, engine: Engine) -> Plan:

@@ -22,6 +22,10 @@ def command(
 ) -> None:
     """Show the object NAME (schema.name, or kind:schema.name for a function or type).
 
+    `item` names the object for life, through renames and migrations; `id` its present columns:
+    another id means other columns, of it or of what it reads. Two ids with one `fingerprint` have
+    the same columns: names, types and NOT NULL, in order.
+
     \b
     Example:
       catalog-migrate show shop.orders --catalog catalog --format json

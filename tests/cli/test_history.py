@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.store import open_log
+from catalog_migrate.cli import history
 from catalog_migrate.cli.main import main
 from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -72,6 +74,17 @@ def test_history(call: Call) -> None:
     assert head.split() == ["serial", "when", "(UTC)", "what", "release", "who", "reason"]
     assert line.startswith("1 -> 2  ")
     assert f"migrate  2        {this_user()}@{this_host()}" in line
+
+
+def test_our_own_views_are_told_from_a_release() -> None:
+    """People read what it was; programs keep the word of the record."""
+    row = {
+        "serial": 2, "serial_before": 1, "at": "2026-01-02T03:04:05Z", "verb": "migrate system",
+        "release": "1", "who": "u", "host": "h", "reason": None,
+    }
+    assert history.text([row]).splitlines()[1].split() == [
+        "1", "->", "2", "2026-01-02", "03:04:05", "own", "views", "1", "u@h",
+    ]
 
 
 def test_everything(call: Call) -> None:
@@ -175,3 +188,32 @@ def test_damage(call: Call, tmp_path: Path) -> None:
             assert (code, out) == (1, "")
             assert err.startswith("error CM0202: ")
             assert file.name in err
+
+
+def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing comes with the command that registers it."""
+    from catalog_migrate.cli import drift
+
+    empty = SimulatedEngine(World(), persistent=True)
+    monkeypatch.setattr(drift, "session_runs", lambda: True)
+    monkeypatch.setattr(drift, "local_spark", lambda _: nullcontext())
+    monkeypatch.setattr(drift, "engine_on", lambda *_: empty)
+    code, out, _ = call("drift", "--detailed-exitcode")
+    assert code == 2
+    assert "s.t" in out
+    assert out.endswith(
+        "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
+    )
+
+
+def test_a_plan_beside_a_moved_catalog_says_until_when(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every start is refused, and the sentence ends with what ends that."""
+    (tmp_path / "c").rename(tmp_path / "moved")
+    (tmp_path / "release" / "t.sql").write_text("CREATE TABLE s.t (a INT, b STRING, c DATE);\n")
+    main(["plan", "--release", "release", "--catalog", "moved"])
+    assert (
+        "it was moved or copied; every start is refused (CM0801) until this is done: moved:"
+        " catalog-migrate relocate --catalog "
+    ) in capsys.readouterr().err

@@ -222,6 +222,7 @@ def test_init_writes_a_release_that_plans_and_never_overwrites(call: Call, tmp_p
     (tmp_path / "release" / "orders.sql").write_text("mine")
     again = call("init")
     assert again.code == 64
+    assert "release/big_orders.sql exist already; nothing was written" in again.err
     assert (tmp_path / "release" / "orders.sql").read_text() == "mine"
 
 
