@@ -201,13 +201,18 @@ class Upgrade:
         self.expected = {"committed": committed(self.catalog), "world": self.world()}
         verify_disk(self.series)
 
-    def kill_at(self, label: str, number: int, moment: str) -> None:
+    def kill_at(self, label: str, number: int, moment: str, *, whole: bool = WHOLE) -> None:
         """Let a process upgrade until it kills itself at one call; returns when all of it is gone.
+
+        ``whole``: a JVM of its own dies with it. Else it works in the JVM of the checks, which ends
+        the statement that it was at and forgets every name.
 
         ``moment`` is ``before``, ``during`` or ``after``. How often the lease is renewed depends
         on the time that all takes: a renewal may not come, then the upgrade goes through.
         """
-        code, _, wrong = self.series.victims.run(self.task((label, number, moment)))
+        within = None if whole else self.series.jvm
+        code, _, wrong = self.series.victims.run(self.task((label, number, moment)), within)
+        self.series.forget()
         if label == "renew" and code == 0:
             return
         assert code == -signal.SIGKILL, wrong

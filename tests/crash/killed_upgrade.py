@@ -1,12 +1,13 @@
 """A process that upgrades a catalog and kills its own process group at a chosen call.
 
-Run as ``killed_upgrade.py SPARK_WAREHOUSE``. It starts its session, says ``ready``, then reads one
+Run as ``killed_upgrade.py SPARK_WAREHOUSE``, or ``killed_upgrade.py --jvm PORT TOKEN`` to work in
+the JVM of another process, which lives on. It starts its session, says ``ready``, then reads one
 line of JSON from stdin, a :class:`Task`; when there is none it ends. Engine and log are wrapped so
 that every call of them is seen. A task without ``fatal`` goes through, and ``calls`` becomes a JSON
 list of ``[label, number, seconds]``: the n-th call of that label (from 1) and how long it took.
 With one, SIGKILL comes ``before`` or ``after`` that call's effect, or ``during`` it: after half the
 seconds that ``calls`` says the call took in the run that went through. SIGKILL goes to the whole
-process group, so that the JVM gets no chance to say goodbye either.
+process group, so that a JVM of its own gets no chance to say goodbye either.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import SystemClock
@@ -29,6 +30,9 @@ from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Task(TypedDict):
@@ -41,7 +45,7 @@ class Task(TypedDict):
 
 
 def kill_the_group() -> None:
-    """End this process and its JVM now."""
+    """End this process, and its JVM if it has one, now."""
     os.killpg(0, signal.SIGKILL)
 
 
@@ -112,14 +116,32 @@ def upgrade(engine: Any, catalog: str, release: str, calls: Calls) -> BootstrapR
     )
 
 
+def attached(port: str, token: str) -> SparkSession:
+    """A new session in the JVM that serves ``port``; its default session stays what it is."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    os.environ.update(PYSPARK_GATEWAY_PORT=port, PYSPARK_GATEWAY_SECRET=token)
+    gateway = launch_gateway()
+    jvm: Any = gateway.jvm
+    java = jvm.JavaSparkContext.fromSparkContext(jvm.org.apache.spark.SparkContext.getOrCreate())
+    context = SparkContext(gateway=gateway, jsc=java, conf=SparkConf(_jconf=java.getConf()))
+    theirs = jvm.SparkSession.getDefaultSession().get()
+    session = SparkSession(context, theirs.newSession())
+    jvm.SparkSession.setDefaultSession(theirs)
+    return session
+
+
 def main(arguments: list[str]) -> None:
     """Upgrade, and die or write down the calls."""
-    (spark_warehouse,) = arguments
-    spark = local_session(warehouse_dir=spark_warehouse)
+    own = len(arguments) == 1
+    spark = local_session(warehouse_dir=arguments[0]) if own else attached(*arguments[1:])
+    end = spark.stop if own else sys.stdout.flush
     print("ready", flush=True)
     line = sys.stdin.readline()
     if not line:
-        spark.stop()
+        end()
         return
     task: Task = json.loads(line)
     file = Path(task["calls"])
@@ -132,7 +154,7 @@ def main(arguments: list[str]) -> None:
     if task["fatal"] is None:
         file.write_text(json.dumps(calls.made))
     print(f"{report.outcome} {report.rows_copied}")
-    spark.stop()
+    end()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -33,11 +34,11 @@ class Victims:
         self._spark_warehouse = spark_warehouse
         self._spare: subprocess.Popen[str] | None = None
 
-    def _start(self, java: str = "") -> subprocess.Popen[str]:
+    def _start(self, java: str = "", place: Sequence[str] = ()) -> subprocess.Popen[str]:
         if self._archive.exists():
             java = f"-XX:SharedArchiveFile={self._archive} -Xshare:auto"
         return subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(self._spark_warehouse)],
+            [sys.executable, str(PROGRAM), *(place or [str(self._spark_warehouse)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, start_new_session=True, env={**os.environ, "SPARK_SUBMIT_OPTS": java},
         )  # fmt: skip
@@ -49,9 +50,17 @@ class Victims:
             code, _, wrong = self.run(task)
             assert code == 0, wrong
 
-    def run(self, task: Task) -> tuple[int, str, str]:
-        """Give a process its task and wait until all of it is gone: exit code, output, errors."""
-        process, self._spare = self._spare or self._start(), None
+    def run(self, task: Task, within: OwnJvm | None = None) -> tuple[int, str, str]:
+        """Give a process its task and wait until all of it is gone: exit code, output, errors.
+
+        It works ``within`` a JVM that outlives it, else starts one of its own. What that JVM was
+        doing for the process has ended too.
+        """
+        served = within.serving() if within else set()
+        if within:
+            process = self._start(place=within.address)
+        else:
+            process, self._spare = self._spare or self._start(), None
         try:
             said, wrong = process.communicate(json.dumps(task) + "\n", timeout=SECONDS)
         except subprocess.TimeoutExpired:
@@ -59,7 +68,9 @@ class Victims:
             process.wait()
             raise
         wait_for_group(process.pid)
-        if self.ahead:
+        if within:
+            within.wait_for_end(served)
+        elif self.ahead:
             self._spare = self._start()
         return process.returncode, said, wrong
 
@@ -122,6 +133,29 @@ class OwnJvm:
         if code is not None:
             words = self._said.read().decode(errors="replace")[-3000:]
             raise AssertionError(f"the JVM of the checks ended with {code}; it said: {words}")
+
+    @property
+    def address(self) -> list[str]:
+        """What a process is told that shall work in it."""
+        java = self._spark.sparkContext._gateway.java_parameters
+        return ["--jvm", str(java.port), java.auth_token]
+
+    def serving(self) -> set[int]:
+        """Its threads that work for a Python process."""
+        threads = self._spark._jvm.java.lang.Thread.getAllStackTraces().entrySet()
+        stacks = {entry.getKey().getId(): list(entry.getValue())[-2:] for entry in threads}
+        return {
+            number
+            for number, outermost in stacks.items()
+            if any(frame.getClassName().startswith("py4j.") for frame in outermost)
+        }
+
+    def wait_for_end(self, served: set[int]) -> None:
+        """Return when it works for nobody but those whom it ``served`` before."""
+        deadline = time.monotonic() + GROUP_SECONDS
+        while self.serving() - served:
+            assert time.monotonic() < deadline, "the JVM goes on for a process that is dead"
+            time.sleep(0.05)
 
     @property
     def heap(self) -> int:

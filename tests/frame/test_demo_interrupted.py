@@ -88,12 +88,16 @@ def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
         # a test run that a shell put behind has it ignored
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    time.sleep(1.5)
+    until = time.monotonic() + 60
+    while not jvms_of(process.pid):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    _, told = process.communicate(timeout=240)
     assert process.returncode == 130
     assert "KeyboardInterrupt" not in told
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         try:
             os.killpg(process.pid, 0)  # its JVM is in its group, and ends when it sees that
@@ -101,3 +105,17 @@ def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
             return
         time.sleep(0.2)
     pytest.fail("a JVM is left behind")
+
+
+def jvms_of(group: int) -> list[str]:
+    """The processes of a group that start Spark."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            facts = (place / "stat").read_text().rpartition(")")[2].split()
+            command = (place / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        if int(facts[2]) == group and b"org.apache.spark.deploy.SparkSubmit" in command:
+            found.append(place.name)
+    return found

@@ -47,28 +47,6 @@ def _python(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.spark
-def test_names_in_an_embedded_metastore_outlive_the_process(tmp_path: Path) -> None:
-    """A view and a Delta table made by one process are found by the next; stderr stays empty."""
-    start = (
-        "from catalog_migrate.engine.spark.session import local_session\n"
-        f"spark = local_session(warehouse_dir={str(tmp_path / 'wh')!r},"
-        f" metastore={str(tmp_path / 'names')!r})\n"
-    )
-    made = _python(
-        start + "spark.sql('CREATE SCHEMA kept')\n"
-        f"spark.sql(\"CREATE TABLE kept.t (i INT) USING delta LOCATION '{tmp_path / 't'}'\")\n"
-        "spark.sql('INSERT INTO kept.t VALUES (7)')\n"
-        "spark.sql('CREATE VIEW kept.v (i) WITH SCHEMA BINDING AS SELECT i FROM kept.t')\n",
-        tmp_path,
-    )
-    assert (made.returncode, made.stderr) == (0, "")
-    found = _python(start + "print(spark.sql('SELECT i FROM kept.v').collect())\n", tmp_path)
-    assert (found.returncode, found.stdout, found.stderr) == (0, "[Row(i=7)]\n", "")
-    assert not (tmp_path / "derby.log").exists()
-    assert not (tmp_path / "metastore_db").exists()
-
-
-@pytest.mark.spark
 def test_what_the_jvm_said_is_quoted_when_it_does_not_start(tmp_path: Path) -> None:
     """What Java says of an agent that is not there stands in the error, with the remedy."""
     answer = _python(

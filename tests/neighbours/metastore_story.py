@@ -1,4 +1,4 @@
-"""Run by test_metastore_story: one metastore, and what happens on it from adoption to farewell.
+"""Run by test_metastore_story: one metastore, and what happens on it from adoption to drift.
 
 Argument: a working directory. Prints one JSON object: what each chapter found.
 """
@@ -190,12 +190,52 @@ class Story:
         assert isinstance(rows, int)
         return rows
 
+    def starts(self) -> None:
+        """A start, then one that finds nothing to do, with the Spark jobs of each counted.
+
+        Then a view is dropped behind our back: ``drift`` is asked before, while and after mending.
+        """
+        release = self.release(
+            "meta", "CREATE TABLE meta.t (id BIGINT NOT NULL);",
+            "CREATE VIEW meta.v (id BIGINT) AS SELECT id FROM meta.t;",
+        )
+        context = self.spark.sparkContext
+        tracker = context.statusTracker()
+        outcomes, jobs, names = [], [], []
+        for group in ("first", "second"):
+            before = set(tracker.getJobIdsForGroup(None))
+            context.setJobGroup(group, group)
+            report = bootstrap(self.spark, release=release, catalog=self.home / "meta")
+            after = set(tracker.getJobIdsForGroup(None)) | set(tracker.getJobIdsForGroup(group))
+            outcomes.append(report.outcome)
+            jobs.append(len(after - before))
+            names.append(report.names)
+        rows = self.one("SELECT count(*) FROM meta.v")
+        counted = len(tracker.getJobIdsForGroup("second"))
+        self.spark.sql("INSERT INTO meta.t VALUES (7)")
+        self.spark.sql("DROP VIEW meta.v")
+        self.spark.sql("CREATE VIEW meta.theirs AS SELECT 42 AS answer")
+        drift = []
+        for flags in (["--detailed-exitcode"], ["--repair", "--yes"], ["--detailed-exitcode"]):
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                code = command_line(["drift", "--catalog", str(self.home / "meta"), *flags])
+            drift.append([code, said.getvalue()])
+        self.told["starts"] = {
+            "outcomes": outcomes, "jobs": jobs, "names": names, "rows": rows,
+            "counts_jobs": counted > 0, "drift": drift,
+            "standing": sorted(
+                row.tableName for row in self.spark.sql("SHOW TABLES IN meta").collect()
+            ),
+        }
+
 
 def main(home: Path) -> None:
     """All chapters in order, in one process."""
     story = Story(home)
     for chapter in (
-        story.adoption, story.neighbours, story.copy_and_move, story.loss, story.farewell
+        story.adoption, story.neighbours, story.copy_and_move, story.loss, story.farewell,
+        story.starts,
     ):
         chapter()
     print(json.dumps(story.told))
