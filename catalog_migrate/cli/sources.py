@@ -172,7 +172,7 @@ def local_spark(settings: Settings) -> Iterator[Any]:
         yield running
         return
 
-    note("starting Spark")
+    note("starting Spark, 8 to 10 s")
     spark = local_session(
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),

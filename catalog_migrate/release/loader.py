@@ -8,11 +8,15 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
 
 from catalog_migrate.errors import InvalidRelease, Problem
 from catalog_migrate.files import read_file
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity
+from catalog_migrate.model.names import Identity, quote_part, split_name
+from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.decisions import dropped_tables
 from catalog_migrate.release.manifest import (
     UNREADABLE,
@@ -29,6 +33,7 @@ from catalog_migrate.sql.statements import Statement, parse
 SETTINGS_FILE = "release.toml"
 BAD_SETTINGS = "CM0113"
 _SETTINGS = ("name", "default_schema")
+_KEYS = (*_SETTINGS, "schema")
 _REMEDY = "name a directory of *.sql files or a manifest (*.json)"
 
 
@@ -99,11 +104,12 @@ def _load_manifest(
 
 def load_texts(
     texts: Iterable[tuple[str, str]], *, name: str, default_schema: str | None = None,
-    contracts: bool = True, own: bool = False,
+    contracts: bool = True, own: bool = False, schemas: Mapping[str, tuple[str, ...]] = {},
 ) -> Release:
     """A release from (file name, SQL text) pairs; see :func:`load_release`.
 
-    ``own``: these are our own views, for which a schema is reserved.
+    ``own``: these are our own views, for which a schema is reserved. ``schemas`` are earlier names
+    of schemas, by folded name.
     """
     declared: list[Declared] = []
     problems: list[Problem] = []
@@ -111,10 +117,19 @@ def load_texts(
     gone: list[tuple[str, Place]] = []
     for file, text in texts:
         parsed = parse(text, file=file, default_schema=default_schema)
-        declared.extend(_declared(statement, file) for statement in parsed.statements)
+        declared.extend(_declared(statement, file, schemas) for statement in parsed.statements)
         problems.extend(parsed.problems)
         written += [(each, Place(file, line, column)) for each, line, column in parsed.others]
         gone += [(str(each), Place(file, line, column)) for each, line, column in parsed.dropped]
+    nowhere = set(schemas).difference(entry.definition.schema.lower() for entry in declared)
+    problems.extend(
+        Problem(
+            BAD_SETTINGS, f"schema {schema} is renamed, and the release has nothing in it",
+            file=SETTINGS_FILE, text=f"schema.{schema}",
+            remedy="name the schema that the objects have now",
+        )
+        for schema in sorted(nowhere)
+    )
     shipped, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
     dropped, contrary = dropped_tables(gone, _tables(declared), default_schema)
@@ -165,7 +180,7 @@ def load_files(
     them, ``title`` the release's name where nothing else says one. See :func:`load_release`.
     """
     written = files.get(SETTINGS_FILE)
-    settings = {} if written is None else _settings(written, spoken(SETTINGS_FILE))
+    settings = _NOTHING if written is None else _settings(written, spoken(SETTINGS_FILE))
     texts = [
         (spoken(path), decoded(files[path], spoken(path)))
         for path in sorted(files, key=lambda path: PurePosixPath(path).parts)
@@ -174,8 +189,9 @@ def load_files(
     if not texts:
         raise InvalidRelease(f"release {place} holds no *.sql file", remedy=_REMEDY)
     return load_texts(
-        texts, name=name or settings.get("name") or title,
-        default_schema=default_schema or settings.get("default_schema"), contracts=contracts,
+        texts, name=name or settings.name or title,
+        default_schema=default_schema or settings.default_schema, contracts=contracts,
+        schemas=settings.schemas,
     )
 
 
@@ -193,7 +209,18 @@ def decoded(data: bytes, file: str) -> str:
         ) from error
 
 
-def _settings(data: bytes, file: str) -> dict[str, str]:
+class _Settings(NamedTuple):
+    """The keys of ``release.toml``; ``schemas`` are earlier names of schemas, by folded name."""
+
+    name: str | None = None
+    default_schema: str | None = None
+    schemas: Mapping[str, tuple[str, ...]] = {}
+
+
+_NOTHING = _Settings()
+
+
+def _settings(data: bytes, file: str) -> _Settings:
     """The keys of ``release.toml``."""
     # the standard library has it from 3.11 on, before that the package of the same interface
     toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
@@ -207,10 +234,11 @@ def _settings(data: bytes, file: str) -> dict[str, str]:
         ) from error
     problems: list[Problem] = []
     known: dict[str, str] = {}
+    schemas = _earlier_schemas(values.pop("schema", {}), file, problems)
     for key, value in values.items():
         if key not in _SETTINGS:
-            near = difflib.get_close_matches(key, _SETTINGS, 1)
-            remedy = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(_SETTINGS)
+            near = difflib.get_close_matches(key, _KEYS, 1)
+            remedy = f"did you mean {near[0]}?" if near else "known keys: " + ", ".join(_KEYS)
             problems.append(
                 Problem(BAD_SETTINGS, f"unknown key {key}", file=file, text=key, remedy=remedy)
             )
@@ -225,7 +253,58 @@ def _settings(data: bytes, file: str) -> dict[str, str]:
             known[key] = value
     if problems:
         raise InvalidRelease(f"{file} cannot be used", problems=problems)
-    return known
+    return _Settings(known.get("name"), known.get("default_schema"), schemas)
+
+
+def _earlier_schemas(
+    raw: object, file: str, problems: list[Problem]
+) -> dict[str, tuple[str, ...]]:
+    """``[schema.new]`` with ``renamed_from``: folded new name -> earlier ones, newest first."""
+    found: dict[str, tuple[str, ...]] = {}
+    for schema, about in raw.items() if isinstance(raw, dict) else [("…", raw)]:
+        earlier = about.get("renamed_from") if isinstance(about, dict) else None
+        names = [earlier] if isinstance(earlier, str) else earlier
+        if not isinstance(about, dict) or set(about) != {"renamed_from"} or not (
+            isinstance(names, list) and names
+            and all(isinstance(name, str) and name.strip() for name in names)
+        ):
+            problems.append(
+                Problem(
+                    BAD_SETTINGS, f"schema {schema} is not told what it was", file=file,
+                    text=f"schema.{schema}",
+                    remedy=f'write renamed_from = "..." (or a list) below [schema.{schema}]',
+                )
+            )
+        elif schema.lower() in (name.lower() for name in names):
+            problems.append(
+                Problem(
+                    BAD_SETTINGS, f"schema {schema} is renamed from itself", file=file,
+                    text=f"schema.{schema}", remedy="leave it out",
+                )
+            )
+        else:
+            found[schema.lower()] = tuple(names)
+    return found
+
+
+def _moved(
+    definition: ObjectDefinition, schemas: Mapping[str, tuple[str, ...]]
+) -> ObjectDefinition:
+    """An object of a schema that was renamed, with its names there as earlier ones of its own.
+
+    A name without a schema is looked for in this schema and in the earlier ones.
+    """
+    earlier = schemas.get(definition.schema.lower())
+    if earlier is None:
+        return definition
+    names: list[str] = []
+    for name in definition.earlier_names:
+        names.append(name)
+        schema, bare = split_name(name)
+        if schema is None:
+            names += [f"{quote_part(each)}.{quote_part(bare)}" for each in earlier]
+    names += [f"{quote_part(each)}.{quote_part(definition.name)}" for each in earlier]
+    return msgspec.structs.replace(definition, renamed_from=tuple(dict.fromkeys(names)))
 
 
 def _tables(declared: Iterable[Declared]) -> dict[Identity, str]:
@@ -235,9 +314,11 @@ def _tables(declared: Iterable[Declared]) -> dict[Identity, str]:
     }
 
 
-def _declared(statement: Statement, file: str) -> Declared:
+def _declared(
+    statement: Statement, file: str, schemas: Mapping[str, tuple[str, ...]]
+) -> Declared:
     return Declared(
-        statement.definition,
+        _moved(statement.definition, schemas),
         Place(file, statement.line, statement.column),
         {name: Place(file, line, column) for name, (line, column) in statement.columns.items()},
         Place(file, *statement.text),

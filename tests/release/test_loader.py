@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.errors import InvalidRelease, UnsupportedFormat
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_manifest, load_release, load_texts
 from catalog_migrate.release.manifest import outline_of
 
@@ -327,3 +329,48 @@ def test_a_release_without_a_default_schema_hides_no_other_problem() -> None:
         ("b.sql", 3, "CM0109"),
     ]
     assert found[3][4] == "column a of t has the unknown type INTT"
+
+
+def test_a_whole_schema_may_be_renamed(tmp_path: Path) -> None:
+    """release.toml says it once; a name without a schema is looked for in the earlier one too."""
+    (tmp_path / "a.sql").write_text(
+        "CREATE TABLE shop.t (a INT);\nCREATE TABLE Shop.u (a INT) RENAMED FROM (was, x.`y z`);\n"
+        "CREATE VIEW other.v (a INT) AS SELECT a FROM shop.t;\n"
+        "CREATE FUNCTION shop.f(x INT) RETURNS INT RETURN x;"
+    )
+    (tmp_path / "release.toml").write_text('[schema.SHOP]\nrenamed_from = ["store", "st-1"]\n')
+    release = load_release(tmp_path)
+    assert {str(one.key): one.earlier_names for one in release.objects} == {
+        "shop.t": ("store.t", "`st-1`.t"),
+        "Shop.u": ("was", "store.was", "`st-1`.was", "x.`y z`", "store.u", "`st-1`.u"),
+        "other.v": (), "function:shop.f": ("store.f", "`st-1`.f"),
+    }
+    old = load_texts(
+        [("a", "CREATE TABLE store.t (a INT); CREATE TABLE store.was (a INT);"
+          "CREATE FUNCTION store.f(x INT) RETURNS INT RETURN x;"
+          "CREATE VIEW other.v (a INT) AS SELECT a FROM store.t;")], name="1",
+    )
+    plan = plan_migration(Baseline.from_release(old), release).plan
+    assert plan.summary["drop"] == plan.summary["create"] == 0
+    assert {one.name: one.old_name for one in plan.changes if one.old_name} == {
+        "shop.t": "store.t", "Shop.u": "store.was", "function:shop.f": "function:store.f",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[schema]\nshop = 1", "schema shop is not told what it was"),
+        ("[schema.shop]\nrenamed_from = []", "schema shop is not told what it was"),
+        ("[schema.shop]\nfrom = 'x'", "schema shop is not told what it was"),
+        ("[schema.shop]\nrenamed_from = 'SHOP'", "schema shop is renamed from itself"),
+        ("[schema.shp]\nrenamed_from = 'x'", "schema shp is renamed, and the release has nothing"),
+        ("schema = 3", "is not told what it was"),
+    ],
+)
+def test_a_schema_that_is_renamed_wrongly(tmp_path: Path, text: str, said: str) -> None:
+    """What does not say which schema it was, or means none of the release, is an error."""
+    (tmp_path / "a.sql").write_text("CREATE TABLE shop.t (a INT);")
+    (tmp_path / "release.toml").write_text(text)
+    with pytest.raises(InvalidRelease, match=said):
+        load_release(tmp_path)
