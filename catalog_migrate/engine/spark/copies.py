@@ -139,12 +139,13 @@ class Copies:
         for column, expression in projection:
             if column.lower() not in strict:
                 continue
-            null = f"WHERE ({expression}) IS NULL"
-            row = self._shown(f"SELECT * FROM (SELECT * FROM {rows}) {null}", expression)
+            row = self._shown(
+                f"SELECT * FROM (SELECT * FROM {rows}) WHERE ({expression}) IS NULL", expression
+            )
             if row is not None:
                 return (
                     f"column {quote_sql(column)} = {expression} is NULL on a row"
-                    f"{f' with {row}' if row else ''}; {null} finds them all"
+                    f"{f' with {row}' if row else ''}; WHERE ({expression}) IS NULL finds them all"
                 )
         return None
 
