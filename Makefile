@@ -81,17 +81,17 @@ simulate: install
 	$(BIN)/python -m catalog_migrate.testing.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/testing/seeds
 
 crash: jars
-	CRASH_ALL=1 $(BIN)/python -m pytest -s tests/crash
+	CRASH_ALL=1 $(BIN)/python -m pytest -s --soak tests/crash
 
 crash-streams: jars
-	CRASH_STREAMS=25 $(BIN)/python -m pytest -s tests/streams/crash
+	CRASH_STREAMS=25 $(BIN)/python -m pytest -s --soak tests/streams/crash
 
 crash-unsafe: jars
-	CRASH_UNSAFE=$${CRASH_UNSAFE:-50} $(BIN)/python -m pytest -s tests/streams/unsafe/test_killed.py \
+	CRASH_UNSAFE=$${CRASH_UNSAFE:-50} $(BIN)/python -m pytest -s --soak tests/streams/unsafe/test_killed.py \
 	  tests/streams/crash/test_unsafe_killed.py
 
 crash-faults: jars
-	CRASH_FAULTS=20 $(BIN)/python -m pytest -s tests/faults
+	CRASH_FAULTS=20 $(BIN)/python -m pytest -s --soak tests/faults
 
 docs: install
 	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new

@@ -251,6 +251,7 @@ OPERATIONS: tuple[DurableState, ...] = (
         "the holder of the cluster's lease",
         "A new runtime ends it as `failed`: nothing changed.",
         "tests/streams/crash/test_alter_killed.py::test_an_alter_that_is_killed",
+        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
     ),
     _operation(
         "ALTER CONNECTION, trial",
@@ -259,6 +260,7 @@ OPERATIONS: tuple[DurableState, ...] = (
         "A new runtime goes on with the trial, or with setting back when that had begun.",
         "tests/streams/crash/test_alter_killed.py::test_an_alter_that_is_killed",
         "tests/streams/crash/test_frozen_runtime.py::test_a_frozen_runtime_that_wakes_up",
+        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
     ),
     _operation(
         "ALTER CONNECTION, confirmed, unconfirmed, set_back or failed",
@@ -281,6 +283,7 @@ OPERATIONS: tuple[DurableState, ...] = (
         "the holder of the cluster's lease, and every start of the query",
         "Rolls forward: repeats the edit on a checkpoint whose mark is older.",
         "tests/streams/crash/test_unsafe_killed.py::test_a_runtime_that_is_killed",
+        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
         "tests/streams/unsafe/test_killed.py::test_killed_at_any_moment",
     ),
     _operation(
