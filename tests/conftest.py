@@ -32,11 +32,9 @@ settings.load_profile("no-deadline")
 
 pytest_plugins = ["tests.measurement"]
 
-# Tests that share a server or a Spark session run in one worker of `pytest -n 2`.
-_GROUPS: dict[str, frozenset[str]] = {
-    "streams": frozenset({"kafka", "kafka_other", "postgres", "queries"}),
-    "spark": frozenset({"spark"}),
-}
+# One worker of `pytest -n 2` owns the Spark session, Kafka and PostgreSQL: a second session beside
+# it takes the processor that brokers and queries need to answer in time.
+_OWNED = frozenset({"spark", "kafka", "kafka_other", "postgres", "queries"})
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
     "services": frozenset({"kafka", "kafka_other", "postgres", "object_store"}),
     "spark": frozenset({"spark"}),
@@ -58,10 +56,8 @@ def pytest_collection_modifyitems(
     """
     for item in items:
         fixtures = frozenset(getattr(item, "fixturenames", ()))
-        for group, shared in _GROUPS.items():
-            if fixtures & shared:
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
+        if fixtures & _OWNED:
+            item.add_marker(pytest.mark.xdist_group("servers"))
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
                 item.add_marker(mark)
@@ -77,10 +73,9 @@ def _is_soak(item: pytest.Item) -> bool:
 
 
 def _turn(item: pytest.Item) -> int:
-    mark = item.get_closest_marker("xdist_group")
-    if mark is not None:
-        return sorted(_GROUPS, reverse=True).index(mark.args[0])
-    return 2 if any(item.get_closest_marker(name) for name in _SLOW) else 3
+    if item.get_closest_marker("xdist_group") is not None:
+        return 0
+    return 1 if any(item.get_closest_marker(name) for name in _SLOW) else 2
 
 
 @pytest.fixture(scope="session")
