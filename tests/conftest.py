@@ -68,6 +68,14 @@ def pytest_collection_modifyitems(
     items.sort(key=_turn)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Without its groups a run starts a Spark session and servers in each worker, and says nothing."""
+    if getattr(session.config.option, "loadgroup", False):
+        for item in session.items:
+            if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+                raise pytest.UsageError("this pytest-xdist does not group tests with this pytest")
+
+
 def _is_soak(item: pytest.Item) -> bool:
     return item.get_closest_marker("soak") is not None
 
