@@ -69,7 +69,7 @@ def pytest_collection_modifyitems(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Without its groups a run starts a Spark session and servers in each worker, and says nothing."""
+    """Without its groups a run would start Spark and servers in each worker, and say nothing."""
     if getattr(session.config.option, "loadgroup", False):
         for item in session.items:
             if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
