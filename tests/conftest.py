@@ -56,7 +56,10 @@ def pytest_collection_modifyitems(
     """
     for item in items:
         fixtures = frozenset(getattr(item, "fixturenames", ()))
-        if fixtures & _OWNED:
+        callspec = getattr(item, "callspec", None)
+        # a contract suite names the implementation that it runs on by a parameter
+        named = {} if callspec is None else callspec.params
+        if fixtures & _OWNED or "spark" in map(str, named.values()):
             item.add_marker(pytest.mark.xdist_group("servers"))
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
