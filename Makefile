@@ -5,9 +5,11 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-# Two workers, one a core; FILE of --times says where the seconds went. More for pytest: make test PYTEST=--junitxml=…
+# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=2 runs the tests of servers in one worker and
+# the others beside them.
 PYTEST ?=
-TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+WORKERS ?= 0
+TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
@@ -47,18 +49,18 @@ compile: install
 	@$(BIN)/python -m compileall -q catalog_migrate
 
 test: jars compile
-	$(TESTS) --durations=15 --times=build/times.md $(PYTEST)
+	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md $(PYTEST)
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
-	JAVA_HOME=/nonexistent $(TESTS) -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
+	JAVA_HOME=/nonexistent $(TESTS) -n 2 -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
 
 soak: jars compile
 	$(BIN)/python -m bench.soak
 
 coverage: jars compile
 	rm -rf build/coverage
-	$(BIN)/coverage run -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(PYTEST)
+	$(BIN)/coverage run -m pytest $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover > build/coverage/report.txt
 	@tail -1 build/coverage/report.txt
