@@ -130,7 +130,9 @@ def test_the_examples_upgrade_a_catalog_and_keep_its_row(
     upgrade = run("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog, env=env,
                   cwd=tmp_path)
     assert upgrade.returncode == 0, upgrade.stderr
-    assert upgrade.stdout.startswith("SAFE: 3 migrated; 0 unchanged\nfrom 1.0 ")
+    assert upgrade.stdout.startswith(
+        "LOSSES DECIDED: 3 migrated; 0 unchanged; 1 table loses rows or values\nfrom 1.0 "
+    )
     assert "column remark renamed to note" in upgrade.stdout
     assert "migrated: release 2.0" in upgrade.stdout
     assert "1 row copied" in upgrade.stdout
