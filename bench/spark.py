@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from bench import generated
 from bench.measure import Cost, Measure, paired
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.loader import load_manifest
 from catalog_migrate.release.release import Release

@@ -13,8 +13,8 @@ from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.bootstrap import BootstrapReport, bootstrap
     from catalog_migrate.errors import MigrationBlocked
+    from catalog_migrate.hook import BootstrapReport, bootstrap
     from catalog_migrate.policy import Policy
 
 __all__ = [
@@ -29,10 +29,10 @@ __all__ = [
 
 _LAZY = {
     "Catalog": "catalog_migrate.api",
-    "BootstrapReport": "catalog_migrate.bootstrap",
+    "BootstrapReport": "catalog_migrate.hook",
     "Policy": "catalog_migrate.policy",
     "MigrationBlocked": "catalog_migrate.errors",
-    "bootstrap": "catalog_migrate.bootstrap",
+    "bootstrap": "catalog_migrate.hook",
 }
 
 
@@ -41,8 +41,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(_LAZY[name])
-    # `import catalog_migrate.bootstrap` puts the submodule under the same name as the function
-    value = getattr(module, name)
+    value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

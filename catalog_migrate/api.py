@@ -29,10 +29,10 @@ from catalog_migrate.model.paths import shard_location
 from catalog_migrate.storage import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
-    from catalog_migrate.bootstrap import BootstrapReport
     from catalog_migrate.catalog.history import Entry
     from catalog_migrate.catalog.object_history import ObjectEntry
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.plan import Plan
@@ -276,7 +276,7 @@ class Catalog:
     ) -> BootstrapReport:
         """Bring ``release`` in force, exactly as ``plan`` says when one is given."""
         self._writing("apply")
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         return bootstrap(
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,

@@ -169,7 +169,7 @@ def _chapter_main(step: str, home: Path) -> None:
 
 
 def _tell(step: str, home: Path, spark: Any) -> None:
-    from catalog_migrate.bootstrap import bootstrap
+    from catalog_migrate.hook import bootstrap
 
     release = "15" if step == "load" else step
     source = fixtures()

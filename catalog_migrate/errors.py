@@ -361,6 +361,10 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
         self.transient = transient
 
 
+class RowNotConverted(EngineFailure):
+    """A copy met a row on which a column's expression fails, or gives NULL where none may be."""
+
+
 class UnsuitableSession(CatalogMigrateError, ValueError):
     """A Spark session that lacks what the product needs (Delta, its catalog)."""
 

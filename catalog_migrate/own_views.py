@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from catalog_migrate.bootstrap import cluster_logs, session_settings
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
+from catalog_migrate.hook import cluster_logs, session_settings
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.work import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release

@@ -207,11 +207,11 @@ def rollback(
 
     ``plan`` is an approved plan of :meth:`~catalog_migrate.api.Catalog.plan_rollback`: anything
     else is refused, and its serial counts. The other arguments are those of
-    :func:`~catalog_migrate.bootstrap.bootstrap`, which also says what is raised. Running it again,
+    :func:`~catalog_migrate.hook.bootstrap`, which also says what is raised. Running it again,
     after whatever, is safe.
     """
-    from catalog_migrate.bootstrap import session_settings
     from catalog_migrate.engine.spark.engine import SparkEngine
+    from catalog_migrate.hook import session_settings
 
     uri = os.path.abspath(os.fspath(catalog)) if "://" not in os.fspath(catalog) else str(catalog)
     log = open_log(uri, Storage(storage_options))

@@ -1,6 +1,6 @@
 """One start of one process: plan, and only if something is to do take the lease and do it.
 
-The hook (:mod:`catalog_migrate.bootstrap`) and a rollback hand in engine, log and clock; so does
+The hook (:mod:`catalog_migrate.hook`) and a rollback hand in engine, log and clock; so does
 the simulation.
 """
 

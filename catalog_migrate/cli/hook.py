@@ -15,7 +15,7 @@ from catalog_migrate.errors import CatalogNotFound, FencedOut, MigrationBlocked
 from catalog_migrate.model.visible import visible
 
 if TYPE_CHECKING:
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
@@ -37,8 +37,8 @@ def run_hook(
     MigrationBlocked goes on; a later release in force is raised as FencedOut, because a command
     that was told to apply did not.
     """
-    from catalog_migrate.bootstrap import bootstrap
     from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.hook import bootstrap
     from catalog_migrate.policy import Policy
 
     policy = policy or Policy(rules=settings.policy)

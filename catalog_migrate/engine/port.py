@@ -204,7 +204,7 @@ class Engine(Protocol):
     ) -> CopyResult:
         """``INSERT INTO target SELECT projection FROM source VERSION AS OF v`` (bulk).
 
-        EngineFailure names table, column and row when an expression fails on one.
+        RowNotConverted names table, column and row when an expression fails on one.
         """
         ...
 

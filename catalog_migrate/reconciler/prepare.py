@@ -30,6 +30,7 @@ from catalog_migrate.errors import (
     CommitConflict,
     EngineFailure,
     PrepareFailed,
+    RowNotConverted,
 )
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_sql
@@ -432,9 +433,7 @@ def converting(shard: NewShard) -> Iterator[None]:
     """Say of a row that cannot be converted which table it is in, what was written, what to do."""
     try:
         yield
-    except EngineFailure as failure:
-        if failure.transient:
-            raise
+    except RowNotConverted as failure:
         said = failure.message
         expressions = dict(shard.target.projection)
         for column in shard.target.definition.columns:
@@ -444,11 +443,12 @@ def converting(shard: NewShard) -> Iterator[None]:
                     f"column {name} = {expressions[column.name]} ",
                     f"column {name} USING {column.using} ",
                 )
-        raise EngineFailure(
-            f"{shard}: {said}; nothing was committed, what was in force still is",
+        raise RowNotConverted(
+            f"{shard}: {said}; the table is as it was",
             condition=failure.condition,
-            remedy=f"correct those rows of {shard}, or the USING of the column in the release (for"
-            " example try_cast, with coalesce where NULL is not allowed), and start again",
+            remedy=f"the old release is in force; correct those rows of {shard}, or the USING of"
+            " the column in the release (for example try_cast, with coalesce where NULL is not"
+            " allowed), and start again",
         ) from failure
 
 

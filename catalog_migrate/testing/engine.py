@@ -21,7 +21,7 @@ from catalog_migrate.engine.port import (
     ShardSpec,
     ViewSpec,
 )
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
@@ -578,7 +578,7 @@ class SimulatedEngine:
                 try:
                     values[column] = expression(row)
                 except EngineFailure as error:
-                    raise EngineFailure(
+                    raise RowNotConverted(
                         f"{target}: column {column}, row {number}: {error.message}",
                         condition=error.condition,
                     ) from error

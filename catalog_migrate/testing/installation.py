@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.policy import Policy

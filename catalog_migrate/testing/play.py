@@ -1,6 +1,6 @@
 """Plays a scenario: processes take turns, suffer their faults, and every step is checked.
 
-A process is a start of the real code (:func:`catalog_migrate.bootstrap.migrate`) on a simulated
+A process is a start of the real code (:func:`catalog_migrate.hook.migrate`) on a simulated
 engine, with a view of the log and a clock of its own. After every commit, and after every act that
 could destroy rows, the catalog is checked; when all processes have ended, one more that nothing
 happens to must bring the world in line (DESIGN section 12).
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from catalog_migrate.bootstrap import BootstrapReport
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import InFlight
@@ -27,6 +26,7 @@ from catalog_migrate.errors import (
     UnknownSerial,
     UsageError,
 )
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted

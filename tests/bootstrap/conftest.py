@@ -16,7 +16,7 @@ from catalog_migrate.api import Catalog
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
 
 ORDERS = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty STRING, note STRING);"
 TAGS = "CREATE TABLE {s}.tags (tag STRING) COMMENT 'never changed by an upgrade';"
@@ -56,7 +56,7 @@ class Shop:
 
     def start(self, release: Path, **options: Any) -> BootstrapReport:
         """One start of the software."""
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         return bootstrap(self.spark, release=release, catalog=self.catalog, **options)
 

@@ -160,7 +160,7 @@ def test_an_older_release_is_fenced_out(filled: Any) -> None:
 
 def test_an_older_release_may_be_allowed_back(filled: Any) -> None:
     """With ``allow_downgrade`` the earlier release comes back in force, decisions provided."""
-    from catalog_migrate.bootstrap import Policy
+    from catalog_migrate.hook import Policy
 
     filled.start(filled.release("2", orders=WIDER))
     report = filled.start(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog import trial
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
@@ -21,6 +20,7 @@ from catalog_migrate.errors import (
     StoreFailure,
     UsageError,
 )
+from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.storage import Storage
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -153,7 +153,7 @@ def test_a_real_start_with_the_catalog_on_a_store(
 ) -> None:
     """Spark keeps the rows in a directory, the catalog is on the store; a second start follows."""
     from catalog_migrate.api import Catalog
-    from catalog_migrate.bootstrap import bootstrap
+    from catalog_migrate.hook import bootstrap
 
     release = load_texts([("t.sql", f"CREATE TABLE {schema_name}.t (a INT);")], name="1")
     options = dict(object_store.options)

@@ -56,11 +56,11 @@ def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
 
 def bring_in_force(place: Path, release: str, warehouse: str = "warehouse") -> None:
     """A catalog in ``<place>/c`` with this release, its names simulated, its tables empty."""
-    from catalog_migrate.bootstrap import migrate
     from catalog_migrate.catalog.clock import SystemClock
     from catalog_migrate.catalog.store import open_log
     from catalog_migrate.engine.port import ShardSpec
     from catalog_migrate.engine.spark.shards import Shards
+    from catalog_migrate.hook import migrate
     from catalog_migrate.release.loader import load_release
     from catalog_migrate.testing.engine import SimulatedEngine
 

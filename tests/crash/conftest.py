@@ -27,7 +27,7 @@ from .victims import OwnJvm, Victims
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
 RELEASES = ("15", "16", "18")
@@ -122,7 +122,7 @@ class Series:
 
     def bootstrap(self, release: str) -> BootstrapReport:
         """Start the software of ``release`` in this process; it waits for nobody."""
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         phases: list[str] = []
         report = bootstrap(

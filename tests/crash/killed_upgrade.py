@@ -23,11 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import open_log
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
 

@@ -21,7 +21,7 @@ from .test_disk import DAMAGE, MANY, commits, cut_off, leave, snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 
@@ -52,7 +52,7 @@ class Shop:
 
     def start(self, name: str) -> BootstrapReport:
         """Start a release in this session."""
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         directory = self.sources / name
         directory.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import catalog_migrate
 from catalog_migrate.errors import CatalogMigrateError
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,12 @@ def test_every_error_code_is_used_once() -> None:
     """Codes never share a meaning."""
     codes = [kind.code for kind in CatalogMigrateError.__subclasses__()]
     assert len(codes) == len(set(codes))
+
+
+def test_no_public_name_is_a_submodule() -> None:
+    """Importing a submodule puts it into the package, in the place of what has its name."""
+    modules = {path.stem for path in (ROOT / "catalog_migrate").iterdir()}
+    assert modules & set(catalog_migrate.__all__) == {"errors"}
 
 
 def test_every_dependency_has_its_decision_record() -> None:

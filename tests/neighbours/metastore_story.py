@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from catalog_migrate.bootstrap import bootstrap
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.hook import bootstrap
 
 ORDERS = (
     "CREATE TABLE shop.orders (id BIGINT NOT NULL COMMENT 'key', day DATE, qty INT,"

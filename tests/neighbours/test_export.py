@@ -9,12 +9,12 @@ from itertools import count
 
 import pytest
 
-from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, NotSettled, Refusal
+from catalog_migrate.hook import migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.neighbours.adoption import adopt

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
 ROWS = FIXTURES / "rows_15"
@@ -83,7 +83,7 @@ class Server:
 
     def start(self, version: int | Path, **options: Any) -> BootstrapReport:
         """One start with a manifest of the fixtures, or one of one's own."""
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         path = version if isinstance(version, Path) else self.release(version)
         return bootstrap(self.spark, release=path, catalog=self.catalog, **options)

@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import MigrationBlocked
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.work import Progress

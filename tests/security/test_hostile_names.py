@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.bootstrap import migrate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import InvalidName, InvalidRelease
+from catalog_migrate.hook import migrate
 from catalog_migrate.language.parser import parse_one
 from catalog_migrate.language.printer import render
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql, split_name

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.bootstrap import bootstrap
+from catalog_migrate.hook import bootstrap
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.tokens import string_literal

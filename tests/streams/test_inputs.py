@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.bootstrap import BootstrapReport
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import InvalidOptions, RefusedStatement
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.loader import load_texts

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import ItemRecord, SessionRecord
 from catalog_migrate.catalog.sessions import remove_sessions
@@ -16,6 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure, NotReconciled
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.work import Progress

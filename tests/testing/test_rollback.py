@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, MappingRecord
@@ -24,6 +23,7 @@ from catalog_migrate.errors import (
     UnknownSerial,
     UsageError,
 )
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.plan import Plan

@@ -11,7 +11,7 @@ from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.log_directory import refuse_damaged_log
 from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
 from catalog_migrate.engine.spark.verbatim import run, verbatim
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.paths import local_path
 from catalog_migrate.sql.tokens import tokenise
@@ -70,7 +70,7 @@ class Copies:
             place = self._locate(rows, target, projection)
             if place is None:
                 raise
-            raise EngineFailure(
+            raise RowNotConverted(
                 f"cannot copy {source} into {target}: {place}", condition=failure.condition
             ) from failure
         return _newest_write(target)

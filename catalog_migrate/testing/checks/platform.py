@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from catalog_migrate.bootstrap import BootstrapReport
     from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.release.release import Release
 
 Row = Mapping[str, Any]

@@ -12,10 +12,10 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.bootstrap import BootstrapReport, migrate
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import BindResult, ViewSpec
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName, split_name
 from catalog_migrate.rollback import roll_back
 from catalog_migrate.sql.references import references

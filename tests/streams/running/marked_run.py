@@ -176,7 +176,7 @@ class Run:
 
     def views(self) -> None:
         """The built-in views over the catalog, after a start of the software."""
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         release = self.directory / "release"
         release.mkdir()

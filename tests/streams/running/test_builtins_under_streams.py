@@ -29,7 +29,7 @@ from .conftest import once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.bootstrap import BootstrapReport
+    from catalog_migrate.hook import BootstrapReport
 
     from .conftest import Pipeline
 
@@ -53,7 +53,7 @@ class Software:
         self.total = 0
 
     def start(self, name: str, *tables: str, **options: Any) -> BootstrapReport:
-        from catalog_migrate.bootstrap import bootstrap
+        from catalog_migrate.hook import bootstrap
 
         directory = self.pipeline.directory / f"release-{name}"
         directory.mkdir()

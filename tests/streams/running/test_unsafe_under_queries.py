@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.bootstrap import bootstrap
 from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
+from catalog_migrate.hook import bootstrap
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
