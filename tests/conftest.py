@@ -25,6 +25,7 @@ _numbers = itertools.count(1)
 
 # Every process that a test starts inherits it.
 prefer_short_runs(os.environ)
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
 
 # How long one example takes says something about the machine, and about what else runs on it.
 settings.register_profile("no-deadline", deadline=None)

@@ -121,6 +121,7 @@ def test_the_examples_upgrade_a_catalog_and_keep_its_row(
     catalog = str(tmp_path / "catalog")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "default"}
+    del env["SPARK_CONF_DIR"]  # what users have
     monkeypatch.setattr(sys, "argv", ["app.py", str(EXAMPLES / "v1"), catalog])
     capsys.readouterr()
 
