@@ -5,10 +5,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=2 runs the tests of servers in one worker and
-# the others beside them.
+# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=0 runs all tests in one process.
 PYTEST ?=
-WORKERS ?= 0
+WORKERS ?= 2
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean

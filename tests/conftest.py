@@ -33,9 +33,11 @@ settings.load_profile("no-deadline")
 
 pytest_plugins = ["tests.measurement"]
 
-# One worker of `pytest -n 2` owns the Spark session, Kafka and PostgreSQL: a second session beside
-# it takes the processor that brokers and queries need to answer in time.
-_OWNED = frozenset({"spark", "kafka", "kafka_other", "postgres", "queries"})
+# The workers of `pytest -n 2` have a Spark session each, and one of them Kafka and PostgreSQL.
+_GROUPS = {
+    "streams": frozenset({"kafka", "kafka_other", "postgres", "queries"}),
+    "spark": frozenset({"spark"}),
+}
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
     "services": frozenset({"kafka", "kafka_other", "postgres", "object_store"}),
     "spark": frozenset({"spark"}),
@@ -60,8 +62,11 @@ def pytest_collection_modifyitems(
         callspec = getattr(item, "callspec", None)
         # a contract suite names the implementation that it runs on by a parameter
         named = {} if callspec is None else callspec.params
-        if fixtures & _OWNED or "spark" in map(str, named.values()):
-            item.add_marker(pytest.mark.xdist_group("servers"))
+        used = fixtures | set(map(str, named.values()))
+        for group, servers in _GROUPS.items():
+            if used & servers:
+                item.add_marker(pytest.mark.xdist_group(group))
+                break
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
                 item.add_marker(mark)
@@ -85,9 +90,10 @@ def _is_soak(item: pytest.Item) -> bool:
 
 
 def _turn(item: pytest.Item) -> int:
-    if item.get_closest_marker("xdist_group") is not None:
-        return 0
-    return 1 if any(item.get_closest_marker(name) for name in _SLOW) else 2
+    group = item.get_closest_marker("xdist_group")
+    if group is not None:
+        return list(_GROUPS).index(group.args[0])
+    return 2 if any(item.get_closest_marker(name) for name in _SLOW) else 3
 
 
 @pytest.fixture(scope="session")
