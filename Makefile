@@ -5,9 +5,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=0 runs all tests in one process.
+# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=2 takes two workers, with a Spark session each.
 PYTEST ?=
-WORKERS ?= 2
+WORKERS ?= 0
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
