@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from catalog_migrate.cli.sql import _run, reading
@@ -65,3 +70,18 @@ def test_what_spark_refuses_is_one_sentence(capfd: pytest.CaptureFixture[str]) -
     assert refused.value.condition == "UNRESOLVED_COLUMN"
     assert "show NAME" in (refused.value.remedy or "")
     assert capfd.readouterr().err == ""
+
+
+def test_how_long_spark_takes_to_start_is_said_first(tmp_path: Path) -> None:
+    """The line stands before Java is looked for, and whatever comes of that."""
+    (tmp_path / "catalog_migrate.toml").write_text('[catalog]\nuri = "c"\n')
+    program = str(Path(sys.executable).with_name("catalog-migrate"))
+    environment = os.environ | {"JAVA_HOME": str(tmp_path / "none")}
+    for line in (["init", "--empty"], ["sql", "-c", "SELECT 1"]):
+        told = subprocess.run(
+            [program, *line], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+    first, failure, *_ = told.stderr.splitlines()
+    assert first.endswith("starting Spark, 8 to 10 s")
+    assert "JAVA_HOME" in failure
+    assert told.returncode == 1
