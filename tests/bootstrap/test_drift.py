@@ -56,34 +56,34 @@ def test_there_is_no_drift_after_a_start(filled: Any) -> None:
     assert repair(filled) == 0
 
 
-@pytest.mark.parametrize("name", ["orders", "big", "doubled", "widened"])
-def test_a_dropped_registration_comes_back(filled: Any, name: str) -> None:
-    """A dropped table or view is reported missing and registered again, with all its rows."""
-    kind = "TABLE" if name == "orders" else "VIEW"
-    filled.spark.sql(f"DROP {kind} {filled.schema}.{name}")
-    assert drift(filled) == [("missing", name)]
-    assert repair(filled) == 1
+def test_what_was_dropped_comes_back(filled: Any) -> None:
+    """Dropped tables, views and functions are missing, and registered again with all their rows."""
+    for kind, name in (
+        ("TABLE", "orders"), ("VIEW", "big"), ("VIEW", "doubled"), ("VIEW", "widened"),
+        ("FUNCTION", "twice"),
+    ):  # fmt: skip
+        filled.spark.sql(f"DROP {kind} {filled.schema}.{name}")
+    assert sorted(drift(filled)) == [
+        ("missing", name) for name in ("big", "doubled", "orders", "twice", "widened")
+    ]
+    assert repair(filled) == 5
     assert filled.rows("doubled") == [Row(id=4)]
 
 
-def test_a_dropped_function_comes_back(filled: Any) -> None:
-    """A dropped function is reported missing and created again."""
-    filled.spark.sql(f"DROP FUNCTION {filled.schema}.twice")
-    assert drift(filled) == [("missing", "twice")]
-    assert repair(filled) == 1
+def test_what_others_put_under_our_names_is_reported(filled: Any, tmp_path: Any) -> None:
+    """A name of ours over another directory is somebody else's table, and CREATE OR REPLACE takes
+    our stamps off a view: both are reported as foreign, never replaced.
+    """
+    spark, schema = filled.spark, filled.schema
+    spark.sql(f"DROP TABLE {schema}.tags")
+    spark.sql(f"CREATE TABLE {schema}.tags (x INT) USING delta LOCATION '{tmp_path}/elsewhere'")
+    spark.sql(f"CREATE OR REPLACE VIEW {schema}.doubled AS SELECT 0L AS id")
+    assert sorted(drift(filled)) == [("foreign", "doubled"), ("foreign", "tags")]
+    spark.sql(f"DROP TABLE {schema}.tags")
+    spark.sql(f"DROP VIEW {schema}.doubled")
+    assert repair(filled) == 2
+    assert spark.table(f"{schema}.tags").columns == ["tag"]
     assert filled.rows("doubled") == [Row(id=4)]
-
-
-def test_a_table_of_others_under_our_name_is_reported(filled: Any, tmp_path: Any) -> None:
-    """A name of ours over another directory is somebody else's table: reported, never replaced."""
-    filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
-    filled.spark.sql(
-        f"CREATE TABLE {filled.schema}.tags (x INT) USING delta LOCATION '{tmp_path}/elsewhere'"
-    )
-    assert drift(filled) == [("foreign", "tags")]
-    filled.spark.sql(f"DROP TABLE {filled.schema}.tags")
-    assert repair(filled) == 1
-    assert filled.spark.table(f"{filled.schema}.tags").columns == ["tag"]
 
 
 def test_a_table_pointing_at_another_shard_of_ours_is_brought_back(filled: Any) -> None:
@@ -100,43 +100,23 @@ def test_a_table_pointing_at_another_shard_of_ours_is_brought_back(filled: Any) 
     assert filled.rows("tags") == [Row(tag=7)]
 
 
-def test_a_view_replaced_behind_our_back_is_not_ours_any_more(filled: Any) -> None:
-    """CREATE OR REPLACE by hand takes our stamps off: reported as foreign, left to its owner."""
-    filled.spark.sql(f"CREATE OR REPLACE VIEW {filled.schema}.doubled AS SELECT 0L AS id")
-    assert drift(filled) == [("foreign", "doubled")]
-    filled.spark.sql(f"DROP VIEW {filled.schema}.doubled")
-    assert repair(filled) == 1
-    assert filled.rows("doubled") == [Row(id=4)]
-
-
-def test_a_view_of_ours_with_another_definition_is_replaced(filled: Any) -> None:
-    """A view of ours whose stamp is not the committed one is reported and replaced in place."""
-    name = f"{filled.schema}.doubled"
+def test_what_is_ours_and_is_not_what_was_committed_is_mended(filled: Any) -> None:
+    """A view of ours with another stamp, one whose text ALTER VIEW replaced under our stamps, and a
+    second name for a shard of ours that nothing committed has.
+    """
+    schema = filled.schema
     filled.spark.sql(
-        f"ALTER VIEW {name} SET TBLPROPERTIES ('catalog_migrate.definition' = '1:{'0' * 32}')"
+        f"ALTER VIEW {schema}.widened"
+        f" SET TBLPROPERTIES ('catalog_migrate.definition' = '1:{'0' * 32}')"
     )
-    assert drift(filled) == [("different", "doubled")]
-    assert repair(filled) == 1
+    filled.spark.sql(f"ALTER VIEW {schema}.doubled AS SELECT 0L AS id")
+    filled.spark.sql(f"CREATE TABLE {schema}.copied USING delta LOCATION '{filled.shard('tags')}'")
+    assert sorted(drift(filled)) == [
+        ("different", "doubled"), ("different", "widened"), ("leftover", "copied"),
+    ]  # fmt: skip
+    assert repair(filled) == 3
     assert filled.rows("doubled") == [Row(id=4)]
-
-
-def test_a_view_altered_behind_our_back_is_mended(filled: Any) -> None:
-    """ALTER VIEW ... AS keeps our stamps but not our text: reported as different and mended."""
-    name = f"{filled.schema}.doubled"
-    filled.spark.sql(f"ALTER VIEW {name} AS SELECT 0L AS id")
-    assert drift(filled) == [("different", "doubled")]
-    assert repair(filled) == 1
-    assert filled.rows("doubled") == [Row(id=4)]
-
-
-def test_a_leftover_of_ours_is_dropped(filled: Any) -> None:
-    """A second name for a shard of ours that nothing committed has is reported and dropped."""
-    filled.spark.sql(
-        f"CREATE TABLE {filled.schema}.copied USING delta LOCATION '{filled.shard('tags')}'"
-    )
-    assert drift(filled) == [("leftover", "copied")]
-    assert repair(filled) == 1
-    assert filled.spark.table(f"{filled.schema}.tags").columns == ["tag"]
+    assert not filled.spark.catalog.tableExists(f"{schema}.copied")
 
 
 def test_repair_needs_a_writable_handle(filled: Any) -> None:

@@ -16,20 +16,30 @@ pytestmark = pytest.mark.spark
 WIDER = "CREATE TABLE {s}.orders (id BIGINT NOT NULL, qty STRING, note STRING, paid BOOLEAN);"
 
 
-@pytest.fixture
-def upgraded(shop: Any) -> Any:
-    """The shop at release 2, after release 1."""
+Said = pytest.CaptureFixture[str]
+
+
+def test_a_release_that_was_replaced_and_the_ways_back_to_it(
+    shop: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Release 2 in force after 1: what is refused writes nothing; then the two ways back."""
     shop.start(shop.release("1"))
     shop.start(shop.release("2", orders=WIDER))
-    return shop
+    monkeypatch.chdir(shop.home)
+    before = shop.listing()
+    a_plan_says_that_a_start_would_do_nothing(shop, capsys)
+    nobody_is_asked_and_no_spark_started(shop, capsys)
+    a_rule_of_the_policy_decides_for_the_plan_too(shop, capsys)
+    assert shop.listing() == before
+    going_back_is_meant_where_it_is_said(shop, capsys)
+    assert shop.start(shop.release("3", orders=WIDER)).outcome == "migrated"
+    a_rollback_that_a_rule_refuses(shop, capsys)
 
 
-def test_a_plan_says_that_a_start_would_do_nothing(
-    upgraded: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def a_plan_says_that_a_start_would_do_nothing(shop: Any, capsys: Said) -> None:
     """Above the decisions that it would need as well: those are no use before this is settled."""
-    release = str(upgraded.release("1"))
-    catalog = ["--catalog", str(upgraded.catalog)]
+    release = str(shop.release("1"))
+    catalog = ["--catalog", str(shop.catalog)]
     assert main(["plan", "--release", release, *catalog]) == 5
     told = capsys.readouterr().out
     assert told.startswith("FENCED OUT: release 1 was replaced by 2 (serial 3)\n")
@@ -40,35 +50,28 @@ def test_a_plan_says_that_a_start_would_do_nothing(
     assert main(["check", release, "--format", "json", *catalog]) == 5
     checked = json.loads(capsys.readouterr().out)
     assert (checked["verdict"], checked["applyable"]) == ("FENCED OUT", False)
-    assert main(["check", release, "--against", f"catalog:{upgraded.catalog}"]) == 5
+    assert main(["check", release, "--against", f"catalog:{shop.catalog}"]) == 5
     assert "against catalog:" in capsys.readouterr().out
 
 
-def test_nobody_is_asked_and_no_spark_started(
-    upgraded: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def nobody_is_asked_and_no_spark_started(shop: Any, capsys: Said) -> None:
     """apply, with and without a plan, and bootstrap end before either."""
-    release = str(upgraded.release("1"))
-    catalog = ["--release", release, "--catalog", str(upgraded.catalog)]
-    before = upgraded.listing()
+    release = str(shop.release("1"))
+    catalog = ["--release", release, "--catalog", str(shop.catalog)]
     for words in (["apply"], ["apply", "--yes"], ["bootstrap"], ["bootstrap", "--read-only"]):
         assert main([*words, *catalog]) == 5
         told = capsys.readouterr()
         assert "CM0222" in told.err
         assert "starting Spark" not in told.err
         assert told.out == ""
-    assert upgraded.listing() == before
 
 
-def test_going_back_is_meant_where_it_is_said(
-    upgraded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def going_back_is_meant_where_it_is_said(shop: Any, capsys: Said) -> None:
     """A plan of a release that is fenced out is carried out by `apply --allow-downgrade` only,
     whether it was made with the flag or without it: it is the same plan."""
-    release = str(upgraded.release("1"))
-    monkeypatch.chdir(upgraded.home)
-    given = ["--release", release, "--catalog", str(upgraded.catalog)]
-    approved = ["--approve", f"{upgraded.schema}.orders.paid"]
+    release = str(shop.release("1"))
+    given = ["--release", release, "--catalog", str(shop.catalog)]
+    approved = ["--approve", f"{shop.schema}.orders.paid"]
     assert main(["plan", "--out", "without.json", *approved, *given]) == 5
     assert main(["plan", "--allow-downgrade", "--out", "with.json", *approved, *given]) == 0
     assert "`apply` goes back to it" in capsys.readouterr().err
@@ -77,16 +80,13 @@ def test_going_back_is_meant_where_it_is_said(
     assert len(hashes) == 1
     assert main(["apply", "with.json", "--yes", *given]) == 5
     assert main(["apply", "without.json", "--yes", "--allow-downgrade", *given]) == 0
-    assert upgraded.open().status().release == "1"
+    assert shop.open().status().release == "1"
 
 
-def test_a_rule_of_the_policy_decides_for_the_plan_too(
-    upgraded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def a_rule_of_the_policy_decides_for_the_plan_too(shop: Any, capsys: Said) -> None:
     """`allow` lets apply go back without the flag; `refuse` stands above the flag, and the remedy
     does not name it."""
-    given = ["--release", str(upgraded.release("1")), "--catalog", str(upgraded.catalog)]
-    monkeypatch.chdir(upgraded.home)
+    given = ["--release", str(shop.release("1")), "--catalog", str(shop.catalog)]
     rules = Path("catalog_migrate.toml")
     text = '[[policy]]\nrisk = "downgrade"\naction = "{}"\n'
     rules.write_text(text.format("allow"))
@@ -99,17 +99,16 @@ def test_a_rule_of_the_policy_decides_for_the_plan_too(
     told = capsys.readouterr().err
     assert "have the rule changed" in told
     assert "--allow-downgrade" not in told
+    rules.unlink()
 
 
-def test_a_rollback_that_a_rule_refuses(
-    upgraded: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def a_rollback_that_a_rule_refuses(shop: Any, capsys: Said) -> None:
     """Its plan says so, and neither verb starts Spark for it; without the rule it is carried out,
     also from the plan that was saved under it."""
-    given = ["--catalog", str(upgraded.catalog), "--approve", f"{upgraded.schema}.orders.paid"]
-    monkeypatch.chdir(upgraded.home)
+    given = ["--catalog", str(shop.catalog), "--approve", f"{shop.schema}.orders.paid"]
     rules = Path("catalog_migrate.toml")
     rules.write_text('[[policy]]\nrisk = "downgrade"\naction = "refuse"\n')
+    capsys.readouterr()
     assert main(["rollback", "--out", "back.json", *given]) == 5
     assert capsys.readouterr().out.startswith("FENCED OUT: ")
     for words in (["rollback", "--yes", *given], ["apply", "back.json", "--yes", *given[:2]]):
@@ -118,6 +117,6 @@ def test_a_rollback_that_a_rule_refuses(
         assert "have the rule changed" in told
         assert "starting Spark" not in told
     rules.unlink()
-    assert verdict(upgraded.open().plan_rollback()).kind != "fenced"
+    assert verdict(shop.open().plan_rollback()).kind != "fenced"
     assert main(["apply", "back.json", "--yes", *given[:2]]) == 0
-    assert upgraded.open().status().release == "1"
+    assert shop.open().status().release == "1"
