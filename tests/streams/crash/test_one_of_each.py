@@ -7,10 +7,12 @@ import signal
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.api import Catalog
 from catalog_migrate.cli import run as run_command
 from catalog_migrate.cli.main import main
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -23,11 +25,11 @@ from .test_unsafe_killed import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from typing import Any
 
     from pyspark.sql import SparkSession
 
+    from catalog_migrate.streams.runtime import Runtime
     from catalog_migrate.testing.services.kafka import KafkaCluster
 
     from .conftest import Killable
@@ -35,8 +37,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
 
-TTL, MARGIN, LASTING = 20.0, 5.0, 120.0
+TTL, MARGIN, LASTING = 15.0, 4.0, 120.0
 """Seconds of a lease: short, to be taken over soon; and of the successor's, to outlast pauses."""
+
+TRIAL = 12.0
+"""Seconds of a trial that cannot succeed; the runtime that takes it over waits for as long."""
 
 
 def await_that(condition: Callable[[], bool], client: CommandProcess) -> None:
@@ -44,7 +49,7 @@ def await_that(condition: Callable[[], bool], client: CommandProcess) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, client.output
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def begun(killable: Killable, known: set[str]) -> bool:
@@ -52,43 +57,68 @@ def begun(killable: Killable, known: set[str]) -> bool:
 
 
 def test_killed_and_frozen(
-    killable: Killable, kafka: KafkaCluster, spark: SparkSession
+    killable: Killable, kafka: KafkaCluster, runtimes: list[Runtime]
 ) -> None:
-    """The client of an ALTER, its runtime in a trial, the runtime of an unsafe operation are
-    killed, and a runtime is stopped and wakes up after it was replaced.
+    """The client of an ALTER and its runtime in a trial are killed. The next runtime is stopped
+    when it has committed an unsafe operation, and wakes up after it was replaced.
 
     Each time catalog, operation and queries agree afterwards, and each row is in Delta and
-    PostgreSQL once, and in Kafka once when repeats are dropped by their headers.
+    PostgreSQL as often as it should be, and in Kafka once when repeats are dropped by their
+    headers. In the end a SIGTERM stops the last runtime: batches end, no query is left in the
+    middle, the cluster is free.
     """
-    killable.spark = spark
-    victim = killable.run_cluster(enable_unsafe_ops="true")
+    victim = killable.run_cluster()
     with kafka.feed(killable.topic_in, rate=10.0, row=number_row) as feed:
         killable.until(killable.all_run, "three running queries")
         client_killed(killable)
         killable.require_all_once(feed)
         runtime_killed(killable, victim)
         killable.require_all_once(feed)
-        # the successor ran in this process: it may go, another victim comes
-        killable.close_successor()
 
-        frozen = killable.run_cluster(lease_ttl=TTL, lease_margin=MARGIN)
-        killable.until(killable.all_run, "three running queries")
-        frozen.signal(signal.SIGSTOP)
+        frozen = killable.process
+        assert frozen is not None
+        feed.hold()
+        try:
+            wanted = once(feed.sent)
+            killable.until(lambda: killable.arrived() == (wanted,) * 3, "all rows")
+            again = frozen_after_commit(killable, frozen)
+        finally:
+            feed.resume()
         at_the_freeze = feed.sent
-        successor = killable.start(ttl=TTL, margin=MARGIN)
-        assert successor.supervisor is not None
-        successor.supervisor.lease.ttl = LASTING
-        for place in range(3):
-            killable.until(
-                lambda place=place: len(killable.arrived()[place]) > at_the_freeze,
-                "rows that came after the freeze",
-            )
-        frozen.signal(signal.SIGCONT)
-        assert frozen.end() == 5, frozen.output[-3000:]
-        assert "Traceback" not in frozen.output, frozen.output[-3000:]
-        killable.require_all_once(feed)
-    killable.close_successor()
-    unsafe_killed(killable, once(feed.sent))
+
+        def checked() -> None:
+            """All that is asked of the successor, which runs in the main thread."""
+            killable.until(lambda: killable.mine_run(os.getpid()), "three running queries")
+            supervisor = runtimes[-1].supervisor
+            assert supervisor is not None
+            supervisor.lease.ttl = LASTING
+            (row,) = rows_of(killable).values()
+            assert row.state == "done"
+            assert not killable.catalog.state().holds
+            for place in range(3):
+                killable.until(
+                    lambda place=place: len(killable.arrived()[place]) > at_the_freeze,
+                    "rows that came after the freeze",
+                )
+            frozen.signal(signal.SIGCONT)
+            assert frozen.end() == 5, frozen.output[-3000:]
+            assert "Traceback" not in frozen.output, frozen.output[-3000:]
+            feed.hold()
+            try:
+                sent = once(feed.sent)
+                wanted = (sent + again, sent + again, sent)
+                killable.until(
+                    lambda: all(
+                        found.total() >= rows.total()
+                        for found, rows in zip(killable.arrived(), wanted, strict=True)
+                    ),
+                    "all rows",
+                )
+                assert killable.arrived() == wanted
+            finally:
+                feed.resume()
+
+        stopped_by_sigterm(killable, checked)
 
 
 def client_killed(killable: Killable) -> None:
@@ -109,7 +139,7 @@ def runtime_killed(killable: Killable, victim: CommandProcess) -> None:
     known = set(killable.operations())
     before = definition_of(killable, "connection", "pg")
     text, kind, name, _ = statement(killable, "dead server", 1)
-    client = killable.client(text, limit=PATIENCE)
+    client = killable.client(text, limit=TRIAL)
 
     def trial() -> bool:
         rows = [row for key, row in killable.operations().items() if key not in known]
@@ -122,64 +152,57 @@ def runtime_killed(killable: Killable, victim: CommandProcess) -> None:
     assert [row.state for key, row in killable.operations().items() if key not in known] == [
         "trial"
     ]
-    killable.succeed()
+    killable.run_cluster(enable_unsafe_ops="true", lease_ttl=TTL, lease_margin=MARGIN)
     killable.until(killable.is_settled, "the end of the operation")
     (row,) = (row for key, row in killable.operations().items() if key not in known)
     assert row.state == "set_back"
     assert definition_of(killable, kind, name).external == before.external
-    killable.await_running(3)
-
-
-def unsafe_killed(killable: Killable, wanted: Counter[int]) -> None:
-    """Killed when it has committed one record back in each partition: whoever waits ends it.
-
-    In the end a SIGTERM stops the runtime: batches end, no query is left in the middle, the
-    cluster is free.
-    """
-    process = killable.run_cluster(enable_unsafe_ops="true")
     killable.until(killable.all_run, "three running queries")
-    killable.until(lambda: killable.ids("s") == wanted, "all rows")
+
+
+def frozen_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[int]:
+    """Stopped when it has committed one record back in each partition; returns those records.
+
+    Its client is killed with it: whoever has the cluster next ends the operation.
+    """
     client = killable._command(
         "unsafe.log", "sql", "--yes", "-c", f"ALTER SOURCE {killable.q('s')} UNSAFE "
-        "INJECT OFFSETS (TO 'shift -1') REASON 'killed'",
+        "INJECT OFFSETS (TO 'shift -1') REASON 'frozen'",
     )
     await_that(
         lambda: any(row.state in ("committed", "done") for row in rows_of(killable).values()),
         client,
     )
-    process.kill()
-    assert client.end() == 0, client.output
-    (row,) = rows_of(killable).values()
-    assert row.state == "done"
-    assert not killable.catalog.state().holds
+    runtime.signal(signal.SIGSTOP)
+    client.kill()
     last = {record.partition: int(record.key or b"0")
             for record in killable.kafka.consume_all(killable.topic_in)}
-    wanted = wanted + Counter(last.values())
-    stopped_by_sigterm(killable, lambda: killable.ids("s").total() >= wanted.total())
-    assert killable.ids("s") == wanted
+    return Counter(last.values())
 
 
-def stopped_by_sigterm(killable: Killable, enough: Callable[[], bool]) -> None:
-    """The command ``run`` in this process, until it has done enough and is told to stop."""
-    log = killable.directory / "catalog"
+def stopped_by_sigterm(killable: Killable, checked: Callable[[], None]) -> None:
+    """The command ``run`` in this process, until all is checked and it is told to stop."""
     failures: list[BaseException] = []
     over = threading.Event()
 
     def stop() -> None:
         try:
-            killable.until(
-                lambda: over.is_set() or (enough() and killable.mine_run(os.getpid())), "all rows"
-            )
+            checked()
         except BaseException as error:  # noqa: BLE001 - raised below
             failures.append(error)
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    killable.process = None
+    frozen, killable.process = killable.process, None
     waiting = threading.Thread(target=stop, daemon=True)
     waiting.start()
-    code = main(["run", "--cluster", killable.q("main"), "--catalog", str(log)])
-    over.set()
+    try:
+        code = main([
+            "run", "--cluster", killable.q("main"), "--catalog", str(killable.directory / "catalog")
+        ])
+    finally:
+        over.set()
+        killable.process = frozen
     waiting.join()
     assert not failures, failures
     assert code == 0
@@ -192,14 +215,26 @@ def stopped_by_sigterm(killable: Killable, enough: Callable[[], bool]) -> None:
                for each in state.streams.values())
 
 
-@pytest.fixture(autouse=True)
-def _this_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command takes the session of the tests, and leaves it."""
-    from contextlib import contextmanager
+@pytest.fixture
+def runtimes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[Runtime]:
+    """The runtimes of the command ``run`` in this process.
+
+    The command takes the session of the tests, and leaves it.
+    """
+    made: list[Runtime] = []
 
     @contextmanager
     def session(_: Any) -> Iterator[SparkSession]:
         yield spark
 
-    shared: Callable[[Any], AbstractContextManager[SparkSession]] = session
-    monkeypatch.setattr(run_command, "local_spark", shared)
+    make = Catalog.runtime
+
+    def runtime(catalog: Catalog, *arguments: Any, **options: Any) -> Runtime:
+        made.append(make(catalog, *arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(run_command, "local_spark", session)
+    monkeypatch.setattr(Catalog, "runtime", runtime)
+    monkeypatch.setenv("CATALOG_MIGRATE__STREAMS__LEASE_TTL", str(TTL))
+    monkeypatch.setenv("CATALOG_MIGRATE__STREAMS__LEASE_MARGIN", str(MARGIN))
+    return made
