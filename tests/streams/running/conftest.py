@@ -223,8 +223,8 @@ class Pipeline:
     def id(self, name: str) -> str:
         """The item id of a source or sink."""
         state = self.catalog.state()
-        kind = next(m.kind for m in state.mappings.values()
-                    if m.name == name and m.kind in ("source", "sink"))
+        kind = next(m.kind for m in state.mappings.values() if m.kind in ("source", "sink")
+                    and (m.schema, m.name) == (self.name, name))
         return wiring.find(state, kind, self.q(name)).item_id
 
     def await_running(self, count: int) -> None:
@@ -303,14 +303,14 @@ class Standing(Pipeline):
             self.kafka_connection(name)
         self.topics = {name: self.topic(name) for name in "szw"}
         self.outs = {name: self.topic(name, 1) for name in "kdx"}
-        quick = "WITH (TRIGGER '500 milliseconds')"
+        each = "WITH (TRIGGER '1 second')"
         for name, connection in (("s", "c"), ("z", "c"), ("w", "w")):
-            self.source(name, connection, self.topics[name], quick)
+            self.source(name, connection, self.topics[name], each)
         for name, source, connection in (("k", "z", "c"), ("d", "s", "d"), ("x", "w", "w")):
             self.run(
                 f"CREATE SINK {self.q(name)} IN CLUSTER {self.q('main')} FROM {self.q(source)} "
                 f"INTO KAFKA CONNECTION {self.q(connection)} (TOPIC '{self.outs[name]}') KEY (id) "
-                f"FORMAT JSON {quick}"
+                f"FORMAT JSON {each}"
             )
         self.run(f"PAUSE SOURCE {self.q('w')}")
 
@@ -357,6 +357,32 @@ class Standing(Pipeline):
     def await_running_of(self, names: Collection[str]) -> None:
         """Wait until these queries have made progress."""
         self.until(lambda: all(map(self.reports, names)), f"{', '.join(names)} to run")
+
+
+class Branch(Pipeline):
+    """A schema of its own in another pipeline's catalog, on the cluster and runtime of that one."""
+
+    def __init__(self, base: Pipeline) -> None:
+        vars(self).update(vars(base))
+        self.base = base
+        self.name = f"p{next(_pipelines)}"
+        self.producers, self.sent = [], Counter()
+        self.secret("pw", self.kafka.users["app"])
+
+    def q(self, name: str) -> str:
+        return self.base.q(name) if name == "main" else super().q(name)
+
+    def stop(self) -> None:
+        """Drop its sources and sinks, and wait until the runtime has let go of them."""
+        self.stop_producing()
+        for kind in ("sink", "source"):
+            mappings = list(self.catalog.state().mappings.values())
+            for name in (m.name for m in mappings if (m.schema, m.kind) == (self.name, kind)):
+                self.run(f"DROP {kind.upper()} {self.q(name)}")
+        assert self.runtime is not None
+        supervisor = self.runtime.supervisor
+        assert supervisor is not None
+        self.until(lambda: not supervisor.managed, "no query")
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""A process that does everything a password goes through, with every log at DEBUG into files.
+"""Everything that a password goes through.
 
-Run as ``python marked_run.py DIRECTORY``; ``setting.json`` there says where the servers are. The
-passwords come by the references in the setting only. All that anybody could get to see is printed
-or written below DIRECTORY; who started it searches that.
+Played on a session, or run as ``python marked_run.py DIRECTORY``, with every log at DEBUG into
+files; ``setting.json`` there says where the servers are. The passwords come by the references in
+the setting only. All that anybody could get to see is printed or written below DIRECTORY; who
+started it searches that.
 """
 
 from __future__ import annotations
@@ -38,13 +39,20 @@ def until(condition: Callable[[], bool], what: str) -> None:
         time.sleep(0.3)
 
 
+def logging_properties(directory: Path) -> Path:
+    """What has a JVM log everything below a directory; made with its places."""
+    logs = directory / "logs"
+    (logs / "events").mkdir(parents=True)
+    properties = logs / "log4j2.properties"
+    properties.write_text(LOG4J.format(file=logs / "spark.log"))
+    return properties
+
+
 def session(directory: Path) -> Any:
     from catalog_migrate.engine.spark.session import local_session
 
-    logs = directory / "logs"
-    properties = logs / "log4j2.properties"
-    properties.write_text(LOG4J.format(file=logs / "spark.log"))
-    (logs / "events").mkdir()
+    properties = logging_properties(directory)
+    logs = properties.parent
     spark = local_session(
         warehouse_dir=str(directory / "spark-warehouse"),
         conf={
@@ -199,12 +207,8 @@ class Run:
                 (out / str(number)).write_text("\n".join(row[0] for row in rows))
 
 
-def main() -> None:
-    directory = Path(sys.argv[1])
-    logs = directory / "logs"
-    logs.mkdir()
-    logging.basicConfig(level=logging.DEBUG, filename=logs / "python.log")
-    spark = session(directory)
+def play(directory: Path, spark: Any) -> None:
+    """The whole run on a session."""
     run = Run(directory, spark)
     run.declare()
     runtime = run.catalog.runtime(spark, on_event=print).start()
@@ -217,15 +221,25 @@ def main() -> None:
             each is not None and each.total_rows >= run.setting["rows"] for each in progress
         )
 
-    until(arrived, "rows in all queries")
-    run.look(runtime)
-    run.fail()
-    run.say("ALTER SECRET kafka AS '" + run.setting["references"]["again"] + "'", limit=PATIENCE)
-    run.set_back(runtime)
-    run.look(runtime)
-    runtime.close()
+    try:
+        until(arrived, "rows in all queries")
+        run.look(runtime)
+        run.fail()
+        again = run.setting["references"]["again"]
+        run.say(f"ALTER SECRET kafka AS '{again}'", limit=PATIENCE)
+        run.set_back(runtime)
+        run.look(runtime)
+    finally:
+        runtime.close()
     run.views()
     run.unpack()
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    spark = session(directory)
+    logging.basicConfig(level=logging.DEBUG, filename=directory / "logs" / "python.log")
+    play(directory, spark)
     spark.stop()
     print("the end")
 

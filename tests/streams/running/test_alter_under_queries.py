@@ -1,7 +1,11 @@
-"""ALTER CONNECTION under running queries: who restarts, and that no row is lost or doubled."""
+"""ALTER CONNECTION under running queries: who restarts, and that no row is lost or doubled.
+
+Also one that goes wrong half-way, for good, twice at once, or without any data.
+"""
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,16 +13,30 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.errors import AlterSetBack, CatalogMigrateError, ValidationFailed
+from catalog_migrate.errors import (
+    AlterFailed,
+    AlterSetBack,
+    CatalogMigrateError,
+    CommitConflict,
+    UnsafeRefused,
+    ValidationFailed,
+)
+from catalog_migrate.streams.operations import SETTING_BACK, STARTED
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
-from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
 
 from .conftest import once
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from catalog_migrate.streams.execute import Result
+
     from .conftest import Pipeline, Standing
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+DEAD = "SET (BROKER '127.0.0.1:1') WITH (VALIDATE = false)"
 
 
 def two_branches(pipeline: Pipeline) -> dict[str, str]:
@@ -119,56 +137,43 @@ def test_rotation(standing: Standing, kafka: Any) -> None:
     standing.require_all_once()
 
 
-def test_what_is_refused_stops_nothing(standing: Standing, kafka: Any, kafka_other: Any) -> None:
+def test_what_is_refused_stops_nothing(standing: Standing, kafka: Any) -> None:
     """Validation by the runtime refuses, before anything is committed or stopped: a closed port, a
-    wrong password, a topic that one dependent may not read, and a second cluster with a topic of
-    the same name."""
+    wrong password, a topic that one dependent may not read. Nor is an unsafe operation done here.
+    """
     topic = standing.topics["s"]
     standing.produce(topic, pause=0.2)
     before, definition = standing.run_ids_of(standing.NAMES), standing.options("c")
     standing.secret("wrong", "not-the-password")
     standing.secret("theirs", kafka.users["other"])
-    for each in (topic, standing.topics["z"]):
-        kafka_other.create_topic(each, 2)
-        kafka_other.produce(each, [(str(n), "{}") for n in range(500)])
     c = standing.q("c")
     refused = {
         f"ALTER CONNECTION {c} SET (BROKER '127.0.0.1:1')": "BROKER",
         f"ALTER CONNECTION {c} SET (SASL PASSWORD SECRET {standing.q('wrong')})": "SASL",
         f"ALTER CONNECTION {c} SET (SASL USERNAME 'other', "
         f"SASL PASSWORD SECRET {standing.q('theirs')})": topic,
-        f"ALTER CONNECTION {c} SET (BROKER '{kafka_other.bootstrap}')": "cluster",
     }
     for statement, says in refused.items():
         with pytest.raises(ValidationFailed) as caught:
             standing.run(statement)
         assert says in str(caught.value)
         assert "not-the-password" not in str(caught.value)
+    for statement in (
+        f"ALTER CONNECTION {standing.q('c')} SET (SASL PASSWORD SECRET nope)",
+        f"DROP SECRET {standing.q('pw')}",
+        f"CREATE SOURCE {standing.q('y')} FROM KAFKA CONNECTION {standing.q('c')} (TOPIC 'a,a') "
+        "FORMAT TEXT",
+    ):
+        with pytest.raises(CatalogMigrateError) as caught:
+            standing.run(statement)
+        assert caught.value.code != "CM0000"
+    with pytest.raises(UnsafeRefused, match="enable_unsafe_ops"):
+        standing.run(
+            f"ALTER SOURCE {standing.q('s')} UNSAFE INJECT OFFSETS ('{topic}:0' = 6) REASON 'test'",
+            confirm=lambda _: True,
+        )
     assert standing.run_ids_of(standing.NAMES) == before
     assert standing.options("c") == definition
-
-
-def test_set_back(standing: Standing) -> None:
-    """VALIDATE = false with a dead broker: after the limit all is as before, and nothing lost.
-
-    An operator's pause from before is still there afterwards, and misses nothing.
-    """
-    standing.produce(standing.topics["s"], standing.topics["z"], pause=0.2)
-    standing.run(f"PAUSE SINK {standing.q('k')} REASON 'mine'")
-    before = standing.options("c")
-    error = standing.fails(
-        f"ALTER CONNECTION {standing.q('c')} SET (BROKER '127.0.0.1:1') WITH (VALIDATE = false)",
-        lambda: standing.broken("s", "z"),
-    )
-    assert isinstance(error, AlterSetBack)
-    assert standing.options("c") == before
-    assert standing.holds() == [("operator", "mine")]
-    standing.stop_producing()
-    for name in "sz":
-        sent = once(standing.sent[standing.topics[name]])
-        standing.until(lambda name=name, sent=sent: standing.ids(name) == sent, "the source")
-    standing.run(f"RESUME SINK {standing.q('k')}")
-    standing.require_all_once()
 
 
 def test_nothing_starts_before_it_is_written_down(
@@ -193,7 +198,7 @@ def test_nothing_starts_before_it_is_written_down(
             assert reached.wait(60)
             managed = standing.runtime.supervisor.managed[standing.id("s")]  # type: ignore[union-attr]
             standing.until(lambda: managed.starting is not None, "a start that is made ready")
-            time.sleep(2)
+            time.sleep(0.5)
             assert managed.starting is not None
             assert not managed.starting.done()
             assert standing.run_ids_of("szk") == {"s": None, "z": None, "k": None}
@@ -225,6 +230,7 @@ def test_postgres_exactly_once(standing: Standing, postgres: Any) -> None:
     standing.run(f"DROP SINK {standing.q('p')}")
 
 
+@pytest.mark.soak
 def test_a_recreated_topic_is_a_hold(standing: Standing, kafka: Any) -> None:
     """A topic that is recreated under a running source, with more records, holds the source."""
     topic = standing.topic("r", 1)
@@ -245,14 +251,217 @@ def test_a_recreated_topic_is_a_hold(standing: Standing, kafka: Any) -> None:
     standing.run(f"DROP SOURCE {standing.q('r')}")
 
 
-def test_errors_are_typed(standing: Standing) -> None:
-    """Nothing that is refused here is anything but an error of ours with a remedy."""
-    for statement in (
-        f"ALTER CONNECTION {standing.q('c')} SET (SASL PASSWORD SECRET nope)",
-        f"DROP SECRET {standing.q('pw')}",
-        f"CREATE SOURCE {standing.q('y')} FROM KAFKA CONNECTION {standing.q('c')} (TOPIC 'a,a') "
-        "FORMAT TEXT",
-    ):
-        with pytest.raises(CatalogMigrateError) as caught:
-            standing.run(statement)
-        assert caught.value.code != "CM0000"
+def test_one_has_committed_when_another_fails(standing: Standing, kafka: Any) -> None:
+    """The new user may read one topic and not the other: both end on the old one, nothing lost.
+
+    The first source has committed batches as the new user by then, so its checkpoint stays; the
+    other one gets its snapshot back. An operator's pause of a sink from before is still there
+    afterwards, and misses nothing.
+    """
+    standing.secret("theirs", kafka.users["other"])
+    kafka.allow("other", standing.topics["s"], "READ", "DESCRIBE")
+    standing.produce(standing.topics["s"], standing.topics["z"], pause=0.2)
+    standing.run(f"PAUSE SINK {standing.q('k')} REASON 'mine'")
+    standing.until(lambda: standing.run_ids_of("k") == {"k": None}, "a stopped sink")
+    before = standing.options("c")
+    runs = standing.run_ids_of(standing.NAMES)
+    arrived: dict[str, int] = {}
+
+    def rows() -> int:
+        return standing.ids("s").total()
+
+    def one_of_two() -> bool:
+        """The first one has rows of its own start, and said so; the other one has failed."""
+        return (
+            rows() > arrived.get("started", 10**9) and standing.reports("s")
+            and standing.broken("z")
+        )
+
+    error = standing.fails(
+        f"ALTER CONNECTION {standing.q('c')} SET (SASL USERNAME 'other', "
+        f"SASL PASSWORD SECRET {standing.q('theirs')}) WITH (VALIDATE = false)", one_of_two,
+        on_progress=lambda line: arrived.__setitem__(line.rpartition(": ")[2], rows()),
+    )
+    assert isinstance(error, AlterSetBack)
+    assert standing.q("z") in str(error)
+    assert standing.q("s") not in str(error)
+    assert standing.options("c") == before
+    assert standing.holds() == [("operator", "mine")]
+    after = standing.run_ids_of(standing.NAMES)
+    assert {name for name in runs if after[name] != runs[name]} == set("sz")
+    assert arrived["started"] < arrived["setting back"]
+    standing.stop_producing()
+    for name in "sz":
+        sent = once(standing.sent[standing.topics[name]])
+        standing.until(lambda name=name, sent=sent: standing.ids(name) == sent, "the source")
+    standing.run(f"RESUME SINK {standing.q('k')}")
+    standing.require_all_once()
+
+
+def test_the_old_broker_is_dead_too(standing: Standing, kafka: Any) -> None:
+    """Nowhere to go back to: the operation failed (exit 6), the old definition is in force, and
+    the queries are tried again until their broker is back."""
+    standing.send(standing.topics["s"], 20)
+    standing.require_all_once()  # else a batch under way is waited for in vain
+    before = standing.options("c")
+    known = set(standing.catalog.state().operations)
+    kafka.stop()
+    try:
+        error = standing.fails(
+            f"ALTER CONNECTION {standing.q('c')} {DEAD}", lambda: standing.broken("s", "z"),
+            phases=(STARTED, SETTING_BACK),
+        )
+        assert isinstance(error, AlterFailed)
+        assert error.exit_code == 6
+        assert standing.options("c") == before
+        (row,) = (row for key, row in standing.catalog.state().operations.items()
+                  if key not in known)
+        assert row.state == "failed"
+        assert not standing.holds()
+        assert standing.runtime is not None
+        supervisor = standing.runtime.supervisor
+        assert supervisor is not None
+        source = supervisor.managed[standing.id("s")]
+        failures = source.restarts
+        standing.until(lambda: source.restarts > failures, "another try")
+        assert source.error is not None
+    finally:
+        kafka.start()
+    for topic in standing.topics.values():
+        standing.send(topic, 20)
+    standing.clock.skip(LONGEST_BACK_OFF)
+    standing.require_all_once()
+
+
+def test_two_at_once(standing: Standing) -> None:
+    """Of two ALTERs at one time one is carried out, the other gets SQLSTATE 40001 and is not."""
+    both = threading.Barrier(2)
+    done: dict[str, list[Result] | CatalogMigrateError] = {}
+
+    def alter(client_id: str) -> None:
+        both.wait()
+        try:
+            done[client_id] = standing.run(
+                f"ALTER CONNECTION {standing.q('d')} SET (kafka.client.id '{client_id}')"
+            )
+        except CatalogMigrateError as error:
+            done[client_id] = error
+
+    threads = [threading.Thread(target=alter, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = (name for name, result in done.items() if isinstance(result, list))
+    (loser,) = (error for error in done.values() if isinstance(error, CatalogMigrateError))
+    assert isinstance(loser, CommitConflict)
+    assert loser.sqlstate == "40001"
+    assert loser.remedy
+    now = standing.options("d")
+    assert f"'{winner}'" in now
+    assert ("'one'" in now) != ("'two'" in now)
+
+
+def test_idle_queries_on_a_dead_broker(standing: Standing) -> None:
+    """Progress alone proves nothing: an idle sink is set back, though its query reports progress.
+
+    Its source is on another connection and does not restart.
+    """
+    before, runs = standing.options("d"), standing.run_ids_of(standing.NAMES)
+    error = standing.fails(
+        f"ALTER CONNECTION {standing.q('d')} {DEAD}",
+        lambda: standing.reports("d") or standing.broken("d"),
+    )
+    assert isinstance(error, AlterSetBack)
+    assert standing.q("d") in str(error)
+    assert standing.options("d") == before
+    after = standing.run_ids_of(standing.NAMES)
+    assert {name for name in runs if after[name] != runs[name]} == {"d"}
+    standing.send(standing.topics["s"], 7)
+    standing.require_all_once()
+
+
+def test_a_sink_waits_for_its_sources_topics(standing: Standing, kafka: Any) -> None:
+    """An ALTER does not start a sink whose source was paused before its first start.
+
+    The sink would not know the ids of the topics yet: its row keys would name them, and the same
+    rows would have other keys after its next start.
+    """
+    topic, out = standing.topics["w"], standing.outs["x"]
+    standing.send(topic, 5)
+    standing.run(f"ALTER CONNECTION {standing.q('w')} SET (kafka.client.id 'x')")
+    assert standing.run_ids_of("wx") == {"w": None, "x": None}
+    standing.run(f"RESUME SOURCE {standing.q('w')}")
+    sent = once(standing.sent[topic])
+    standing.until(lambda: standing.kafka_ids(out) == sent, "the rows")
+    keys = {dict(record.headers)["catalog_migrate.row"] for record in kafka.consume_all(out)}
+    topic_id = kafka.topic_id(topic).encode()
+    assert {key.rpartition(b"/")[0].rpartition(b"/")[0] for key in keys} == {topic_id}
+
+
+@pytest.mark.soak
+def test_another_cluster_that_nobody_validated(standing: Standing, kafka_other: Any) -> None:
+    """A cluster with a topic of the same name: set back by the ids, and no hold is left behind."""
+    for topic in (standing.topics["s"], standing.topics["z"]):
+        kafka_other.create_topic(topic, 2)
+        kafka_other.allow("app", topic, "READ", "DESCRIBE")
+        kafka_other.produce(topic, [(str(n), f'{{"id": {n}}}') for n in range(500, 600)])
+    before = standing.options("c")
+    error = standing.fails(
+        f"ALTER CONNECTION {standing.q('c')} SET (BROKER '{kafka_other.bootstrap}') "
+        "WITH (VALIDATE = false)", lambda: standing.broken("s", "z"),
+    )
+    assert isinstance(error, AlterSetBack)
+    assert "belongs to cluster" in str(error)
+    assert standing.options("c") == before
+    assert not standing.holds()
+    for topic in (standing.topics["s"], standing.topics["z"]):
+        standing.send(topic, 30)
+    standing.require_all_once()
+
+
+def rows_of(pipeline: Pipeline, name: str, columns: str) -> list[tuple[Any, ...]]:
+    """Rows of a table or source, read by Spark from where the catalog says they are."""
+    location = pipeline.catalog.show(pipeline.q(name))["location"]
+    frame = pipeline.spark.read.format("delta").load(location)
+    return sorted(tuple(row) for row in frame.selectExpr(*columns.split(", ")).collect())
+
+
+def test_dead_letters_and_files(standing: Standing, kafka: Any, tmp_path: Path) -> None:
+    """Records that do not fit go to their table with the reason; files are read once each.
+
+    Both also over an ALTER of their connections.
+    """
+    topic = standing.topic("e", 1)
+    inbox = tmp_path / "inbox" / "orders"
+    inbox.mkdir(parents=True)
+    standing.kafka_connection("e")
+    files = standing.q("files")
+    standing.run(f"CREATE CONNECTION {files} TO FILES (PATH '{inbox.parent}', FORMAT 'json')")
+    standing.source("e", "e", topic, f"ON ERROR INTO {standing.q('bad')}")
+    standing.run(
+        f"CREATE SOURCE {standing.q('f')} (id BIGINT) IN CLUSTER {standing.q('main')} FROM FILES "
+        f"CONNECTION {files} (PATH 'orders')"
+    )
+    (inbox / "1.json").write_text('{"id": 0}\n{"id": 1}\n')
+    kafka.produce(topic, [("a", '{"id": 0}'), ("b", "no json"), ("c", '{"id": "x"}'),
+                          ("d", '{"id": 1}')])
+    standing.until(lambda: standing.ids("e") == once(2), "the good records")
+    standing.until(lambda: standing.ids("f") == once(2), "the first file")
+    building = inbox.parent / "2.json"
+    building.write_text(json.dumps({"id": 2}) + "\n")
+    building.rename(inbox / "2.json")  # a file that is there is whole
+    standing.until(lambda: standing.ids("f") == once(3), "the second file")
+    bad = rows_of(standing, "bad", "_offset, CAST(value AS STRING), error IS NOT NULL")
+    assert bad == [(1, "no json", True), (2, '{"id": "x"}', True)]
+    before = standing.run_ids_of("ef")
+    standing.run(f"ALTER CONNECTION {standing.q('e')} SET (kafka.client.id 'e')")
+    standing.run(f"ALTER CONNECTION {files} SET (files.multiLine 'false')")
+    (inbox / "3.json").write_text('{"id": 3}\n')
+    standing.until(lambda: standing.ids("f") == once(4), "the third file after a restart")
+    after = standing.run_ids_of("ef")
+    assert {name for name in "ef" if after[name] != before[name]} == set("ef")
+    assert standing.ids("e") == once(2)
+    assert len(rows_of(standing, "bad", "_offset")) == 2
+    for name in "ef":
+        standing.run(f"DROP SOURCE {standing.q(name)}")

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
+import logging
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
 import pytest
+
+from .marked_run import logging_properties, play
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -24,7 +34,9 @@ KAFKA = "ZqkMark7\"w'v\\x %41=,;$mark{a}"
 POSTGRES = "ZqpMark8'\"w\\n %2B=,;$mark@:/?#"
 WRONG = "ZqwMark9\"u't\\ end=;"
 PLAIN = "ZqvMark3\"u't\\ end=;"
+MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN}
 MARKERS = {"kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN}
+_numbers = itertools.count(1)
 
 
 def forms(value: str) -> set[bytes]:
@@ -72,21 +84,25 @@ def test_the_search_finds_what_is_there() -> None:
     assert found_in(b"SASL PASSWORD SECRET kafka ***") == []
 
 
-def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> None:
-    """Statements, validation, failures, set-back, EXPLAIN, views and settings, logs at DEBUG."""
-    user = "marked"
-    kafka.set_password(user, KAFKA)
-    postgres.create_user(user, POSTGRES)
-    for topic in ("marked-in", "marked-out"):
+@pytest.fixture
+def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
+    """A directory whose setting has servers with a user with marked passwords.
+
+    In the end everything below it is searched.
+    """
+    name = f"marked{next(_numbers)}"
+    kafka.set_password(name, KAFKA)
+    postgres.create_user(name, POSTGRES)
+    for topic in (f"{name}-in", f"{name}-out"):
         kafka.create_topic(topic, 1)
-        kafka.allow(user, topic, "READ", "WRITE", "DESCRIBE")
-    kafka.produce("marked-in", [(str(n), json.dumps({"id": n})) for n in range(ROWS)])
+        kafka.allow(name, topic, "READ", "WRITE", "DESCRIBE")
+    kafka.produce(f"{name}-in", [(str(n), json.dumps({"id": n})) for n in range(ROWS)])
     with postgres.connect(database="shop") as connection:
         # a schema of its own: the ledger beside other tests' tables belongs to another role
-        connection.execute("CREATE SCHEMA marked")
-        connection.execute("CREATE TABLE marked.marked_rows (id bigint)")
-        connection.execute(f"GRANT ALL ON marked.marked_rows TO {user}")
-        connection.execute(f"GRANT ALL ON SCHEMA marked TO {user}")
+        connection.execute(f"CREATE SCHEMA {name}")
+        connection.execute(f"CREATE TABLE {name}.marked_rows (id bigint)")
+        connection.execute(f"GRANT ALL ON {name}.marked_rows TO {name}")
+        connection.execute(f"GRANT ALL ON SCHEMA {name} TO {name}")
     kept = tmp_path / "secrets"
     kept.mkdir()
     (kept / "postgres").write_text(POSTGRES)
@@ -98,18 +114,92 @@ def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> Non
             "kafka": "env:MARKED_KAFKA", "postgres": f"file:{kept / 'postgres'}",
             "again": f"file:{kept / 'again'}", "wrong": "env:MARKED_WRONG",
         },
-        "broker": kafka.bootstrap, "user": user, "rows": ROWS, "topic": "marked-in",
-        "out": "marked-out", "table": "marked.marked_rows",
-        "port": postgres.parameters(user, "shop")["port"],
+        "broker": kafka.bootstrap, "user": name, "rows": ROWS, "topic": f"{name}-in",
+        "out": f"{name}-out", "table": f"{name}.marked_rows",
+        "port": postgres.parameters(name, "shop")["port"],
     }))
-    output = seen / "output"
-    environment = {
-        **os.environ, "MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN,
+    yield seen
+    count = postgres.execute(f"SELECT count(*) FROM {name}.marked_rows", database="shop")
+    assert count == [(ROWS,)]
+    files = [path for path in seen.rglob("*") if path.is_file()]
+    leaks = {
+        str(path.relative_to(seen)): names
+        for path in files if (names := found_in(path.read_bytes()))
     }
+    assert leaks == {}
+    # the logs were really at DEBUG, and what was unpacked is the catalog
+    assert b" DEBUG " in (seen / "logs" / "spark.log").read_bytes()
+    assert "DEBUG:py4j" in (seen / "logs" / "python.log").read_text()
+    assert any((seen / "logs" / "events").rglob("*"))
+    assert any("env:MARKED_KAFKA" in path.read_text() for path in (seen / "unpacked").iterdir())
+
+
+@contextmanager
+def logged(seen: Path, spark: SparkSession) -> Iterator[None]:
+    """Every log of this process and its JVM goes there at DEBUG, and Spark's events."""
+    properties = logging_properties(seen)
+    jvm, context = spark.sparkContext._jvm, spark.sparkContext._jsc.sc()
+    log4j = jvm.org.apache.logging.log4j.LogManager.getContext(False)
+    before = log4j.getConfigLocation()
+    conf = spark.sparkContext._jsc.getConf()
+    for name, value in (("compress", "false"), ("rolling.enabled", "false")):
+        conf.set(f"spark.eventLog.{name}", value)
+    events = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "marked", jvm.scala.Option.empty(), jvm.java.net.URI((seen / "logs" / "events").as_uri()),
+        conf,
+    )
+    root, handler = logging.getLogger(), logging.FileHandler(seen / "logs" / "python.log")
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+    level = root.level
+    log4j.setConfigLocation(jvm.java.net.URI(properties.as_uri()))
+    events.start()
+    context.addSparkListener(events)
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.removeHandler(handler)
+        handler.close()
+        context.removeSparkListener(events)
+        events.stop()
+        log4j.setConfigLocation(before)
+
+
+def test_a_password_is_nowhere(
+    place: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements, validation, failures, set-back, EXPLAIN, views and settings, logs at DEBUG."""
+    for name, value in MARKED.items():
+        monkeypatch.setenv(name, value)
+    # the built-in views of another catalog may stand in this session
+    spark.sql("DROP DATABASE IF EXISTS catalog_migrate CASCADE")
+    over, found = threading.Event(), set[str]()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            found.update(found_in(command_lines()))
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        with (place / "output").open("w") as output, redirect_stdout(output), logged(place, spark):
+            play(place, spark)
+    finally:
+        over.set()
+        watching.join()
+    assert found == set()
+
+
+@pytest.mark.soak
+def test_nor_of_a_process_of_its_own(place: Path) -> None:
+    """The same with a JVM that logs at DEBUG from its start, and all that both processes print."""
+    output = place / "output"
     with output.open("wb") as stream:
         child = subprocess.Popen(
-            [sys.executable, str(MARKED_RUN), str(seen)], env=environment, stdout=stream,
-            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            [sys.executable, str(MARKED_RUN), str(place)], env={**os.environ, **MARKED},
+            stdout=stream, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
         )
         try:
             deadline = time.monotonic() + LIMIT
@@ -124,15 +214,3 @@ def test_a_password_is_nowhere(tmp_path: Path, kafka: Any, postgres: Any) -> Non
     said = output.read_text()
     assert child.returncode == 0, said[-5000:]
     assert said.endswith("the end\n")
-    assert postgres.execute("SELECT count(*) FROM marked.marked_rows", database="shop") == [(ROWS,)]
-
-    files = [path for path in seen.rglob("*") if path.is_file()]
-    leaks = {
-        str(path.relative_to(seen)): names
-        for path in files if (names := found_in(path.read_bytes()))
-    }
-    assert leaks == {}
-    # the logs were really at DEBUG, and what was unpacked is the catalog
-    assert b" DEBUG " in (seen / "logs" / "spark.log").read_bytes()
-    assert "DEBUG:py4j" in (seen / "logs" / "python.log").read_text()
-    assert any("env:MARKED_KAFKA" in path.read_text() for path in (seen / "unpacked").iterdir())

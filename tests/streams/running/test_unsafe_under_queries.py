@@ -13,7 +13,7 @@ import pytest
 from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
-from catalog_migrate.errors import CommitConflict, UnsafeBlocked, UnsafeRefused
+from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.streams import wiring
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
@@ -25,12 +25,40 @@ from catalog_migrate.streams.unsafe.restorable import rows_at
 from catalog_migrate.streams.unsafe.restore import newest_version
 from catalog_migrate.streams.unsafe.undo import undo_request
 
-from .conftest import once
+from .conftest import Branch, Pipeline, once
 
 if TYPE_CHECKING:
-    from .conftest import Pipeline
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from catalog_migrate.testing.services.postgres import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+
+@pytest.fixture(scope="module")
+def base(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,
+    postgres: PostgresServer,
+) -> Iterator[Pipeline]:
+    """A catalog and a runtime whose gate is open, of all tests of the module."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        directory = tmp_path_factory.mktemp("unsafe")
+        made = Pipeline(directory, spark, kafka, postgres, monkeypatch)
+        made.begin()
+        made.start(unsafe=True)
+        yield made
+        made.stop()
+
+
+@pytest.fixture
+def branch(base: Pipeline) -> Iterator[Branch]:
+    """A schema in it, whose sources and sinks go with the test."""
+    made = Branch(base)
+    yield made
+    made.stop()
 
 
 def lay_out(pipeline: Pipeline, *, sink: bool = False) -> str:
@@ -112,121 +140,115 @@ def newest_transaction(pipeline: Pipeline) -> int | None:
     return delta_batch(shard, checkpoint.query_id)
 
 
-def test_back_and_forward(pipeline: Pipeline) -> None:
+def test_back_and_forward(branch: Pipeline) -> None:
     """Four back and three forward, with a sink below: exact in Delta, absorbed by key in Kafka.
 
-    The gate is closed at first. Batch ids and transactions go on rising, the operator's pause
-    stays, and only the source is restarted.
+    Batch ids and transactions go on rising, the operator's pause stays, and only the source is
+    restarted.
     """
-    topic = lay_out(pipeline, sink=True)
-    out = f"{pipeline.name}-o"
-    send(pipeline, topic, 0, 10)
-    pipeline.start()
-    await_ids(pipeline, once(10))
-    with pytest.raises(UnsafeRefused, match="enable_unsafe_ops"):
-        unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 6)")
-    pipeline.stop()
-    pipeline.start(unsafe=True)
-    pipeline.await_running(2)
-    runs = pipeline.run_ids()
-    before = newest_transaction(pipeline)
+    topic = lay_out(branch, sink=True)
+    out = f"{branch.name}-o"
+    send(branch, topic, 0, 10)
+    await_ids(branch, once(10))
+    branch.await_running(2)
+    runs = branch.run_ids()
+    before = newest_transaction(branch)
 
-    back = unsafe(pipeline, f"INJECT OFFSETS ('{topic}:0' = 6)")
+    back = unsafe(branch, f"INJECT OFFSETS ('{topic}:0' = 6)")
     again = once(10) + Counter(range(6, 10))
-    await_ids(pipeline, again)
+    await_ids(branch, again)
     assert "4 records doubled, 0 skipped; 0 already expired" in back.notices
-    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) >= 14, "14 records sent")
-    assert pipeline.kafka_ids(out) == once(10)
-    assert newest_transaction(pipeline) == (before or 0) + 1
-    pipeline.await_running(2)
-    now = pipeline.run_ids()
-    assert now[pipeline.q("s")] != runs[pipeline.q("s")]
-    assert now[pipeline.q("k")] == runs[pipeline.q("k")]
-    assert counted(pipeline, back.operation) == (4, 0)
+    branch.until(lambda: len(branch.kafka.consume_all(out)) >= 14, "14 records sent")
+    assert branch.kafka_ids(out) == once(10)
+    assert newest_transaction(branch) == (before or 0) + 1
+    branch.await_running(2)
+    now = branch.run_ids()
+    assert now[branch.q("s")] != runs[branch.q("s")]
+    assert now[branch.q("k")] == runs[branch.q("k")]
+    assert counted(branch, back.operation) == (4, 0)
 
-    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')} REASON 'mine'")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
-    send(pipeline, topic, 10, 16)
-    forward = unsafe(pipeline, "INJECT OFFSETS (TO 'shift 3')")
-    assert [hold.reason for hold in pipeline.catalog.state().holds.values()] == ["mine"]
-    assert pipeline.ids("s") == again
-    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
-    await_ids(pipeline, again + Counter(range(13, 16)))
-    assert counted(pipeline, forward.operation) == (0, 3)
+    branch.run(f"PAUSE SOURCE {branch.q('s')} REASON 'mine'")
+    branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+    send(branch, topic, 10, 16)
+    forward = unsafe(branch, "INJECT OFFSETS (TO 'shift 3')")
+    assert [hold.reason for hold in branch.catalog.state().holds.values()] == ["mine"]
+    assert branch.ids("s") == again
+    branch.run(f"RESUME SOURCE {branch.q('s')}")
+    await_ids(branch, again + Counter(range(13, 16)))
+    assert counted(branch, forward.operation) == (0, 3)
 
-    same = pipeline.run_ids()
-    assert unsafe(pipeline, "INJECT OFFSETS (TO committed)").operation is None
-    assert pipeline.run_ids() == same
+    same = branch.run_ids()
+    assert unsafe(branch, "INJECT OFFSETS (TO committed)").operation is None
+    assert branch.run_ids() == same
 
 
-def test_under_a_producer(pipeline: Pipeline) -> None:
+def test_under_a_producer(branch: Pipeline) -> None:
     """Five back while a producer runs: five records come twice, all others once, none is lost."""
-    topic = lay_out(pipeline)
-    pipeline.start(unsafe=True)
-    producer = pipeline.produce(topic, pause=0.05)
-    await_rows(pipeline, 20)
-    key = unsafe(pipeline, "INJECT OFFSETS (TO 'shift -5')").operation
+    topic = lay_out(branch)
+    producer = branch.produce(topic, pause=0.05)
+    await_rows(branch, 20)
+    key = unsafe(branch, "INJECT OFFSETS (TO 'shift -5')").operation
     producer.stop()
-    pipeline.producers.clear()
+    branch.producers.clear()
     total = producer.sent[topic]
-    await_rows(pipeline, total + 5)
-    found = pipeline.ids("s")
+    await_rows(branch, total + 5)
+    found = branch.ids("s")
     assert found.keys() == once(total).keys()
     assert Counter(found.values()) == Counter({2: 5, 1: total - 5})
-    assert act(pipeline, key).doubled == 5
-    assert counted(pipeline, key) == (5, 0)
+    assert act(branch, key).doubled == 5
+    assert counted(branch, key) == (5, 0)
 
 
-def test_every_way_to_say_where(pipeline: Pipeline) -> None:
+@pytest.mark.soak
+def test_every_way_to_say_where(branch: Pipeline) -> None:
     """By time, by START, by a reset with a partition more, and in a move: exactly the records that
     were said come again, in the table and at the sink below, where they are repeats to a consumer,
     also those that the sink had yet to send when its source went over to another topic.
     """
-    topic = lay_out(pipeline, sink=True)
-    out = f"{pipeline.name}-o"
-    send(pipeline, topic, 0, 6)
-    times = [each.timestamp for each in pipeline.kafka.consume_all(topic)]
-    pipeline.until(lambda: time.time() * 1000 > times[-1] + 1, "a later moment")
-    send(pipeline, topic, 6, 10)
-    late = min(each.timestamp for each in pipeline.kafka.consume_all(topic)[6:])
+    topic = lay_out(branch, sink=True)
+    out = f"{branch.name}-o"
+    send(branch, topic, 0, 6)
+    times = [each.timestamp for each in branch.kafka.consume_all(topic)]
+    branch.until(lambda: time.time() * 1000 > times[-1] + 1, "a later moment")
+    send(branch, topic, 6, 10)
+    late = min(each.timestamp for each in branch.kafka.consume_all(topic)[6:])
     moment = datetime.fromtimestamp(late / 1000, timezone.utc).isoformat(timespec="milliseconds")
-    pipeline.start(unsafe=True)
     wanted = once(10)
-    await_ids(pipeline, wanted)
+    await_ids(branch, wanted)
     for target, again in (
         (f"TO 'timestamp {moment}'", range(6, 10)), ("TO 'duration PT2H'", range(10)),
         (f"'{topic}:0' = NULL", range(10)),
     ):
-        pipeline.until(lambda: next_record(pipeline, topic) == 10, "the commit of the batch")
-        key = unsafe(pipeline, f"INJECT OFFSETS ({target})").operation
+        branch.until(lambda: next_record(branch, topic) == 10, "the commit of the batch")
+        key = unsafe(branch, f"INJECT OFFSETS ({target})").operation
         wanted += Counter(again)
-        await_ids(pipeline, wanted)
-        found = act(pipeline, key)
+        await_ids(branch, wanted)
+        found = act(branch, key)
         assert (found.doubled, found.skipped, found.exact) == (len(again), 0, True), target
 
-    pipeline.until(
-        lambda: len(pipeline.kafka.consume_all(out)) == wanted.total(), "all rows of before sent"
+    branch.until(
+        lambda: len(branch.kafka.consume_all(out)) == wanted.total(), "all rows of before sent"
     )
-    pipeline.run(f"PAUSE SINK {pipeline.q('k')}")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("k")] is None, "a stopped sink")
-    pipeline.kafka.add_partitions(topic, 2)
-    pipeline.kafka.produce(topic, [("20", '{"id": 20}')], partition=1)
-    unsafe(pipeline, "RESET SPLITS")
+    branch.run(f"PAUSE SINK {branch.q('k')}")
+    branch.until(lambda: branch.run_ids()[branch.q("k")] is None, "a stopped sink")
+    branch.kafka.add_partitions(topic, 2)
+    branch.kafka.produce(topic, [("20", '{"id": 20}')], partition=1)
+    unsafe(branch, "RESET SPLITS")
     wanted += once(10)
-    pipeline.until(lambda: pipeline.ids("s")[20] > 0, "the new partition")
-    new = pipeline.topic("n", 1)
-    pipeline.kafka.allow("app", new, "DESCRIBE_CONFIGS")
-    send(pipeline, new, 30, 33)
-    await_ids_of(pipeline, wanted, {20})
-    unsafe(pipeline, f"SET (TOPIC = '{new}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
+    branch.until(lambda: branch.ids("s")[20] > 0, "the new partition")
+    new = branch.topic("n", 1)
+    branch.kafka.allow("app", new, "DESCRIBE_CONFIGS")
+    send(branch, new, 30, 33)
+    await_ids_of(branch, wanted, {20})
+    unsafe(branch, f"SET (TOPIC = '{new}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
     wanted += Counter(range(30, 33))
-    await_ids_of(pipeline, wanted, {20})
-    assert len(pipeline.kafka.consume_all(out)) < wanted.total()
-    pipeline.run(f"RESUME SINK {pipeline.q('k')}")
-    rows = pipeline.ids("s").total()
-    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) >= rows, "all rows sent")
-    assert len(pipeline.kafka.consume_all(out)) == rows
-    assert pipeline.kafka_ids(out) == Counter([*range(10), 20, *range(30, 33)])
+    await_ids_of(branch, wanted, {20})
+    assert len(branch.kafka.consume_all(out)) < wanted.total()
+    branch.run(f"RESUME SINK {branch.q('k')}")
+    rows = branch.ids("s").total()
+    branch.until(lambda: len(branch.kafka.consume_all(out)) >= rows, "all rows sent")
+    assert len(branch.kafka.consume_all(out)) == rows
+    assert branch.kafka_ids(out) == Counter([*range(10), 20, *range(30, 33)])
 
 
 def next_record(pipeline: Pipeline, topic: str) -> object:
@@ -249,50 +271,48 @@ def await_ids_of(pipeline: Pipeline, wanted: Counter[int], beside: set[int]) -> 
     assert all(0 < pipeline.ids("s")[each] <= 2 for each in beside)
 
 
-def test_undone_with_its_table(pipeline: Pipeline) -> None:
+def test_undone_with_its_table(branch: Pipeline) -> None:
     """A skip is undone with the table: every record is there once, also for the sink below.
 
     What the sink had sent of the rows that were taken back it sends again, as many as was said.
     """
-    topic = lay_out(pipeline, sink=True)
-    out = f"{pipeline.name}-o"
-    send(pipeline, topic, 0, 10)
-    pipeline.start(unsafe=True)
-    await_ids(pipeline, once(10))
-    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
-    send(pipeline, topic, 10, 14)
-    skip = unsafe(pipeline, "INJECT OFFSETS (TO latest)").operation
-    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
-    send(pipeline, topic, 14, 17)
-    await_ids(pipeline, once(10) + Counter(range(14, 17)))
-    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) == 13, "13 records sent")
-    before = newest_transaction(pipeline)
+    topic = lay_out(branch, sink=True)
+    out = f"{branch.name}-o"
+    send(branch, topic, 0, 10)
+    await_ids(branch, once(10))
+    branch.run(f"PAUSE SOURCE {branch.q('s')}")
+    branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+    send(branch, topic, 10, 14)
+    skip = unsafe(branch, "INJECT OFFSETS (TO latest)").operation
+    branch.run(f"RESUME SOURCE {branch.q('s')}")
+    send(branch, topic, 14, 17)
+    await_ids(branch, once(10) + Counter(range(14, 17)))
+    branch.until(lambda: len(branch.kafka.consume_all(out)) == 13, "13 records sent")
+    before = newest_transaction(branch)
 
-    asked = undo_request(pipeline.catalog.state(), skip, restore_table=True)
-    outcome = pipeline.catalog.unsafe().run(asked, "back", confirm=lambda _: True)
+    asked = undo_request(branch.catalog.state(), skip, restore_table=True)
+    outcome = branch.catalog.unsafe().run(asked, "back", confirm=lambda _: True)
     assert outcome.row.unsafe.doubled == 3
-    await_ids(pipeline, once(17))
-    pipeline.until(lambda: len(pipeline.kafka.consume_all(out)) == 20, "20 records sent")
-    assert pipeline.kafka_ids(out) == once(17)
-    assert newest_transaction(pipeline) == (before or 0) + 1
-    assert counted(pipeline, outcome.key) == (0, 0)
+    await_ids(branch, once(17))
+    branch.until(lambda: len(branch.kafka.consume_all(out)) == 20, "20 records sent")
+    assert branch.kafka_ids(out) == once(17)
+    assert newest_transaction(branch) == (before or 0) + 1
+    assert counted(branch, outcome.key) == (0, 0)
 
 
-def test_backfill(pipeline: Pipeline) -> None:
+def test_backfill(branch: Pipeline) -> None:
     """The source goes on at the end at once, what it skipped comes beside it, each record once.
 
     A bad record is a dead letter, what has expired is listed, and undo waits.
     """
-    pipeline.kafka_connection("c")
-    topic = pipeline.topic("t", 1)
-    pipeline.source("s", "c", topic, f"ON ERROR INTO {pipeline.q('bad')}")
-    send(pipeline, topic, 0, 20)
-    pipeline.kafka.produce(topic, ["no json"], partition=0)
-    send(pipeline, topic, 21, 40)
-    pipeline.start(unsafe=True)
-    await_rows(pipeline, 39)
-    state = pipeline.catalog.state()
+    branch.kafka_connection("c")
+    topic = branch.topic("t", 1)
+    branch.source("s", "c", topic, f"ON ERROR INTO {branch.q('bad')}")
+    send(branch, topic, 0, 20)
+    branch.kafka.produce(topic, ["no json"], partition=0)
+    send(branch, topic, 21, 40)
+    await_rows(branch, 39)
+    state = branch.catalog.state()
     (bad,) = (m.item_id for m in state.mappings.values() if m.name == "bad")
 
     def dead() -> int:
@@ -300,83 +320,82 @@ def test_backfill(pipeline: Pipeline) -> None:
         return rows_at(path, newest_version(path) or 0)
 
     assert dead() == 1
-    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
-    pipeline.kafka.delete_records(topic, {0: 4})
-    unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
+    branch.run(f"PAUSE SOURCE {branch.q('s')}")
+    branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+    branch.kafka.delete_records(topic, {0: 4})
+    unsafe(branch, "INJECT OFFSETS (TO earliest)")
     key = unsafe(
-        pipeline, "INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 10)"
+        branch, "INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 10)"
     ).operation
-    pipeline.kafka.delete_records(topic, {0: 6})
-    row = pipeline.catalog.state().operations[key]
+    branch.kafka.delete_records(topic, {0: 6})
+    row = branch.catalog.state().operations[key]
     assert row.state == "backfilling"
     with pytest.raises(UnsafeBlocked, match="is reading what it skipped"):
-        undo_request(pipeline.catalog.state(), key)
+        undo_request(branch.catalog.state(), key)
     with pytest.raises(CommitConflict, match="is at work on the same query"):
-        unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
-    assert pipeline.ids("s") == Counter([*range(20), *range(21, 40)])  # it waits for the hold
-    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
-    send(pipeline, topic, 40, 45)
-    pipeline.until(lambda: pipeline.catalog.state().operations[key].state == "done", "the end")
+        unsafe(branch, "INJECT OFFSETS (TO earliest)")
+    assert branch.ids("s") == Counter([*range(20), *range(21, 40)])  # it waits for the hold
+    branch.run(f"RESUME SOURCE {branch.q('s')}")
+    send(branch, topic, 40, 45)
+    branch.until(lambda: branch.catalog.state().operations[key].state == "done", "the end")
     wanted = Counter([*range(20), *range(21, 45), *range(6, 20), *range(21, 40)])
-    await_ids(pipeline, wanted)
+    await_ids(branch, wanted)
     assert dead() == 2
-    row = pipeline.catalog.state().operations[key]
+    row = branch.catalog.state().operations[key]
     assert row.detail["backfill"] == "36 records in 4 chunks"
     left_out = [text for name, text in row.detail.items() if name.startswith("left out")]
     assert left_out == [f"{topic}:0: 4 to 5 have expired"]
 
 
-def test_upstream_moved(pipeline: Pipeline) -> None:
+def test_upstream_moved(branch: Pipeline) -> None:
     """Retention passes the position; then the topic is gone and back with more records.
 
     The runtime holds the source for the second; both are repaired without losing a record that is
     still there, and the hold goes.
     """
-    topic = lay_out(pipeline)
-    send(pipeline, topic, 0, 4)
-    pipeline.start(unsafe=True)
-    await_ids(pipeline, once(4))
-    pipeline.run(f"PAUSE SOURCE {pipeline.q('s')}")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
-    send(pipeline, topic, 4, 10)
-    pipeline.kafka.delete_records(topic, {0: 8})
-    expired = unsafe(pipeline, "INJECT OFFSETS (TO earliest)")
+    topic = lay_out(branch)
+    send(branch, topic, 0, 4)
+    await_ids(branch, once(4))
+    branch.run(f"PAUSE SOURCE {branch.q('s')}")
+    branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
+    send(branch, topic, 4, 10)
+    branch.kafka.delete_records(topic, {0: 8})
+    expired = unsafe(branch, "INJECT OFFSETS (TO earliest)")
     assert "0 records doubled, 0 skipped; 4 already expired" in expired.notices
-    pipeline.run(f"RESUME SOURCE {pipeline.q('s')}")
+    branch.run(f"RESUME SOURCE {branch.q('s')}")
     had = once(4) + Counter((8, 9))
-    await_ids(pipeline, had)
-    assert counted(pipeline, expired.operation) == (0, 0)  # what had expired nobody skipped
+    await_ids(branch, had)
+    assert counted(branch, expired.operation) == (0, 0)  # what had expired nobody skipped
 
-    pipeline.kafka.delete_topic(topic)
-    pipeline.kafka.create_topic(topic, 2)
+    branch.kafka.delete_topic(topic)
+    branch.kafka.create_topic(topic, 2)
 
     def recreated() -> bool:
-        pipeline.clock.skip(POLL_UPSTREAM)
+        branch.clock.skip(POLL_UPSTREAM)
         return any(
             hold.holder == "upstream" and "was recreated" in hold.reason
-            for hold in pipeline.catalog.state().holds.values()
+            for hold in branch.catalog.state().holds.values()
         )
 
-    pipeline.until(recreated, "the hold of a changed upstream, also where it was gone first")
-    pipeline.until(lambda: pipeline.run_ids()[pipeline.q("s")] is None, "a stopped source")
+    branch.until(recreated, "the hold of a changed upstream, also where it was gone first")
+    branch.until(lambda: branch.run_ids()[branch.q("s")] is None, "a stopped source")
     # only now: until it stands still the query reads on in the new topic
-    send(pipeline, topic, 100, 120)
-    unsafe(pipeline, "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
-    await_ids(pipeline, had + Counter(range(100, 120)))
-    assert not pipeline.catalog.state().holds
-    assert pipeline.catalog.state().streams[pipeline.id("s")].topics == {
-        topic: pipeline.kafka.topic_id(topic)
+    send(branch, topic, 100, 120)
+    unsafe(branch, "RESET SPLITS WITH (ACCEPT NEW TOPIC = true)")
+    await_ids(branch, had + Counter(range(100, 120)))
+    assert not branch.catalog.state().holds
+    assert branch.catalog.state().streams[branch.id("s")].topics == {
+        topic: branch.kafka.topic_id(topic)
     }
-    assert wiring.lookup(pipeline.catalog.state(), "source", pipeline.q("s")) is not None
+    assert wiring.lookup(branch.catalog.state(), "source", branch.q("s")) is not None
 
     def shown() -> tuple[object, object]:
-        rows = pipeline.run("SHOW SOURCES")[0].rows
+        rows = branch.run("SHOW SOURCES")[0].rows
         assert rows is not None
         row = dict(zip(rows.columns, rows.values[0], strict=True))
         return row["state"], row["error"]
 
-    pipeline.until(lambda: shown() == ("running", None), "no error of before the repair")
+    branch.until(lambda: shown() == ("running", None), "no error of before the repair")
 
 
 def test_on_record(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
