@@ -361,44 +361,33 @@ class TestKafka:
             kafka.wake()
 
 
-@pytest.fixture(scope="module")
-def tls_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """A broker with TLS listeners."""
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-
-    with KafkaCluster(
-        tmp_path_factory.mktemp("kafka-tls"), users={"app": "first-of-app"}, tls=True
-    ) as cluster:
-        yield cluster
-
-
 @pytest.mark.services
 class TestTls:
     """A real broker with a certificate of its own."""
 
-    def test_trusted(self, tls_kafka: KafkaCluster) -> None:
+    def test_trusted(self, kafka_other: KafkaCluster) -> None:
         """With the certificate given, TLS works with and without login."""
-        authority = tls_kafka.certificate.read_text()
+        authority = kafka_other.certificate.read_text()
         tls = {"SECURITY PROTOCOL": "SSL", "SSL CERTIFICATE AUTHORITY": authority}
-        assert validate_connection("KAFKA", {"BROKER": tls_kafka.ssl_bootstrap, **tls})[0].ok
+        assert validate_connection("KAFKA", {"BROKER": kafka_other.ssl_bootstrap, **tls})[0].ok
         both = {
-            **scram(tls_kafka), **tls,
-            "SECURITY PROTOCOL": "SASL_SSL", "BROKER": tls_kafka.sasl_ssl_bootstrap,
+            **scram(kafka_other), **tls,
+            "SECURITY PROTOCOL": "SASL_SSL", "BROKER": kafka_other.sasl_ssl_bootstrap,
         }  # fmt: skip
         assert validate_connection("KAFKA", both)[0].ok
 
-    def test_not_trusted(self, tls_kafka: KafkaCluster) -> None:
+    def test_not_trusted(self, kafka_other: KafkaCluster) -> None:
         """Without it the broker's certificate is not trusted."""
         kafka_failure(
-            {"BROKER": tls_kafka.ssl_bootstrap, "SECURITY PROTOCOL": "SSL"},
+            {"BROKER": kafka_other.ssl_bootstrap, "SECURITY PROTOCOL": "SSL"},
             "SSL CERTIFICATE AUTHORITY",
         )
 
-    def test_plain_to_tls(self, tls_kafka: KafkaCluster) -> None:
+    def test_plain_to_tls(self, kafka_other: KafkaCluster) -> None:
         """No TLS to a listener that wants it: SECURITY PROTOCOL."""
-        kafka_failure({"BROKER": tls_kafka.ssl_bootstrap}, "SECURITY PROTOCOL")
+        kafka_failure({"BROKER": kafka_other.ssl_bootstrap}, "SECURITY PROTOCOL")
         kafka_failure(
-            {**scram(tls_kafka), "BROKER": tls_kafka.sasl_ssl_bootstrap}, "SECURITY PROTOCOL"
+            {**scram(kafka_other), "BROKER": kafka_other.sasl_ssl_bootstrap}, "SECURITY PROTOCOL"
         )
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.cli.main import main as command_line
@@ -20,11 +20,22 @@ from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.hook import bootstrap
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 ORDERS = (
     "CREATE TABLE shop.orders (id BIGINT NOT NULL COMMENT 'key', day DATE, qty INT,"
     " CHECK (qty > 0)) PARTITIONED BY (day) COMMENT 'what they bought';"
 )
 WIDER = ORDERS.replace("qty INT", "qty BIGINT")
+AFTER = (
+    "CREATE SCHEMA kept",
+    "CREATE TABLE kept.t (i INT) USING delta LOCATION '{home}/t'",
+    "INSERT INTO kept.t VALUES (7)",
+    "CREATE VIEW kept.v (i) WITH SCHEMA BINDING AS SELECT i FROM kept.t",
+)
+"""What a later session makes beside the names that it found."""
+JOINED = "SELECT i, id FROM kept.v JOIN meta.v ON i = id"
 VIEW = "CREATE VIEW shop.big (id BIGINT) AS SELECT id FROM shop.orders WHERE qty > 5;"
 
 
@@ -41,10 +52,14 @@ class Story:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.spark = local_session(
-            warehouse_dir=str(home / "spark"), metastore=str(home / "metastore")
-        )
+        self.spark = self.session()
         self.told: dict[str, Any] = {}
+
+    def session(self) -> SparkSession:
+        """A session on the metastore of this run."""
+        return local_session(
+            warehouse_dir=str(self.home / "spark"), metastore=str(self.home / "metastore")
+        )
 
     def release(self, name: str, *texts: str) -> Path:
         """A release directory."""
@@ -217,8 +232,8 @@ class Story:
         self.spark.sql("CREATE VIEW meta.theirs AS SELECT 42 AS answer")
         drift = []
         for flags in (["--detailed-exitcode"], ["--repair", "--yes"], ["--detailed-exitcode"]):
-            said = io.StringIO()
-            with contextlib.redirect_stdout(said):
+            said, progress = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(progress):
                 code = command_line(["drift", "--catalog", str(self.home / "meta"), *flags])
             drift.append([code, said.getvalue()])
         self.told["starts"] = {
@@ -229,13 +244,25 @@ class Story:
             ),
         }
 
+    def another_session(self) -> None:
+        """The next session reads a view and a table of the first one, and makes others."""
+        self.spark.sql("CREATE TEMPORARY VIEW passing AS SELECT 1")
+        self.spark.stop()
+        self.spark = self.session()
+        for statement in AFTER:
+            self.spark.sql(statement.format(home=self.home))
+        self.told["another session"] = {
+            "passing": self.spark.catalog.tableExists("passing"),
+            "rows": [list(row) for row in self.spark.sql(JOINED).collect()],
+        }
+
 
 def main(home: Path) -> None:
     """All chapters in order, in one process."""
     story = Story(home)
     for chapter in (
         story.adoption, story.neighbours, story.copy_and_move, story.loss, story.farewell,
-        story.starts,
+        story.starts, story.another_session,
     ):
         chapter()
     print(json.dumps(story.told))
