@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -108,52 +105,3 @@ def test_the_script_refuses_what_it_should_not_do(
     assert (done.returncode, done.stdout) == (code, "")
     assert told in done.stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.spark
-def test_the_examples_upgrade_a_catalog_and_keep_its_row(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The application starts on 1.0, the script upgrades to 2.0, the old application is refused.
-
-    The application runs in the session of the tests, the script in processes of its own.
-    """
-    catalog = str(tmp_path / "catalog")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONWARNINGS": "default"}
-    del env["SPARK_CONF_DIR"]  # what users have
-    monkeypatch.setattr(sys, "argv", ["app.py", str(EXAMPLES / "v1"), catalog])
-    capsys.readouterr()
-
-    runpy.run_path(str(EXAMPLES / "app.py"), run_name="__main__")
-    assert capsys.readouterr().out == "initialized 1.0 1 orders\n"
-
-    upgrade = run("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog, env=env,
-                  cwd=tmp_path)
-    assert upgrade.returncode == 0, upgrade.stderr
-    assert upgrade.stdout.startswith(
-        "LOSSES DECIDED: 3 migrated; 0 unchanged; 1 table loses rows or values\nfrom 1.0 "
-    )
-    assert "column remark renamed to note" in upgrade.stdout
-    assert "migrated: release 2.0" in upgrade.stdout
-    assert "1 row copied" in upgrade.stdout
-
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(EXAMPLES / "app.py"), run_name="__main__")
-    # a text: Python prints it on stderr and ends with 1
-    assert str(ended.value.code).startswith("release 1.0 was replaced by 2.0")
-
-    show = run("catalog-migrate", "show", "shop.orders", "--catalog", catalog, "--format", "json",
-               env=env, cwd=tmp_path)
-    assert rows_of(json.loads(show.stdout)["location"]) == [
-        {"id": 1, "customer_id": 7, "total": None, "note": None}
-    ]
-
-
-def rows_of(location: str) -> list[dict[str, object]]:
-    """The rows of a shard, read without Spark."""
-    from deltalake import DeltaTable
-
-    table = DeltaTable(location).to_pyarrow_table()
-    rows: list[dict[str, object]] = table.to_pylist()
-    return rows

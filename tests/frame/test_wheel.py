@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 import sysconfig
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "fixtures" / "examples"
 
 
 def _run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -79,6 +83,64 @@ def test_the_installed_command_answers_its_version(environment: Path, tmp_path: 
     assert Path(where.stdout.strip()).is_relative_to(environment)
 
 
+@pytest.mark.spark
+def test_the_installed_wheel_upgrades_as_the_readme_says(
+    spark: Any, environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The application starts on 1.0, the script upgrades to 2.0, the old application is refused.
+
+    The application runs in the session of the tests; the script in processes of the installed
+    wheel, with a Spark of its own.
+    """
+    catalog = str(tmp_path / "catalog")
+    command = str(environment / "bin" / "catalog-migrate")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(environment / "bin"), os.environ["PATH"]]))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    monkeypatch.setattr(sys, "argv", ["app.py", str(EXAMPLES / "v1"), catalog])
+    capsys.readouterr()
+
+    runpy.run_path(str(EXAMPLES / "app.py"), run_name="__main__")
+    assert capsys.readouterr().out == "initialized 1.0 1 orders\n"
+
+    with monkeypatch.context() as patch:
+        patch.delenv("SPARK_CONF_DIR")  # what users have
+        script = ("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog)
+        upgrade = _run(*script, cwd=tmp_path)
+    assert upgrade.returncode == 0, upgrade.stderr
+    assert upgrade.stdout.startswith(
+        "LOSSES DECIDED: 3 migrated; 0 unchanged; 1 table loses rows or values\nfrom 1.0 "
+    )
+    assert "column remark renamed to note" in upgrade.stdout
+    assert "migrated: release 2.0" in upgrade.stdout
+    assert "1 row copied" in upgrade.stdout
+
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(EXAMPLES / "app.py"), run_name="__main__")
+    # a text: Python prints it on stderr and ends with 1
+    assert str(ended.value.code).startswith("release 1.0 was replaced by 2.0")
+
+    show = _run(command, "show", "shop.orders", "--catalog", catalog, "--format", "json",
+                cwd=tmp_path)
+    assert rows_of(json.loads(show.stdout)["location"]) == [
+        {"id": 1, "customer_id": 7, "total": None, "note": None}
+    ]
+    status = _run(command, "status", "--catalog", catalog, "--format", "json", cwd=tmp_path)
+    assert status.returncode == 0, status.stderr
+    assert '"lineage"' in status.stdout
+
+
+def rows_of(location: str) -> list[dict[str, object]]:
+    """The rows of a shard, read without Spark."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(location).to_pyarrow_table()
+    rows: list[dict[str, object]] = table.to_pylist()
+    return rows
+
+
+@pytest.mark.soak
 @pytest.mark.spark
 def test_the_installed_wheel_bootstraps_an_empty_warehouse(
     environment: Path, tmp_path: Path

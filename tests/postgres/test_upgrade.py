@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.errors import MigrationBlocked
 
-from .conftest import FIXTURES, changed_tables, manifest
+from .conftest import FIXTURES, Server, changed_tables, manifest
+from .writers import upgrade_with_writers
+
+if TYPE_CHECKING:
+    from catalog_migrate.hook import BootstrapReport
 
 pytestmark = pytest.mark.spark
 
@@ -88,66 +92,93 @@ def refuse_without_decisions(server: Any, old: int, new: int, directory: Path) -
     assert server.open().state().serial == serial
 
 
-@pytest.mark.parametrize(
-    "by_spark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["", "by_spark"]
-)
-def test_fifteen_to_sixteen_and_back_and_to_eighteen(
-    servers: Any, tmp_path: Path, by_spark: bool
-) -> None:
-    """To 16, back to 15, to 16 again, then 18: each time 20,817 rows are what the release says.
-
-    Without their decisions 16 and 18 are refused; what was replaced is fenced out.
-    """
-    server = servers()
-
-    def require(version: int, report: Any, outcome: str) -> None:
-        assert (report.outcome, report.release) == (outcome, str(version))
-        assert server.differing(version, by_spark=by_spark) == set()
-        assert server.open().status().pending == 0
-
+def loaded(servers: Any) -> Server:
+    """A catalog at 15 with every row."""
+    server: Server = servers()
     assert server.load() == 20_817
-    assert server.differing(15, by_spark=by_spark) == set()
+    assert server.differing(15) == set()
+    return server
+
+
+def back_to(server: Server, serial: int) -> BootstrapReport:
+    """A rollback with everything approved that its plan names."""
+    catalog = Catalog.open(server.catalog, mode="write")
+    plan = catalog.plan_rollback(serial)
+    # columns that 16 added in place are all that can be lost: nothing was written since
+    assert {one.code for one in plan.blocked} <= {"CM0302", "CM0305"}
+    return catalog.rollback(spark=server.spark, to=serial, approve=approvals(plan))
+
+
+def require(server: Server, version: int, report: Any, outcome: str, **how: bool) -> None:
+    """The outcome, every row as the release says, and nothing left to do."""
+    assert (report.outcome, report.release) == (outcome, str(version))
+    assert server.differing(version, **how) == set()
+    assert server.open().status().pending == 0
+
+
+def copied(server: Server) -> set[str]:
+    """Tables that were copied since 15; all others still have their very shard."""
+    state = server.open().state()
+    return {
+        str(state.items[record.item_id].definition.item_name)
+        for record in state.shards.values()
+        if record.source is not None and record.item_id in state.items
+    }
+
+
+def test_fifteen_to_sixteen_and_back_and_to_eighteen(servers: Any, tmp_path: Path) -> None:
+    """To 16, back to 15, then 18 at once: each time 20,817 rows are what the release says.
+
+    Without their decisions 16 and 18 are refused; what was replaced is fenced out. While 18 is made
+    foreign writers append to the largest table that it copies.
+    """
+    server = loaded(servers)
     refuse_without_decisions(server, 15, 16, tmp_path)
     before = server.open().state().serial
     report = server.start(16)
-    require(16, report, "migrated")
+    require(server, 16, report, "migrated")
     assert report.unfilled == ()
     assert report.plan.point_of_no_return.after == "retention"
-    assert shape(server, 16) == {}
 
-    newer = server.open().status().serial
-    catalog = Catalog.open(server.catalog, mode="write")
-    back = catalog.plan_rollback(before)
-    given = approvals(back)
-    # columns that 16 added in place are all that can be lost: nothing was written since
-    assert {one.code for one in back.blocked} <= {"CM0302", "CM0305"}
-    require(15, catalog.rollback(spark=server.spark, to=before, approve=given), "rolled_back")
+    require(server, 15, back_to(server, before), "rolled_back")
     assert server.start(15).outcome == "unchanged"
     assert server.start(16).outcome == "fenced_out"
-    again = approvals(catalog.plan_rollback(newer))
-    require(16, catalog.rollback(spark=server.spark, to=newer, approve=again), "rolled_back")
+
+    refuse_without_decisions(server, 15, 18, tmp_path)
+    report = upgrade_with_writers(server, "pg_catalog.pg_attribute", "attrelid", 18)
+    require(server, 18, report, "migrated")
+    assert report.unfilled == ()
+    assert report.plan.point_of_no_return.after == "retention"
+    assert shape(server, 18) == {}
+    assert server.start(18).outcome == "unchanged"
+    assert server.start(15).outcome == "fenced_out"
+    assert server.start(16).outcome == "fenced_out"
+
+    # tables that nothing changed keep their very shard through it all
+    assert copied(server) <= changed_tables(15, 18)
+    assert {"pg_catalog.pg_attribute", "pg_catalog.pg_database"} <= copied(server)
+
+
+@pytest.mark.soak
+def test_sixteen_twice_and_to_eighteen_by_spark(servers: Any, tmp_path: Path) -> None:
+    """To 16, back to 15, to 16 again, then 18, all rows read by Spark at their names."""
+    server = loaded(servers)
+    before = server.open().state().serial
+    require(server, 16, server.start(16), "migrated", by_spark=True)
+    assert shape(server, 16) == {}
+    newer = server.open().status().serial
+    require(server, 15, back_to(server, before), "rolled_back", by_spark=True)
+    require(server, 16, back_to(server, newer), "rolled_back", by_spark=True)
     assert server.start(16).outcome == "unchanged"
 
     refuse_without_decisions(server, 16, 18, tmp_path)
     attributes = server.shard("pg_catalog.pg_attribute")
-    report = server.start(18)
-    require(18, report, "migrated")
+    report = upgrade_with_writers(server, "pg_catalog.pg_class", "oid", 18)
+    require(server, 18, report, "migrated", by_spark=True)
     assert report.unfilled == ()
     assert shape(server, 18) == {}
     # a column of 3,054 rows went in place, the only one of the series that may
     point = report.plan.point_of_no_return
     assert (point.after, point.names) == ("commit", ("pg_catalog.pg_attribute.attcacheoff",))
     assert server.shard("pg_catalog.pg_attribute") == attributes
-    assert server.start(18).outcome == "unchanged"
-    assert server.start(15).outcome == "fenced_out"
-    assert server.start(16).outcome == "fenced_out"
-
-    # tables that nothing changed keep their very shard through it all
-    state = server.open().state()
-    copied = {
-        str(state.items[record.item_id].definition.item_name)
-        for record in state.shards.values()
-        if record.source is not None and record.item_id in state.items
-    }
-    assert copied <= changed_tables(15, 18)
-    assert {"pg_catalog.pg_attribute", "pg_catalog.pg_database"} <= copied
+    assert copied(server) <= changed_tables(15, 18)

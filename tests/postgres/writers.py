@@ -1,27 +1,23 @@
-"""PostgreSQL's tables from 15 to 18 at once, with foreign writers at work meanwhile."""
+"""Foreign writers that append to a table of PostgreSQL's catalog while it is upgraded."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from catalog_migrate.errors import PrepareFailed
 
-from .conftest import changed_tables
+from .conftest import ROWS, Server
 
 if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
 
-pytestmark = pytest.mark.spark
-
-TABLE = "pg_catalog.pg_attribute"
 FIRST = 900_000
-"""``attrelid`` of the rows that the writers append; each row has a number of its own."""
+"""The key of the rows that the writers append; each row has a number of its own."""
 
 
 class Writer:
@@ -76,11 +72,11 @@ def start_over(start: Callable[[], BootstrapReport]) -> BootstrapReport:
     raise AssertionError("five seals in a row were written over")
 
 
-def test_rows_of_foreign_writers_are_refused_or_kept(servers: Any) -> None:
-    """Appends by name, by path and by delta-rs during 15 -> 18: acknowledged means there, once.
+def upgrade_with_writers(server: Server, table: str, key: str, version: int) -> BootstrapReport:
+    """Appends by name, by path and by delta-rs during an upgrade: acknowledged means there, once.
 
-    The releases are the nine tables that change on the way and one that does not. The views, and
-    the other tables, go the way by 16 in ``test_upgrade``.
+    ``key`` is a column of the table, of 15, which the upgrade copies. The rows of the writers are
+    gone afterwards.
     """
     import pyarrow
     import pyarrow.parquet
@@ -89,30 +85,20 @@ def test_rows_of_foreign_writers_are_refused_or_kept(servers: Any) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
-    tables = changed_tables(15, 18)
-    assert len(tables) == 9
-    server = servers(tables | {"pg_catalog.pg_am"})
-    assert server.load() == 4_399
     spark = server.spark
-    file = (
-        Path(__file__).parents[2]
-        / "fixtures"
-        / "postgres_catalog"
-        / "rows_15"
-        / (f"{TABLE}.parquet")
-    )
+    file = ROWS / f"{table}.parquet"
     one = pyarrow.parquet.read_table(file).slice(0, 1)
-    place = one.schema.get_field_index("attrelid")
-    old = server.shard(TABLE)
+    place = one.schema.get_field_index(key)
+    old = server.shard(table)
     template = spark.read.parquet(str(file)).limit(1).localCheckpoint()
 
     def row(number: int) -> Any:
         from pyspark.sql import functions as f
 
-        return template.withColumn("attrelid", f.lit(number).cast("bigint"))
+        return template.withColumn(key, f.lit(number).cast("bigint"))
 
     def by_name(number: int) -> None:
-        row(number).write.mode("append").insertInto(TABLE)
+        row(number).write.mode("append").insertInto(table)
 
     def by_path(number: int) -> None:
         row(number).write.format("delta").mode("append").save(old)
@@ -126,13 +112,12 @@ def test_rows_of_foreign_writers_are_refused_or_kept(servers: Any) -> None:
         while not all(writer.acknowledged for writer in (first, second, third)):
             assert time.monotonic() < until, (first.refused, second.refused, third.refused)
             time.sleep(0.1)
-        report = start_over(lambda: server.start(18))
-    assert (report.outcome, report.release) == ("migrated", "18")
+        report = start_over(lambda: server.start(version))
     writers = (first, second, third)
     acknowledged = set().union(*(writer.acknowledged for writer in writers))
     found = [
-        r.attrelid
-        for r in spark.sql(f"SELECT attrelid FROM {TABLE} WHERE attrelid > {FIRST}").collect()
+        getattr(r, key)
+        for r in spark.sql(f"SELECT {key} FROM {table} WHERE {key} > {FIRST}").collect()
     ]
     assert len(found) == len(set(found)), "a row was doubled"
     assert acknowledged - set(found) == set(), "a row was acknowledged and lost"
@@ -144,9 +129,6 @@ def test_rows_of_foreign_writers_are_refused_or_kept(servers: Any) -> None:
         late.write.format("delta").mode("append").save(old)
     with pytest.raises(DeltaError, match="validation check failed"):
         by_delta_rs(FIRST - 2)
-    assert server.shard(TABLE) != old
-
-    # and the real rows: 15 -> 18 in one step makes of each what the decisions say
-    spark.sql(f"DELETE FROM {TABLE} WHERE attrelid > {FIRST}")
-    assert server.differing(18) == set()
-    assert (server.open().status().release, server.open().status().pending) == ("18", 0)
+    assert server.shard(table) != old
+    spark.sql(f"DELETE FROM {table} WHERE {key} > {FIRST}")
+    return report
