@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
@@ -54,3 +58,13 @@ def build(tmp_path: Path) -> Build:
         return Checkpoint(root, files=files)
 
     return write
+
+
+@pytest.fixture
+def one_store(spark: SparkSession) -> Iterator[None]:
+    """A stateful query has one state store, and its shuffles one partition."""
+    key = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "1")
+    yield
+    spark.conf.set(key, before)
