@@ -97,7 +97,7 @@ BUILT_INS: tuple[DurableState, ...] = (
         Found("resumed", "unseals, so that appends go on; deletes; its own release stays in force"),
         Found("migrated", "unseals, deletes, brings in its own release"),
         (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
-         "tests/crash/test_kill_at_every_step.py::test_a_new_attempt_that_is_killed_too_does_no_harm"),
+         "tests/crash/test_kill_at_every_step.py::test_killed_three_times_in_a_row"),
     ),
     DurableState(
         "refill under way", "new",
@@ -108,7 +108,7 @@ BUILT_INS: tuple[DurableState, ...] = (
         _FENCED,
         Found("migrated", "deletes them and brings in its own release"),
         (SCAN + "test_every_call_of_a_refill_may_be_its_last",
-         "tests/bootstrap/test_populate.py::test_a_failing_refill_keeps_the_table_unfilled"),
+         "tests/bootstrap/test_populate.py::test_derived_tables_from_their_first_rows_to_new_ones"),
     ),
     DurableState(
         "reconciling failed", "new",
@@ -197,7 +197,7 @@ BUILT_INS: tuple[DurableState, ...] = (
         _FENCED,
         Found("migrated", "brings in its own release and fills what it can"),
         (SCAN + "test_every_call_of_a_refill_may_be_its_last",
-         "tests/bootstrap/test_populate.py::test_without_a_callback_it_is_empty_and_listed"),
+         "tests/bootstrap/test_populate.py::test_derived_tables_from_their_first_rows_to_new_ones"),
     ),
     DurableState(
         "shards retired", "new",
@@ -229,7 +229,7 @@ BUILT_INS: tuple[DurableState, ...] = (
         _FENCED,
         Found("migrated", "brings in its own release"),
         (SCAN + "test_retired_data_goes_after_the_retention",
-         "tests/bootstrap/test_outcomes.py::test_an_older_release_is_fenced_out"),
+         "tests/bootstrap/test_outcomes.py::test_a_catalog_from_nothing_to_its_fifth_release"),
     ),
 )
 """States of built-in objects, the most urgent first."""

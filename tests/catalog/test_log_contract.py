@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.catalog import compaction
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import OperationRecord
+from catalog_migrate.catalog.remote_log import RemoteLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -131,15 +133,21 @@ class TestCompact:
             users.first.compact(follows=0, commit_id="z")
         assert len(users.first.read().rows) == 2
 
-    def test_when_due(self, users: Any) -> None:
-        """Commits compact the log as soon as more than 64 files are live, and lose nothing."""
+    def test_when_due(self, users: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Commits compact the log as soon as more than 64 files are live, and lose nothing.
+
+        On a store, where each commit takes a quarter of a second, more than eight.
+        """
+        if isinstance(users.first, RemoteLog):
+            monkeypatch.setitem(compaction.compact_when_due.__kwdefaults__, "files", 8)
+        most = compaction.compact_when_due.__kwdefaults__["files"]
         create_catalog(users.first, warehouse="w")
-        for number in range(70):
+        for number in range(most + 6):
             commit(users.first, _operation(number), kind="test")
-        assert users.first.live_files() <= 64
-        assert users.first.version() == 71
+        assert users.first.live_files() <= most
+        assert users.first.version() == most + 7
         state = read_state(users.second)
-        assert (state.serial, len(state.operations)) == (70, 70)
+        assert (state.serial, len(state.operations)) == (most + 6, most + 6)
 
 
 class TestRenewals:
@@ -156,14 +164,19 @@ class TestRenewals:
 
 
 def test_racing_threads(users: Any) -> None:
-    """Eight threads with ten increments each: none is lost, and each has its own version."""
+    """Eight threads with ten increments each: none is lost, and each has its own version.
+
+    On a store four threads with four each: there a lost race takes a quarter of a second.
+    """
+    threads_of, each = (4, 4) if isinstance(users.first, RemoteLog) else (8, 10)
+    total = threads_of * each
     create_catalog(users.first, warehouse="w")
     seen: list[tuple[int, int]] = []
     failures: list[BaseException] = []
 
     def work(log: Any, name: str) -> None:
         try:
-            for number in range(10):
+            for number in range(each):
                 state = commit(log, _increment(f"{name}/{number}"), kind="race", attempts=500)
                 seen.append((state.version, state.serial))
         except BaseException as error:
@@ -172,7 +185,7 @@ def test_racing_threads(users: Any) -> None:
 
     threads = [
         threading.Thread(target=work, args=(users.first if n % 2 else users.second, str(n)))
-        for n in range(8)
+        for n in range(threads_of)
     ]
     for thread in threads:
         thread.start()
@@ -180,10 +193,10 @@ def test_racing_threads(users: Any) -> None:
         thread.join()
     assert failures == []
     state = read_state(users.first)
-    assert (state.serial, state.operations["count"].state) == (80, "80")
-    assert len(state.operations) == 81
-    assert sorted(serial for _, serial in seen) == list(range(1, 81))
-    assert len({version for version, _ in seen}) == 80
+    assert (state.serial, state.operations["count"].state) == (total, str(total))
+    assert len(state.operations) == total + 1
+    assert sorted(serial for _, serial in seen) == list(range(1, total + 1))
+    assert len({version for version, _ in seen}) == total
 
 
 def _operation(number: int) -> Any:
