@@ -56,121 +56,102 @@ def test_exactly_once_over_crashes(
     ) == [(22, 22, topic)]
 
 
-def test_bad_record_fails(
-    workshop: Any, kafka: Any, kafka_connection: dict[str, Any], topic: str
-) -> None:
-    """ON ERROR FAIL: the query stops and says which record; its batch leaves no row."""
-    kafka.produce(topic, [*rows_of(1), ("k", '{"id": "private"}'), *rows_of(2)], partition=1)
-    spec = workshop.source("KAFKA", kafka_connection, COLUMNS, {"TOPIC": topic}, format="JSON")
-    failure = workshop.await_failure(workshop.start(spec))
-    assert failure.condition == "BAD_RECORD"
-    said = f"topic {topic}, partition 1, offset 1: its value does not fit id BIGINT"
-    assert said in failure.causes[-1]
-    assert "private" not in repr(failure)
-    assert workshop.rows(spec.shard) == []
-
-
-def test_bad_records_put_aside(
+def test_bad_records(
     workshop: Any,
     kafka: Any,
     kafka_connection: dict[str, Any],
     topic: str,
     forget_commit: Callable[..., int],
 ) -> None:
-    """ON ERROR INTO: good rows go on, bad records are kept whole; each once, over crashes too."""
-    bad = [("b1", "{"), ("b2", None), ("b3", b"\xff")]
-    kafka.produce(topic, [*rows_of(1, 2), *bad, *rows_of(3)], partition=0)
+    """ON ERROR INTO: good rows go on, bad records are kept whole; each once, over crashes too.
+
+    ON ERROR FAIL: the query stops and says which record; its batch leaves no row.
+    """
+    bad = [("b0", '{"id": "private"}'), ("b1", "{"), ("b2", None), ("b3", b"\xff")]
+    kafka.produce(topic, [*rows_of(1, 2), *bad, *rows_of(3)], partition=1)
+    fails = workshop.source("KAFKA", kafka_connection, COLUMNS, {"TOPIC": topic}, format="JSON")
+    failing = workshop.start(fails)
     spec = workshop.source(
         "KAFKA", kafka_connection, COLUMNS, {"TOPIC": topic}, format="JSON", dead_letters=True
     )
-    query = workshop.run(spec, rows=6)
+    query = workshop.run(spec, rows=7)
     last = {"shard": 0, "dead_letters": 0}
     assert workshop.queries.last_batch(spec, query.query_id) == last
     forget_commit(spec)
     workshop.queries.finish_batch(spec, timeout=120)
-    assert workshop.rows(spec.shard, "id, _offset") == [(1, 0), (2, 1), (3, 5)]
-    not_one = "it is not one JSON object of the declared columns"
+    assert workshop.rows(spec.shard, "id, _offset") == [(1, 0), (2, 1), (3, 6)]
+    no_fit, not_one = (
+        "its value does not fit id BIGINT", "it is not one JSON object of the declared columns",
+    )  # fmt: skip
     assert workshop.rows(spec.dead_letters, "_offset, _topic, key, value, error") == [
-        (2, topic, b"b1", b"{", not_one),
-        (3, topic, b"b2", None, "it has no value"),
-        (4, topic, b"b3", b"\xff", "it is not UTF-8"),
+        (2, topic, b"b0", b'{"id": "private"}', no_fit),
+        (3, topic, b"b1", b"{", not_one),
+        (4, topic, b"b2", None, "it has no value"),
+        (5, topic, b"b3", b"\xff", "it is not UTF-8"),
     ]
-
-
-def test_text_and_bytes(
-    workshop: Any, kafka: Any, kafka_connection: dict[str, Any], topic: str
-) -> None:
-    """TEXT and BYTES take the value as it is; two topics are read by one source."""
-    kafka.create_topic(f"{topic}-b")
-    kafka.produce(topic, ["line one"], partition=0)
-    kafka.produce(f"{topic}-b", [("k", b"\x00\xff")])
-    text = workshop.source("KAFKA", kafka_connection, "line STRING", {"TOPIC": topic},
-                           format="TEXT")
-    raw = workshop.source("KAFKA", kafka_connection, "value BINARY",
-                          {"TOPIC": f"{topic},{topic}-b"}, format="BYTES")
-    running = [workshop.start(text), workshop.start(raw)]
-    workshop.await_rows(running[0], 1)
-    workshop.await_rows(running[1], 2)
-    assert [query.stop(drain=120) for query in running] == [True, True]
-    assert workshop.rows(text.shard, "line, _offset") == [("line one", 0)]
-    assert workshop.rows(raw.shard, "_topic, value") == [
-        (topic, b"line one"), (f"{topic}-b", b"\x00\xff"),
-    ]  # fmt: skip
+    failure = workshop.await_failure(failing)
+    assert failure.condition == "BAD_RECORD"
+    assert f"topic {topic}, partition 1, offset 2: {no_fit}" in failure.causes[-1]
+    assert "private" not in repr(failure)
+    assert workshop.rows(fails.shard) == []
 
 
 def test_start(workshop: Any, kafka: Any, kafka_connection: dict[str, Any], topic: str) -> None:
-    """START at a time reads what is younger; ``latest`` what comes after; idle ones are healthy."""
-    kafka.produce(topic, rows_of(1), partition=0)
+    """START at a time reads what is younger; ``latest`` what comes after; idle ones are healthy.
+
+    TEXT and BYTES take the value as it is; two topics are read by one source.
+    """
+    kafka.create_topic(f"{topic}-b")
+    kafka.produce(topic, ["line one"], partition=0)
     time.sleep(0.05)
     moment = datetime.now(timezone.utc)
     time.sleep(0.05)
-    kafka.produce(topic, rows_of(2), partition=0)
+    kafka.produce(topic, ["line two"], partition=0)
     since = workshop.source(
-        "KAFKA", kafka_connection, COLUMNS,
-        {"TOPIC": topic, "START": moment.isoformat(timespec="milliseconds")}, format="JSON",
+        "KAFKA", kafka_connection, "line STRING",
+        {"TOPIC": topic, "START": moment.isoformat(timespec="milliseconds")}, format="TEXT",
     )  # fmt: skip
     latest = workshop.source(
-        "KAFKA", kafka_connection, COLUMNS, {"TOPIC": topic, "START": "latest"}, format="JSON"
-    )
+        "KAFKA", kafka_connection, "value BINARY",
+        {"TOPIC": f"{topic},{topic}-b", "START": "latest"}, format="BYTES",
+    )  # fmt: skip
     idle = workshop.start(latest)
     workshop.run(since, rows=1)
-    assert workshop.rows(since.shard, "id") == [(2,)]
+    assert workshop.rows(since.shard, "line, _offset") == [("line two", 1)]
     deadline = time.monotonic() + 120
     while (progress := idle.progress()) is None:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert (progress.total_rows, progress.batch, progress.lag) == (0, 0, 0)
-    kafka.produce(topic, rows_of(3), partition=0)
-    workshop.await_rows(idle, 1)
+    kafka.produce(topic, ["line three"], partition=0)
+    kafka.produce(f"{topic}-b", [("k", b"\x00\xff")])
+    workshop.await_rows(idle, 2)
     assert idle.stop(drain=120)
-    assert workshop.rows(latest.shard, "id") == [(3,)]
+    assert workshop.rows(latest.shard, "_topic, value") == [
+        (topic, b"line three"), (f"{topic}-b", b"\x00\xff"),
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("changed", "condition"),
-    [
-        ({"SASL PASSWORD": Secret("wrong-marker-2")}, "SaslAuthenticationException"),
-        ({"TOPIC": "not-there"}, "UnknownTopicOrPartitionException"),
-        ({"BROKER": "127.0.0.1:1"}, "TimeoutException"),
-    ],
-    ids=["password", "topic", "broker"],
+FAILURES = (
+    ({"SASL PASSWORD": Secret("wrong-marker-2")}, "SaslAuthenticationException"),
+    ({"TOPIC": "not-there"}, "UnknownTopicOrPartitionException"),
+    ({"BROKER": "127.0.0.1:1"}, "TimeoutException"),
 )
-def test_failures(
-    workshop: Any,
-    kafka_connection: dict[str, Any],
-    topic: str,
-    changed: dict[str, Any],
-    condition: str,
-) -> None:
+
+
+def test_failures(workshop: Any, kafka_connection: dict[str, Any], topic: str) -> None:
     """A wrong password, topic or address ends the query within seconds and tells no secret."""
-    connection = {**kafka_connection, **changed}
-    wanted = connection.pop("TOPIC", topic)
-    spec = workshop.source("KAFKA", connection, COLUMNS, {"TOPIC": wanted}, format="JSON")
-    query = workshop.start(spec)
-    failure = workshop.await_failure(query)
-    assert failure.condition == condition, failure
-    secret = connection["SASL PASSWORD"].reveal()
-    assert secret not in repr(failure)
-    assert secret not in repr(spec)
-    explained = query._query._jsq.explainInternal(True)
-    assert secret not in explained
+    running = []
+    for changed, condition in FAILURES:
+        connection = {**kafka_connection, **changed}
+        wanted = connection.pop("TOPIC", topic)
+        spec = workshop.source("KAFKA", connection, COLUMNS, {"TOPIC": wanted}, format="JSON")
+        running.append((spec, workshop.start(spec), condition))
+    for spec, query, condition in running:
+        failure = workshop.await_failure(query)
+        assert failure.condition == condition, failure
+        secret = spec.connection["SASL PASSWORD"].reveal()
+        assert secret not in repr(failure)
+        assert secret not in repr(spec)
+        explained = query._query._jsq.explainInternal(True)
+        assert secret not in explained

@@ -24,4 +24,8 @@ def test_only_this_thread_and_only_meanwhile(caplog: pytest.LogCaptureFixture) -
         with pytest.raises(ValueError, match="x"), unlogged():
             raise ValueError("x")
         log.debug("after an error")
-    assert caplog.messages == ["before", "another thread", "after", "after an error"]
+    # a session of another test lets objects of the JVM go whenever it likes, and logs that
+    said = {"before", "the password", "another thread", "after", "after an error"}
+    assert [each for each in caplog.messages if each in said] == [
+        "before", "another thread", "after", "after an error",
+    ]  # fmt: skip
