@@ -15,6 +15,7 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.hook import migrate
 
 from .test_disk import DAMAGE, MANY, commits, cut_off, leave, snapshot
 
@@ -213,9 +214,14 @@ def test_writers_by_name_and_by_path_lose_no_row(
 
 @pytest.mark.parametrize("room", [16, 64, 256, 512, 1024, 1536] if MANY > 1 else [512])
 def test_a_disk_that_is_full_in_the_middle_of_a_copy(
-    shops: Any, disk: Path, room: int, record_property: Any
+    shops: Any, disk: Path, room: int, record_property: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The copy ends in a typed error and leaves no half of it; with room again it succeeds."""
+    """The copy ends in a typed error and leaves no half of it; with room again it succeeds.
+
+    There was no room to give the lease back either, so the next start waits until it has run out.
+    """
+    monkeypatch.setitem(migrate.__kwdefaults__, "ttl", 8.0)
+    monkeypatch.setitem(migrate.__kwdefaults__, "margin", 2.0)
     shop = shops(disk)
     shop.load(12_000)
     before, old = shop.digest(), shop.shard()
