@@ -16,16 +16,21 @@ from catalog_migrate.engine.port import (
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
+from tests.engine import direct
 
 COLUMNS = (Column("id", "BIGINT", False, comment="key"), Column("note", "STRING"))
 PROJECTION = (("id", "id"), ("note", "note"))
 
 
 class Kit:
-    """An engine, an own schema, a warehouse, and rows appended as a foreign writer would."""
+    """An engine, an own schema, a warehouse, and rows appended as a foreign writer would.
 
-    def __init__(self, engine: Engine, schema: str, warehouse: str, append) -> None:
+    ``apply`` appends them as an application on Spark does, where the engine is Spark.
+    """
+
+    def __init__(self, engine: Engine, schema: str, warehouse: str, append, apply) -> None:
         self.engine, self.schema, self.warehouse, self.append = engine, schema, warehouse, append
+        self.apply = apply
         engine.ensure_schema(schema)
 
     def name(self, name: str) -> ItemName:
@@ -53,10 +58,15 @@ def kit(request, schema_name, warehouse):
         engine = SparkEngine(spark)
 
         def append(path, rows):
+            direct.append(path, [{"id": number, "note": note} for number, note in rows])
+
+        def append_by_spark(path, rows):
             frame = spark.createDataFrame(rows, "id BIGINT, note STRING")
             frame.write.format("delta").mode("append").save(path)
 
-    return Kit(engine, schema_name, warehouse, append)
+        return Kit(engine, schema_name, warehouse, append, append_by_spark)
+
+    return Kit(engine, schema_name, warehouse, append, append)
 
 
 def test_a_shard_is_created_once_and_keeps_its_columns(kit):
@@ -332,13 +342,13 @@ def test_a_sealed_shard_refuses_appends_until_it_is_unsealed(kit):
     assert kit.engine.seal(path, follows=1, app_id="catalog_migrate/test", epoch=1) == 2
     assert kit.engine.is_sealed(path)
     with pytest.raises(Exception, match=r"(?i)seal|constraint"):
-        kit.append(path, [(2, "y")])
+        kit.apply(path, [(2, "y")])
     with pytest.raises(EngineFailure):
         kit.engine.truncate_shard(path)
     kit.engine.unseal(path, before)
     kit.engine.unseal(path, before)
     assert not kit.engine.is_sealed(path)
-    kit.append(path, [(2, "y")])
+    kit.apply(path, [(2, "y")])
     assert kit.engine.shard_size(path)[0] == 2
 
 

@@ -15,6 +15,7 @@ from catalog_migrate.errors import EngineFailure, UnsuitableSession
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Check, Column
 from catalog_migrate.model.types import cast_or_null
+from tests.engine import direct
 
 pytestmark = pytest.mark.spark
 
@@ -100,7 +101,7 @@ def test_a_null_under_not_null_names_column_and_row(engine, spark, warehouse):
     source, target = f"{warehouse}/a", f"{warehouse}/b"
     engine.create_shard(ShardSpec(source, [Column("id", "INT"), Column("n", "INT")]))
     engine.create_shard(ShardSpec(target, [Column("id", "INT"), Column("n", "INT", False)]))
-    spark.sql(f"INSERT INTO delta.`{source}` VALUES (1, 1), (2, NULL)")
+    direct.append(source, [{"id": 1, "n": 1}, {"id": 2, "n": None}])
     with pytest.raises(EngineFailure) as caught:
         engine.copy_rows(source, 1, target, [("id", "id"), ("n", "n")])
     told = caught.value.message
