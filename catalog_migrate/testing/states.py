@@ -97,7 +97,7 @@ BUILT_INS: tuple[DurableState, ...] = (
         Found("resumed", "unseals, so that appends go on; deletes; its own release stays in force"),
         Found("migrated", "unseals, deletes, brings in its own release"),
         (SCAN + "test_every_call_of_an_upgrade_may_be_its_last",
-         "tests/crash/test_kill_at_every_step.py::test_killed_three_times_in_a_row"),
+         "tests/crash/test_kill_at_every_step.py::test_killed_four_times_in_a_row"),
     ),
     DurableState(
         "refill under way", "new",
