@@ -46,14 +46,16 @@ class Killable(Pipeline):
         self.postgres_connection("pg")
         self.topic_in, self.topic_out = self.topic("t"), self.topic("o", 1)
         self.orders = self.table("orders")
-        self.source("s", "c", self.topic_in)
+        # most of the CPU time of a series goes into batches
+        every = "WITH (TRIGGER '2 seconds')"
+        self.source("s", "c", self.topic_in, every)
         self.run(
             f"CREATE SINK {self.q('k')} IN CLUSTER {main} FROM {self.q('s')} INTO KAFKA CONNECTION "
-            f"{self.q('c')} (TOPIC '{self.topic_out}') KEY (id) FORMAT JSON"
+            f"{self.q('c')} (TOPIC '{self.topic_out}') KEY (id) FORMAT JSON {every}"
         )
         self.run(
             f"CREATE SINK {self.q('p')} IN CLUSTER {main} FROM {self.q('s')} INTO POSTGRES "
-            f"CONNECTION {self.q('pg')} (TABLE '{self.orders}')"
+            f"CONNECTION {self.q('pg')} (TABLE '{self.orders}') {every}"
         )
 
     def _command(self, log: str, *arguments: str, **settings: object) -> CommandProcess:

@@ -251,7 +251,7 @@ class Pipeline:
                     each.item_id: each.error for each in supervisor.managed.values()
                 } if supervisor is not None else {}
                 raise AssertionError(f"waited in vain for {what}; {errors}; {self.events[-5:]}")
-            time.sleep(0.1)
+            time.sleep(0.2)
 
     # -- what arrived --------------------------------------------------------------------------
 
