@@ -216,64 +216,58 @@ def test_forms(
     assert "SET (kafka.client.id = 'x')" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ('{"positions": {"TOPIC": {"0": "five"}}}', "is no number"),
-        ('{"positions": {"TOPIC": {"0": -1}}}', "out of range"),
-        ('{"positions": {"TOPIC": {"9": 1}}}', "partition TOPIC:9 does not exist"),
-        ('{"positions": {"wrong": {"0": 1}}}', "partition wrong:0 does not exist"),
-        ('{"offsets": {}}', "unknown field `offsets`"),
-        ('{"positions": {}}', "names no partition"),
-        ("no json", "is no file of positions"),
-        ('{"positions": {"TOPIC": {"0": 1}}, "topics": {"TOPIC": "x"}}', "another topic TOPIC"),
-    ],
-)
-def test_bad_files(
-    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str], document: str, message: str
+BAD_FILES = [
+    ('{"positions": {"TOPIC": {"0": "five"}}}', "is no number"),
+    ('{"positions": {"TOPIC": {"0": -1}}}', "out of range"),
+    ('{"positions": {"TOPIC": {"9": 1}}}', "partition TOPIC:9 does not exist"),
+    ('{"positions": {"wrong": {"0": 1}}}', "partition wrong:0 does not exist"),
+    ('{"offsets": {}}', "unknown field `offsets`"),
+    ('{"positions": {}}', "names no partition"),
+    ("no json", "is no file of positions"),
+    ('{"positions": {"TOPIC": {"0": 1}}, "topics": {"TOPIC": "x"}}', "another topic TOPIC"),
+]
+BAD_CALLS = [
+    (["reset-splits", "nope", "--reason", "r"], 1, "there is no source called nope"),
+    (["reset-splits", "other.s", "--reason", "r"], 1, "did you mean default.s?"),
+    (["reset-splits", "ss", "--reason", "r"], 1, "did you mean default.s?"),
+    (["reset-splits", "k", "--reason", "r"], 1, "it is a sink; the sources of"),
+    (["reset-splits", "s", "--below", "d", "--reason", "r"], 1, "no connection called d"),
+    (["reset-splits", "s"], 3, "missing: a reason"),
+    (["inject-offsets", "s", "--reason", "r"], 64, "no position is given"),
+    (["inject-offsets", "s", "--reason", "r", "--to", "-3"], 1, "is negative"),
+    (["undo", "nope", "--reason", "r"], 3, "there is no unsafe operation nope"),
+    (["alter", "s", "--set", "TOPIC", "--reason", "r"], 64, "KEY=VALUE is expected"),
+    (["alter", "s", "--set", "TOPIC=x", "--reason", "r"], 3, "add: , RESET SPLITS"),
+]
+
+
+def test_bad_files_and_calls(
+    stage: Stage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that is wrong is refused with its place; nothing changes."""
+    """A file that is wrong is refused with its place; what is missing or unknown is named, with
+    the exit code of its kind. Nothing changes."""
     topic = stage.topic("t", [10])
     stage.source(topic)
     stage.started(topic, {0: 6})
     stage.open_gate()
     file = tmp_path / "offsets.json"
-    file.write_text(document.replace("TOPIC", topic))
-    arguments = ["unsafe", "inject-offsets", "s", "--file", str(file), "--reason", "r", "--yes"]
-    assert main(arguments) in (1, 3)
-    assert message.replace("TOPIC", topic) in capsys.readouterr().err
-    assert not stage.state.operations
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["reset-splits", "nope", "--reason", "r"], 1, "there is no source called nope"),
-        (["reset-splits", "other.s", "--reason", "r"], 1, "did you mean default.s?"),
-        (["reset-splits", "ss", "--reason", "r"], 1, "did you mean default.s?"),
-        (["reset-splits", "k", "--reason", "r"], 1, "it is a sink; the sources of"),
-        (["reset-splits", "s", "--below", "d", "--reason", "r"], 1, "no connection called d"),
-        (["reset-splits", "s"], 3, "missing: a reason"),
-        (["inject-offsets", "s", "--reason", "r"], 64, "no position is given"),
-        (["inject-offsets", "s", "--reason", "r", "--to", "-3"], 1, "is negative"),
-        (["undo", "nope", "--reason", "r"], 3, "there is no unsafe operation nope"),
-        (["alter", "s", "--set", "TOPIC", "--reason", "r"], 64, "KEY=VALUE is expected"),
-        (["alter", "s", "--set", "TOPIC=x", "--reason", "r"], 3, "add: , RESET SPLITS"),
-    ],
-)
-def test_bad_calls(
-    stage: Stage, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
-) -> None:
-    """What is missing or unknown is named, with the exit code of its kind."""
-    topic = stage.topic("t", [10])
-    stage.source(topic)
+    for document, message in BAD_FILES:
+        file.write_text(document.replace("TOPIC", topic))
+        capsys.readouterr()
+        arguments = ["unsafe", "inject-offsets", "s", "--file", str(file), "--reason", "r", "--yes"]
+        assert main(arguments) in (1, 3), document
+        assert message.replace("TOPIC", topic) in capsys.readouterr().err
+        assert not stage.state.operations
+    stage.open_gate(False)
     stage.run(
         "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
         "FORMAT JSON"
     )
     version = stage.log.version()
-    assert main(["unsafe", *arguments]) == code
-    said = capsys.readouterr().err
-    assert message in said
-    assert ("remedy: " in said) or code == 64
-    assert stage.log.version() == version
+    for call, code, message in BAD_CALLS:
+        capsys.readouterr()
+        assert main(["unsafe", *call]) == code, call
+        said = capsys.readouterr().err
+        assert message in said
+        assert ("remedy: " in said) or code == 64
+        assert stage.log.version() == version

@@ -11,6 +11,7 @@ from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main
+from catalog_migrate.connections import kafka_probe
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
 from tests.cli.test_main import bring_in_force, manifest
@@ -18,7 +19,8 @@ from tests.cli.test_main import bring_in_force, manifest
 
 @pytest.fixture
 def unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Source ``s`` on a port where nobody listens; its gate is closed."""
+    """Source ``s`` on a port where nobody listens, believed at once; its gate is closed."""
+    monkeypatch.setattr(kafka_probe, "_SETTLED_SECONDS", 0.0)
     create_catalog(open_log(str(tmp_path / "catalog")), warehouse=str(tmp_path / "warehouse"))
     monkeypatch.setenv("CATALOG_MIGRATE__CATALOG__URI", str(tmp_path / "catalog"))
     monkeypatch.chdir(tmp_path)

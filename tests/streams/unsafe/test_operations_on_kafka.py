@@ -173,25 +173,21 @@ class TestProperties:
         assert "MARKER" not in str([dict(each) for each in stage.state.raw.values()]) + shown
         assert stage.operation.unsafe.keys == ("SASL PASSWORD",)  # type: ignore[union-attr]
 
-    @pytest.mark.parametrize(
-        ("actions", "error"),
-        [
+    def test_refused(self, stage: Stage, at: At) -> None:
+        """The connector's type, unknown names, a broker without positions: refused by name."""
+        at([10], {0: 8})
+        refusals: list[tuple[str, type[Exception]]] = [
             ("SET (CONNECTOR = 'FILES')", UnsafeBlocked), ("SET (NOPE = '1')", InvalidOptions),
             ("SET (BROKER = 'x.example.com:9092')", UnsafeBlocked),
             ("INJECT VERSION 3", UnsafeBlocked),
             ("RESET SPLITS WITH (POLICY = 'maybe')", UnsafeBlocked),
             ("RESET SPLITS WITH (SPEED = 'fast')", UnsafeBlocked),
-        ],
-    )
-    def test_refused(
-        self, stage: Stage, at: At, actions: str, error: type[Exception]
-    ) -> None:
-        """The connector's type, unknown names, a broker without positions: refused by name."""
-        at([10], {0: 8})
-        with pytest.raises(error):
-            stage.unsafe(actions)
-        assert not stage.state.operations
-        assert stage.positions_untouched()
+        ]
+        for actions, error in refusals:
+            with pytest.raises(error):
+                stage.unsafe(actions)
+            assert not stage.state.operations
+            assert stage.positions_untouched()
 
 
 class TestTwo:

@@ -39,20 +39,18 @@ def test_forward_three(stage: Stage, at: At) -> None:
     assert "0 records doubled, 3 skipped; 0 already expired" in result.notices
 
 
-@pytest.mark.parametrize(
-    ("target", "wanted"),
-    [
-        ("earliest", {0: 0, 1: 0}), ("latest", {0: 10, 1: 5}), ("'shift -2'", {0: 6, 1: 2}),
-        ("'duration PT1H'", {0: 0, 1: 0}), ("'timestamp 2020-01-01T00:00:00Z'", {0: 0, 1: 0}),
-        ("NULL", {0: 0, 1: 0}),
-    ],
-)
-def test_every_form(stage: Stage, at: At, target: str, wanted: dict[int, int]) -> None:
+def test_every_form(stage: Stage, at: At) -> None:
     """A target for all partitions comes to numbers; NULL is START."""
     topic = at([10, 5], {0: 8, 1: 4})
-    both = f"'{topic}:0' = {target}, '{topic}:1' = {target}"
-    stage.unsafe(f"INJECT OFFSETS ({both if target == 'NULL' else f'TO {target}'})")
-    assert stage.positions() == wanted
+    start = f"'{topic}:0' = NULL, '{topic}:1' = NULL"
+    for targets, wanted in (
+        ("TO 'shift -2'", {0: 6, 1: 2}), ("TO 'duration PT1H'", {0: 0, 1: 0}),
+        ("TO latest", {0: 10, 1: 5}), ("TO 'timestamp 2020-01-01T00:00:00Z'", {0: 0, 1: 0}),
+        ("TO 'shift 3'", {0: 3, 1: 3}), ("TO earliest", {0: 0, 1: 0}),
+        ("TO latest", {0: 10, 1: 5}), (start, {0: 0, 1: 0}),
+    ):
+        stage.unsafe(f"INJECT OFFSETS ({targets})")
+        assert stage.positions() == wanted, targets
 
 
 def test_nothing_changes(stage: Stage, at: At) -> None:
@@ -66,26 +64,26 @@ def test_nothing_changes(stage: Stage, at: At) -> None:
     assert stage.checkpoint.mark.generation == 0
 
 
-@pytest.mark.parametrize(
-    ("actions", "message"),
-    [
-        ("INJECT OFFSETS ('{t}:0' = 11)", "{t}:0: 11 is beyond the end, 10"),
-        ("INJECT OFFSETS ('{t}:7' = 1)", "partition {t}:7 does not exist: topic {t} has 0 to 1"),
-        ("INJECT OFFSETS ('x:0' = 1)", "partition x:0 does not exist: the topics read are {t}"),
-        ("INJECT OFFSETS (TO 'timestamp 2040-01-01T00:00:00Z')",
-         "{t}:0: no record is as young as timestamp 2040-01-01T00:00:00Z; its end is 10"),
-        ("RESET SPLITS ('{t}:3')", "partition {t}:3 does not exist"),
-    ],
-)
-def test_refused(stage: Stage, at: At, actions: str, message: str) -> None:
+REFUSED = [
+    ("INJECT OFFSETS ('{t}:0' = 11)", "{t}:0: 11 is beyond the end, 10"),
+    ("INJECT OFFSETS ('{t}:7' = 1)", "partition {t}:7 does not exist: topic {t} has 0 to 1"),
+    ("INJECT OFFSETS ('x:0' = 1)", "partition x:0 does not exist: the topics read are {t}"),
+    ("INJECT OFFSETS (TO 'timestamp 2040-01-01T00:00:00Z')",
+     "{t}:0: no record is as young as timestamp 2040-01-01T00:00:00Z; its end is 10"),
+    ("RESET SPLITS ('{t}:3')", "partition {t}:3 does not exist"),
+]
+
+
+def test_refused(stage: Stage, at: At) -> None:
     """What is not there is refused with what is, and nothing changes."""
     topic = at([10, 5], {0: 8, 1: 4})
     before = stage.lines()
-    with pytest.raises(UnsafeBlocked, match="cannot be put there") as caught:
-        stage.unsafe(actions.format(t=topic))
-    assert message.format(t=topic) in str(caught.value)
-    assert stage.lines() == before
-    assert not stage.state.operations
+    for actions, message in REFUSED:
+        with pytest.raises(UnsafeBlocked, match="cannot be put there") as caught:
+            stage.unsafe(actions.format(t=topic))
+        assert message.format(t=topic) in str(caught.value)
+        assert stage.lines() == before
+        assert not stage.state.operations
 
 
 def test_below_the_oldest(stage: Stage, at: At) -> None:

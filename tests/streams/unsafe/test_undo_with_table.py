@@ -265,12 +265,15 @@ class Died(BaseException):
     """The process is gone."""
 
 
-def test_killed_at_every_step(
-    stage: Stage, filled: Table, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "every", [2, pytest.param(1, marks=pytest.mark.soak)], ids=["second step", "step"]
+)
+def test_killed_at_every(
+    stage: Stage, filled: Table, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     """Killed before or after any commit, to the catalog or to the table: all or nothing, once."""
     real, batch, outcomes = restore.perform, 3, set()
-    for point in range(1, 40):
+    for point in range(every, 40, every):
         key = stage.unsafe("INJECT OFFSETS (TO 'shift 2')").operation
         assert key is not None
         filled.append(range(10, 12), batch=batch)
