@@ -255,6 +255,7 @@ def test_a_cluster_without_tls_has_no_certificate(kafka: KafkaCluster) -> None:
         _ = kafka.certificate
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_spark_reads_through_a_login(
     spark: SparkSession, kafka: KafkaCluster, topic_name: str
