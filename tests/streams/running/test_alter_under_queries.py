@@ -178,7 +178,7 @@ def test_what_is_refused_stops_nothing(standing: Standing, kafka: Any) -> None:
         f"ALTER CONNECTION {c} SET (BROKER '127.0.0.1:1')": "BROKER",
         f"ALTER CONNECTION {c} SET (SASL PASSWORD SECRET {standing.q('wrong')})": "SASL",
         f"ALTER CONNECTION {c} SET (SASL USERNAME 'other', "
-        f"SASL PASSWORD SECRET {standing.q('theirs')})": topic,
+        f"SASL PASSWORD SECRET {standing.q('theirs')})": standing.topics["z"],
     }
     for statement, says in refused.items():
         with pytest.raises(ValidationFailed) as caught:
@@ -392,6 +392,8 @@ def test_a_sink_waits_for_its_sources_topics(standing: Standing, kafka: Any) -> 
     keys = {dict(record.headers)["catalog_migrate.row"] for record in kafka.consume_all(out)}
     topic_id = kafka.topic_id(topic).encode()
     assert {key.rpartition(b"/")[0].rpartition(b"/")[0] for key in keys} == {topic_id}
+    standing.run(f"PAUSE SOURCE {standing.q('w')}")
+    standing.until(lambda: standing.run_ids_of("w") == {"w": None}, "a stopped source")
 
 
 @pytest.mark.soak
