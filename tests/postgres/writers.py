@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 FIRST = 900_000
 """The key of the rows that the writers append; each row has a number of its own."""
 
+PAUSE = 1.5
+"""Seconds between two rows of a writer: some ten of them come during an upgrade."""
+
 
 class Writer:
     """Appends one row after another from a thread, counting what was acknowledged.
@@ -46,7 +49,7 @@ class Writer:
                 self._stop.wait(0.2)
             else:
                 self.acknowledged.add(number)
-            self._stop.wait(0.5)
+            self._stop.wait(PAUSE)
 
     def __enter__(self) -> Writer:
         self._thread.start()
