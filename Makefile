@@ -41,7 +41,7 @@ $(STAMP): requirements/dev.txt pyproject.toml .ci/setup
 
 jars: install
 	@$(BIN)/python -m catalog_migrate.engine.spark.jars
-	@$(BIN)/python -m catalog_migrate.testing.services.broker_jars
+	@$(BIN)/python -m tests.services.broker_jars
 
 # the set-up compiles once; what was edited since is compiled here
 compile: install
@@ -79,7 +79,7 @@ bench: jars
 	$(BIN)/python -m bench $(if $(OUT),--out $(OUT))
 
 simulate: install
-	$(BIN)/python -m catalog_migrate.testing.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/testing/seeds
+	$(BIN)/python -m tests.simulation.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/simulation/seeds
 
 crash: jars
 	CRASH_ALL=1 $(BIN)/python -m pytest -s --soak tests/crash
@@ -95,7 +95,7 @@ crash-faults: jars
 	CRASH_FAULTS=20 $(BIN)/python -m pytest -s --soak tests/faults
 
 docs: install
-	$(BIN)/python -m catalog_migrate.testing.states > docs/states.md.new
+	$(BIN)/python -m tests.simulation.states > docs/states.md.new
 	mv docs/states.md.new docs/states.md
 
 # No index address goes into the lock: whoever installs uses the one that is configured there.

@@ -6,7 +6,7 @@ import os
 import time
 
 from bench.measure import Cost, Measure
-from catalog_migrate.testing.simulate import spread
+from tests.simulation.simulate import spread
 
 SCHEDULES = 4_000
 

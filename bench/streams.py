@@ -24,7 +24,7 @@ from catalog_migrate.streams.plans import plan_statement
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 DEPENDENTS = 1_000
 QUERIES = 10
@@ -41,7 +41,7 @@ def measures(directory: Path) -> Iterator[Measure]:
     """All four, the ones that need no broker first."""
     yield fan_out()
     from catalog_migrate.engine.spark.session import local_session
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     with KafkaCluster(directory / "kafka", users={"app": "bench"}) as kafka:
         spark = local_session(warehouse_dir=str(directory / "streams-spark"))

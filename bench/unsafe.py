@@ -13,10 +13,10 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.language.parser import parse_one
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.testing.services.stage import Stage
+from tests.services.stage import Stage
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 PARTITIONS = 1_000
 ROUNDS = 5
@@ -24,7 +24,7 @@ ROUNDS = 5
 
 def measures(directory: Path) -> Iterator[Measure]:
     """Both, with a broker of their own; no Spark is started."""
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     with KafkaCluster(directory / "unsafe-kafka", users={"app": "bench"}, acls=True) as kafka:
         os.environ["STAGE_PW"] = kafka.users["app"]

@@ -17,9 +17,9 @@ from catalog_migrate.engine.spark.java import prefer_short_runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.object_store import ObjectStore
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.kafka import KafkaCluster
+    from tests.services.object_store import ObjectStore
+    from tests.services.postgres import PostgresServer
 
 _numbers = itertools.count(1)
 
@@ -154,7 +154,7 @@ def schema_name() -> str:
 @pytest.fixture(scope="session")
 def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
     """The one S3-compatible server of a run; a test makes buckets of its own."""
-    from catalog_migrate.testing.services.object_store import ObjectStore
+    from tests.services.object_store import ObjectStore
 
     with ObjectStore(
         tmp_path_factory.mktemp("objects"), key="MARKED-KEY-ID", secret="MARKED-SECRET"
@@ -175,7 +175,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
     A test that stops or moves it, or changes a password, leaves it running; addresses and
     passwords are read from it when they are used, never kept.
     """
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     users = {"app": "first-of-app", "other": "first-of-other"}
     with KafkaCluster(tmp_path_factory.mktemp("kafka"), users=users, acls=True) as cluster:
@@ -188,7 +188,7 @@ def kafka_other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaClust
 
     Started only when a test asks for it.
     """
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     users = {"app": "first-of-app", "other": "first-of-other"}
     directory = tmp_path_factory.mktemp("kafka-other")
@@ -202,7 +202,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
     A test that stops or moves it, or changes a password, leaves it running.
     """
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.postgres import PostgresServer
 
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         server.create_user("app", "first-of-app")

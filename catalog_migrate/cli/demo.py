@@ -1,11 +1,17 @@
-"""``demo``: the demonstration on real data."""
+"""``demo``: the demonstrations on real data, which only a checkout has."""
 
 from __future__ import annotations
 
 import os
+import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import click
+
+import catalog_migrate
+from catalog_migrate.errors import PrerequisiteMissing
 
 
 @click.command("demo")
@@ -31,10 +37,19 @@ def command(directory: str | None, streams: bool, keep: bool) -> None:
     # the chapters are processes of their own, which inherit it
     prefer_short_runs(os.environ)
     if streams:
-        from catalog_migrate.demo_streams import run as run_streams
+        _example("demo_streams").run(keep=keep)
+    else:
+        _example("demo").run(Path(directory) if directory else None, keep=keep)
 
-        run_streams(keep=keep)
-        return
-    from catalog_migrate.demo import run
 
-    run(Path(directory) if directory else None, keep=keep)
+def _example(name: str) -> ModuleType:
+    """A module of the checkout's ``examples``."""
+    checkout = Path(catalog_migrate.__file__).resolve().parents[1]
+    if not (checkout / "examples" / f"{name}.py").is_file():
+        raise PrerequisiteMissing(
+            "the demonstrations are not in an installed package",
+            remedy="run them from a checkout: `make demo`, `make demo-streams`",
+        )
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return import_module(f"examples.{name}")

@@ -1,1 +1,1 @@
-"""Simulation: the engine in memory, crash points, random releases and schedules of failures."""
+"""What a team tests its own releases with: checks, a pytest plugin, and the engine in memory."""

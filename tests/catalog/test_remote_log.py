@@ -26,7 +26,7 @@ from catalog_migrate.storage import Storage
 from catalog_migrate.testing.engine import SimulatedEngine
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.object_store import ObjectStore
+    from tests.services.object_store import ObjectStore
 
 
 @pytest.mark.services

@@ -19,12 +19,12 @@ from catalog_migrate.errors import CatalogNotFound, EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing import states
 from catalog_migrate.testing.clock import SimulatedClock
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.states import DurableState, Found, InForce
 from catalog_migrate.testing.world import World
+from tests.simulation import states
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.states import DurableState, Found, InForce
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 from catalog_migrate.connections.kafka_gaps import WINDOW, has_gaps, windows
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 
 def test_windows() -> None:

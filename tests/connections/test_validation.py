@@ -35,8 +35,8 @@ from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 MARKER = "MARKER-e4c1"
 LIMIT = 15.0
@@ -565,7 +565,7 @@ class TestPostgres:
 @pytest.mark.services
 def test_standby(tmp_path: Path) -> None:
     """A hot standby lets us in and takes no writes: refused."""
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.postgres import PostgresServer
 
     with PostgresServer(tmp_path / "standby") as server:
         server.create_database("shop")

@@ -372,7 +372,7 @@ def verify_disk(series: Series) -> None:
 @pytest.fixture(scope="session")
 def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
     """The reduced catalog at release 15 with its rows, made once."""
-    from catalog_migrate.demo import load_rows
+    from examples.demo import load_rows
 
     base = tmp_path_factory.mktemp("crash")
     releases, columns = {}, {}

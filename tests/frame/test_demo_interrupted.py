@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate import demo
 from catalog_migrate.cli.main import main
+from examples import demo
 
 if TYPE_CHECKING:
     from subprocess import Popen

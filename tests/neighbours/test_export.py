@@ -21,9 +21,9 @@ from catalog_migrate.neighbours.adoption import adopt
 from catalog_migrate.neighbours.export import GivenBack, give_back, registrations_sql
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.clock import SimulatedClock
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 from .conftest import ORDERS, Place, properties, release_of, wanted
 

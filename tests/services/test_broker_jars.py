@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from catalog_migrate.testing.services.broker_jars import broker_jars
+from tests.services.broker_jars import broker_jars
 
 
 def test_the_lock_names_33_jars_with_size_and_checksum() -> None:

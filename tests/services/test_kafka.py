@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from catalog_migrate.testing.services.process import ServiceFailed
+from tests.services.process import ServiceFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
 

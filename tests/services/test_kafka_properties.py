@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from catalog_migrate.testing.services.kafka_properties import (
+from tests.services.kafka_properties import (
     BrokerKeys,
     Keystore,
     Ports,

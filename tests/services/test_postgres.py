@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.postgres import PostgresServer
 
 pytestmark = pytest.mark.services
 

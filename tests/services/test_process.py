@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.testing.services.process import ServerProcess, ServiceFailed, free_ports
+from tests.services.process import ServerProcess, ServiceFailed, free_ports
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 STARTER = """
 import sys, time
 from pathlib import Path
-from catalog_migrate.testing.services.process import ServerProcess
+from tests.services.process import ServerProcess
 directory = Path(sys.argv[1])
 server = ServerProcess([sys.executable, "-c", sys.argv[2]], log=directory / "log", cwd=directory)
 print(server.pid, flush=True)

@@ -18,9 +18,9 @@ from catalog_migrate.streams import declare, wiring
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
-from catalog_migrate.testing.draft import DraftedRelease
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.installation import Installation, release_of
+from tests.simulation.draft import DraftedRelease
+from tests.simulation.installation import Installation, release_of
 
 PG = "CREATE CONNECTION pg TO POSTGRES (HOST 'db.example.com', DATABASE 'shop', USER 'app');"
 SINK = "CREATE SINK k FROM s.t INTO POSTGRES CONNECTION pg (TABLE 't') KEY (id) ORDER BY (at);"

@@ -28,11 +28,11 @@ from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
-from catalog_migrate.testing import streaming
 from catalog_migrate.testing.clock import SimulatedClock
-from catalog_migrate.testing.crashes import SimulatedCrash
-from catalog_migrate.testing.stream_play import SETTING, SINK
-from catalog_migrate.testing.streaming import (
+from tests.simulation import streaming
+from tests.simulation.crashes import SimulatedCrash
+from tests.simulation.stream_play import SETTING, SINK
+from tests.simulation.streaming import (
     SimulatedQueries,
     SimulatedQuery,
     StreamWorld,

@@ -23,7 +23,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.identity import delta_fence, new_query_id
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"

@@ -36,7 +36,7 @@ from catalog_migrate.streams.checkpoint.edit import (
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.checkpoint.mark import Mark
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
 A, B, C, D = ('{"t":{"0":%d}}' % number for number in range(1, 5))  # noqa: UP031 - braces

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.streams.checkpoint.files import Files, checksum_of
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 
 class TestReplace:

@@ -17,7 +17,7 @@ from catalog_migrate.streams.checkpoint.guards import claim
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.spark
 

@@ -34,7 +34,7 @@ from catalog_migrate.streams.checkpoint.settle import (
     perform,
 )
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from catalog_migrate.streams.checkpoint.settle import (
     remove_entry,
     write_commit,
 )
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'

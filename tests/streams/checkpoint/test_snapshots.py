@@ -22,7 +22,7 @@ from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots
-from catalog_migrate.testing.crashes import CrashPoint, SimulatedCrash
+from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'

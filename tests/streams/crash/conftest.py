@@ -20,9 +20,9 @@ from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no pac
 from .runtime_process import PATIENCE, CommandProcess
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.feed import Feed
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.feed import Feed
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 
 class Killable(Pipeline):

@@ -18,7 +18,7 @@ from .runtime_process import PATIENCE
 
 if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     from .conftest import Killable
     from .runtime_process import CommandProcess

@@ -16,7 +16,7 @@ from .conftest import number_row
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     from .conftest import Killable
 

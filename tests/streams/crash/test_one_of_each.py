@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog_migrate.streams.runtime import Runtime
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
     from .conftest import Killable
     from .runtime_process import CommandProcess

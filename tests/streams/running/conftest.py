@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from catalog_migrate.streams.runtime import Runtime
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 _pipelines = itertools.count(1)
 PATIENCE = 240.0

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from catalog_migrate.streams.spark.engine import SparkQueries
     from catalog_migrate.streams.spark.running import SparkRunningQuery
-    from catalog_migrate.testing.services.kafka import KafkaCluster
-    from catalog_migrate.testing.services.postgres import PostgresServer
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 PATIENCE = 120.0
 POSITION = (

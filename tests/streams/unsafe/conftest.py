@@ -10,10 +10,10 @@ import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import create_catalog
-from catalog_migrate.testing.services.stage import Stage
+from tests.services.stage import Stage
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 __all__ = ["Stage"]
 

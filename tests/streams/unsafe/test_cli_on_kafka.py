@@ -16,7 +16,7 @@ from catalog_migrate.cli.main import main
 from .conftest import Stage
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
 Run = Callable[..., int]

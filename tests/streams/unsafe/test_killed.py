@@ -20,7 +20,7 @@ from .conftest import Stage
 from .test_undo_with_table import Table, now
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.services.kafka import KafkaCluster
+    from tests.services.kafka import KafkaCluster
 
 pytestmark = pytest.mark.services
 

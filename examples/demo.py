@@ -1,0 +1,271 @@
+"""The demonstration: a real catalog of 208 objects and 20,817 rows, upgraded twice, killed once.
+
+``run`` tells the story and starts one process a chapter, each with a Spark session of its own, as
+an operator's software would; the one that is killed with SIGKILL is a real process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+
+KILL_AT = ("copy rows", 3)
+"""The killed process dies once it has reported this many steps of this phase."""
+
+THREADS = 4
+"""How many tables are filled, or compared, at once: most of the time each waits for Spark."""
+
+
+INTERRUPTED = (130, -signal.SIGINT)
+"""What a chapter's process ends with after Ctrl-C: of itself, or where nothing took the signal."""
+
+
+class DemoFailed(CatalogMigrateError, RuntimeError):
+    """A chapter of the demonstration did not end as it must."""
+
+    code = "CM0900"
+
+
+def fixtures() -> Path:
+    """The PostgreSQL catalog series; PrerequisiteMissing outside a checkout."""
+    place = Path(__file__).resolve().parents[1] / "fixtures" / "postgres_catalog"
+    if not place.is_dir():
+        raise PrerequisiteMissing(
+            f"the demonstration's data is not at {place}",
+            remedy="run the demonstration from a checkout: `make demo`",
+        )
+    return place
+
+
+def run(directory: Path | None = None, *, keep: bool = False) -> None:
+    """Tell the whole story below ``directory`` (a temporary one by default)."""
+    source = fixtures()
+    home = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="demo-"))
+    home.mkdir(parents=True, exist_ok=True)
+    catalog = home / "catalog"
+    if catalog.exists():
+        raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
+    began = time.monotonic()
+    try:
+        _chapter(1, 6, "PostgreSQL 15's own catalog: 208 tables and views, with its real rows")
+        _step("load", home)
+        _chapter(2, 6, "What would the upgrade to 16 do? (nothing is written, no Spark)")
+        _report(source / "16.json", catalog)
+        _chapter(3, 6, "Upgrade to 16, and kill -9 it in the middle of copying rows")
+        _kill_in_the_middle(home)
+        _status(catalog)
+        _chapter(4, 6, "Run it again: what died is cleaned up, the upgrade goes through")
+        _step("16", home)
+        _chapter(5, 6, "What would the upgrade to 18 do?")
+        _report(source / "18.json", catalog)
+        _chapter(6, 6, "Upgrade to 18, then compare every row of every table with release 15's")
+        _step("18", home)
+        _status(catalog)
+        _say(f"\nDone in {time.monotonic() - began:.0f} s. Every row is there.")
+        if keep or directory is not None:
+            _say(f"The catalog is at {catalog}; try: catalog-migrate status --catalog {catalog}")
+    except KeyboardInterrupt:
+        kept = keep or directory is not None
+        what = f"its catalog is left at {home}" if kept else "its catalog is removed"
+        raise KeyboardInterrupt(
+            f"interrupted: the demonstration ends here, {what}; run it again to begin anew"
+            + (" in an empty directory" if directory is not None else "")
+        ) from None
+    finally:
+        if directory is None and not keep:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _chapter(number: int, total: int, title: str) -> None:
+    _say(f"\n[{number}/{total}] {title}")
+
+
+def _command(home: Path, step: str) -> list[str]:
+    return [sys.executable, "-m", "examples.demo", step, str(home)]
+
+
+def _step(step: str, home: Path) -> None:
+    result = subprocess.run(_command(home, step), check=False)
+    if result.returncode in INTERRUPTED:  # Ctrl-C, which may have come to the chapter alone
+        raise KeyboardInterrupt
+    if result.returncode != 0:
+        raise DemoFailed(
+            f"chapter {step} ended with {result.returncode}",
+            remedy="its messages above say why",
+        )
+
+
+def _kill_in_the_middle(home: Path) -> None:
+    phase, count = KILL_AT
+    with subprocess.Popen(
+        _command(home, "16"), stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                _say("    " + line.rstrip())
+                if line.strip().startswith(f"{phase} {count}/"):
+                    _kill(process)
+                    _say(f"    kill -9 {process.pid}")
+                    return
+        except BaseException:
+            _kill(process)  # it is in a session of its own, where no Ctrl-C comes
+            raise
+    raise DemoFailed("the upgrade ended before it could be killed", remedy="run it again")
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """With its JVM, which is in its session: nothing gets to say goodbye."""
+    with suppress(ProcessLookupError):  # it was killed before
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _report(manifest: Path, catalog: Path) -> None:
+    from catalog_migrate.api import Catalog
+    from catalog_migrate.report.text import render
+
+    plan = Catalog.open(catalog).plan(manifest)
+    for line in render(plan).splitlines():
+        _say("    " + line)
+
+
+def _status(catalog: Path) -> None:
+    from catalog_migrate.api import Catalog
+
+    status = Catalog.open(catalog).status()
+    _say(f"    in force: release {status.release}, serial {status.serial},"
+         f" pending work: {status.pending}")
+    for entry in status.work[:5]:
+        _say(f"      - {entry}")
+
+
+# -- the chapters that need Spark, each in a process of its own ----------------------------------
+
+
+def _chapter_main(step: str, home: Path) -> None:
+    from catalog_migrate.engine.spark.interrupts import silent_interrupts
+    from catalog_migrate.engine.spark.session import local_session
+
+    spark = local_session(warehouse_dir=str(home / "spark-warehouse"))
+    with silent_interrupts():
+        _tell(step, home, spark)
+    spark.stop()
+
+
+def _tell(step: str, home: Path, spark: Any) -> None:
+    from catalog_migrate.hook import bootstrap
+
+    release = "15" if step == "load" else step
+    source = fixtures()
+    began = time.monotonic()
+    report = bootstrap(
+        spark, release=source / f"{release}.json", catalog=home / "catalog", on_progress=_Lines()
+    )
+    _say(f"{report.outcome}: release {report.release} is in force, serial {report.serial},"
+         f" {report.rows_copied} rows copied, {time.monotonic() - began:.1f} s")
+    if step == "load":
+        tables, rows = load_rows(spark, source / "rows_15")
+        _say(f"loaded {rows:,} rows into {tables} tables")
+    if step == "18":
+        tables, rows, left_out = verify_rows(spark, source / "rows_15")
+        _say(f"compared {rows:,} rows of {tables} tables with release 15's: all equal")
+        _say(f"(but for {len(left_out)} columns that are gone or of another type since: "
+             f"{', '.join(left_out[:3])}, …)")
+
+
+class _Lines:
+    """Progress as lines: the first and last step of a phase and every tenth of it."""
+
+    def __init__(self) -> None:
+        self.phase = ""
+
+    def __call__(self, progress: Any) -> None:
+        step = max(1, progress.total // 10)
+        if progress.done in {1, progress.total} or progress.done % step == 0:
+            _say(f"{progress.phase} {progress.done}/{progress.total} {progress.name}".rstrip())
+
+
+def _row_files(rows: Path) -> Iterator[tuple[str, str, Path]]:
+    for file in sorted(rows.glob("*.parquet")):
+        schema, _, name = file.stem.partition(".")
+        yield schema, name, file
+
+
+def load_rows(spark: Any, rows: Path) -> tuple[int, int]:
+    """Append each parquet file to the table of its name; (tables, rows)."""
+
+    def load(row_file: tuple[str, str, Path]) -> int:
+        schema, name, file = row_file
+        frame = spark.read.parquet(str(file))
+        frame.write.insertInto(f"`{schema}`.`{name}`")
+        return int(frame.count())
+
+    return _for_each_file(rows, load)
+
+
+def verify_rows(spark: Any, rows: Path) -> tuple[int, int, list[str]]:
+    """Compare each table with its parquet file over all columns that kept name and type.
+
+    (tables, rows, the columns that did not, which are left out). Rows are compared as multisets
+    (count and sum of xxhash64 over the columns). DemoFailed names the table that differs.
+    """
+    from pyspark.sql import functions as f
+
+    left_out: list[str] = []
+
+    def verify(row_file: tuple[str, str, Path]) -> int:
+        schema, name, file = row_file
+        old = spark.read.parquet(str(file))
+        new = spark.table(f"`{schema}`.`{name}`")
+        types = {field.name: field.dataType for field in new.schema}
+        columns = [
+            field.name for field in old.schema if types.get(field.name) == field.dataType
+        ]
+        left_out.extend(f"{name}.{c}" for c in old.schema.names if c not in columns)
+        digests = []
+        for frame in (old, new):
+            hashed = frame.select(
+                f.xxhash64(*[f.col(f"`{column}`") for column in columns]).alias("h")
+            )
+            digests.append(
+                hashed.agg(
+                    f.count("*"), f.sum(f.col("h").cast("decimal(38,0)"))
+                ).collect()[0]
+            )
+        if tuple(digests[0]) != tuple(digests[1]):
+            raise DemoFailed(f"{schema}.{name} differs: {digests[0]} became {digests[1]}")
+        return int(digests[0][0])
+
+    return *_for_each_file(rows, verify), sorted(left_out)
+
+
+def _for_each_file(rows: Path, act: Callable[[tuple[str, str, Path]], int]) -> tuple[int, int]:
+    """Run ``act`` on every file of rows, some at once; (files, sum of what it returns)."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        counts = list(pool.map(act, _row_files(rows)))
+    return len(counts), sum(counts)
+
+
+if __name__ == "__main__":
+    try:
+        _chapter_main(sys.argv[1], Path(sys.argv[2]))
+    except KeyboardInterrupt:  # the process that tells the story says what is left
+        sys.exit(INTERRUPTED[0])

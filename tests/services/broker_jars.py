@@ -1,0 +1,32 @@
+"""The jars of a single-node Kafka 4.1 broker, by a committed lock, fetched as Spark's jars are.
+
+Thirty make the broker; the last three let it store zstd, lz4 and snappy.
+``python -m tests.services.broker_jars`` fetches them and prints progress.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from catalog_migrate.engine.spark.jars import LockedJar, Progress, ensure_jars, locked_jars
+from catalog_migrate.engine.spark.jars import main as fetch
+
+
+def broker_jars() -> tuple[LockedJar, ...]:
+    """The committed lock of the broker, in its order."""
+    return locked_jars("tests.services", "kafka.lock.json")
+
+
+def ensure_broker_jars(
+    on_progress: Progress | None = None, *, env: Mapping[str, str] | None = None
+) -> list[str]:
+    """Return the paths of the broker's verified jars, fetching those that are missing or damaged.
+
+    Arguments and errors are those of :func:`catalog_migrate.engine.spark.jars.ensure_jars`.
+    """
+    return ensure_jars(on_progress, jars=broker_jars(), env=env)
+
+
+if __name__ == "__main__":
+    sys.exit(fetch(broker_jars()))

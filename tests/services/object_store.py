@@ -1,0 +1,90 @@
+"""An S3-compatible object store for tests: moto's server, in memory, on this machine alone."""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+from tests.services.process import (
+    Deadline,
+    ServerProcess,
+    ServiceFailed,
+    free_ports,
+)
+
+READY = 120.0
+"""Seconds that the server may take to answer."""
+
+
+class ObjectStore:
+    """A running server; :meth:`bucket` makes a bucket, :attr:`options` reach it by delta-rs.
+
+    It refuses an object that is there to a conditional put, as S3 does.
+    """
+
+    def __init__(self, home: Path, *, key: str = "a-key-id", secret: str = "a-secret") -> None:
+        (self._port,) = free_ports(1)
+        self._server = ServerProcess(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
+            log=home / "object-store.log", cwd=home,
+        )
+        self._key = key
+        self._secret = secret
+        try:
+            self._wait()
+        except BaseException:
+            self._server.kill()
+            raise
+
+    def __enter__(self) -> ObjectStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.kill()  # it keeps nothing
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """Storage options of delta-rs."""
+        return {
+            "aws_endpoint_url": f"http://127.0.0.1:{self._port}",
+            "aws_allow_http": "true",
+            "aws_access_key_id": self._key,
+            "aws_secret_access_key": self._secret,
+            "aws_region": "us-east-1",
+        }
+
+    def bucket(self, name: str) -> str:
+        """Make a bucket; returns its address."""
+        status, body = self._ask("PUT", f"/{quote(name)}")
+        if status != 200:
+            raise ServiceFailed(f"no bucket {name}: {status} {body}", remedy="read the log")
+        return f"s3://{name}"
+
+    def objects(self, name: str) -> str:
+        """The listing of a bucket, as the server writes it."""
+        return self._ask("GET", f"/{quote(name)}?list-type=2&max-keys=1000")[1]
+
+    def _ask(self, method: str, path: str) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def _wait(self) -> None:
+        deadline = Deadline(READY)
+        while not deadline.passed and self._server.running:
+            try:
+                if self._ask("GET", "/")[0] == 200:
+                    return
+            except OSError:
+                time.sleep(0.1)
+        raise ServiceFailed(
+            f"the object store did not answer:\n{self._server.tail()}", remedy="read its log"
+        )

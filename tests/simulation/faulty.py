@@ -1,0 +1,407 @@
+"""Faults put into the reconciler, the catalog and the engine on purpose: does the simulation see?
+
+Each is a context manager that breaks one rule that something hangs on, and restores it after. The
+simulation has to find every one (test_seeded_faults.py); what it finds is kept as a
+small schedule beside the tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from catalog_migrate import start
+from catalog_migrate.catalog import intent, lease, transaction
+from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.port import Registration, ViewSpec
+from catalog_migrate.planner import past, planning, rollback
+from catalog_migrate.reconciler import (
+    actions,
+    bring_back,
+    cleanup,
+    commit,
+    desired,
+    prepare,
+    reconcile,
+    recopy,
+    reshape,
+    retention,
+)
+from catalog_migrate.reconciler.work import Work
+from catalog_migrate.streams import following
+from catalog_migrate.testing.bodies import read_body
+from catalog_migrate.testing.engine import SimulatedEngine
+
+Fault = Callable[[], AbstractContextManager[None]]
+
+
+@contextmanager
+def _instead(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Attributes with other values, for a while."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, value in changes:
+            setattr(owner, name, value)
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+
+
+def commits_unfenced() -> AbstractContextManager[None]:
+    """Commits are not refused under an older epoch: a late holder's land."""
+    return _instead((transaction, "require_epoch", lambda *_: None))
+
+
+def seals_nothing() -> AbstractContextManager[None]:
+    """Replaced shards are left unsealed, and nobody looks."""
+
+    def unsealed(self: SimulatedEngine, path: str, **_: Any) -> int:
+        return len(self.world.shard(path).versions) - 1
+
+    return _instead(
+        (SimulatedEngine, "seal", unsealed), (SimulatedEngine, "is_sealed", lambda *_: True)
+    )
+
+
+def copies_no_tail() -> AbstractContextManager[None]:
+    """Rows that come between the bulk copy and the seal are forgotten, and nobody counts."""
+
+    def tail(_: Work, shard: Any, sealed: int, *__: Any) -> Any:
+        return replace(shard, source_version=sealed)
+
+    return _instead((prepare, "_tail", tail))
+
+
+def cleans_nothing_up() -> AbstractContextManager[None]:
+    """Intents of dead epochs are forgotten without undoing what they name."""
+
+    def undo(work: Work, _: Any, __: str, dead: Any) -> Any:
+        return intent.remove_intent(work.log, epoch=work.epoch, of_epoch=dead.epoch)
+
+    return _instead((cleanup, "_undo", undo))
+
+
+def keeps_seals_of_the_dead() -> AbstractContextManager[None]:
+    """What a dead holder sealed stays sealed."""
+    return _instead((SimulatedEngine, "unseal", lambda *_, **__: None))
+
+
+def unseals_blindly() -> AbstractContextManager[None]:
+    """A late holder takes off whatever seal it finds."""
+    original = SimulatedEngine.unseal
+
+    def unseal(self: SimulatedEngine, path: str, properties: Mapping[str, Any], **_: Any) -> None:
+        original(self, path, properties, app_id="nobody", epoch=0)
+
+    return _instead((SimulatedEngine, "unseal", unseal), (SimulatedEngine, "fence", _no_fence))
+
+
+def _no_fence(self: SimulatedEngine, path: str, *_: Any) -> None:
+    with self._call("fence", path):
+        pass
+
+
+def abandons_at_once() -> AbstractContextManager[None]:
+    """A failed attempt is undone by what the catalog says, though its commit may be under way."""
+
+    def abandon(work: Work) -> Any:
+        state = transaction.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
+        found = state.intents.get(str(work.epoch))
+        return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
+
+    return _instead((cleanup, "abandon", abandon))
+
+
+def replaces_blindly() -> AbstractContextManager[None]:
+    """Views are created with OR REPLACE, whoever's they are."""
+    return _instead((SimulatedEngine, "create_view", _replacing(SimulatedEngine.create_view)))
+
+
+def replaces_functions_blindly() -> AbstractContextManager[None]:
+    """Functions are created with OR REPLACE, whoever's they are."""
+    original = SimulatedEngine.create_function
+    return _instead((SimulatedEngine, "create_function", _replacing(original)))
+
+
+def drops_without_looking() -> AbstractContextManager[None]:
+    """What goes is dropped by its name, whatever stands there by then."""
+    original = SimulatedEngine.drop
+
+    def drop(self: SimulatedEngine, registration: Registration, **_: object) -> None:
+        original(self, Registration(registration.name, registration.kind))
+
+    return _instead((SimulatedEngine, "drop", drop))
+
+
+def _replacing(original: Callable[..., None]) -> Callable[..., None]:
+    def create(self: SimulatedEngine, spec: Any, *, over: Registration | None = None) -> None:
+        del over
+        blindly = Registration(spec.name, "view" if isinstance(spec, ViewSpec) else "function")
+        original(self, spec, over=blindly)
+
+    return create
+
+
+def leaves_a_name() -> AbstractContextManager[None]:
+    """One of the names that go is left standing."""
+
+    def waves(_: Any, __: Any, drops: Any) -> Any:
+        return tuple((each,) for each in drops)[:-1]
+
+    return _instead((actions, "_drop_waves", waves))
+
+
+def creates_in_any_order() -> AbstractContextManager[None]:
+    """Names come in one wave, whatever they use."""
+
+    def waves(create: Mapping[str, Any], _: Any = None) -> Any:
+        return (tuple(sorted(create.values(), key=lambda name: name.name.folded)),)
+
+    return _instead((actions, "waves", waves))
+
+
+def owns_everything() -> AbstractContextManager[None]:
+    """Whatever stands under a name counts as ours."""
+    return _instead((actions, "is_ours", lambda *_: True), (prepare, "is_ours", lambda *_: True))
+
+
+def forgets_to_evolve() -> AbstractContextManager[None]:
+    """Tables to be changed in place are marked as done without a change."""
+    return _instead((SimulatedEngine, "evolve", lambda *_, **__: None))
+
+
+def loses_replies() -> AbstractContextManager[None]:
+    """A commit whose reply is lost is taken for one that was not made."""
+    return _instead((MemoryLog, "find_commit", lambda *_, **__: None))
+
+
+def reuses_ids() -> AbstractContextManager[None]:
+    """The counter of ids falls back with every commit of a release."""
+    original = commit._changes
+
+    def changes(state: Any, migration: Any, prepared: Any, **rest: Any) -> Any:
+        # what drops tables frees their numbers
+        return original(state, replace(migration, next_global=1), prepared, **rest)
+
+    return _instead((commit, "_changes", changes), (transaction, "check", lambda *_: None))
+
+
+def old_releases_come_back() -> AbstractContextManager[None]:
+    """A release that was replaced is planned like any other."""
+    return _instead((start, "fenced_out", lambda *_: None))
+
+
+def takes_leases_early() -> AbstractContextManager[None]:
+    """A held lease is taken at the first look."""
+    original = lease.acquire
+
+    def acquire(log: Any, **options: Any) -> Lease:
+        return original(log, **{**options, "ttl": 0.001, "margin": 0.0})
+
+    return _instead((start, "acquire", acquire))
+
+
+def read_only_writes() -> AbstractContextManager[None]:
+    """A read-only start makes the schemas that it looks at."""
+    original = start.Start.read_only
+
+    def read_only(self: Any, warehouse: Any) -> Any:
+        self.engine.ensure_schema("s")
+        return original(self, warehouse)
+
+    return _instead((start.Start, "read_only", read_only))
+
+
+def plans_by_order() -> AbstractContextManager[None]:
+    """What a plan says hangs on the order in which definitions come."""
+    original = planning.plan_migration
+
+    def plan(baseline: Any, release: Any, **options: Any) -> Any:
+        found = original(baseline, release, **options)
+        plan = replace(found.plan, plan_hash=release.objects[0].name)
+        return replace(found, plan=plan)
+
+    from tests.simulation import run
+
+    return _instead((run, "plan_migration", plan))
+
+
+def finishes_without_looking() -> AbstractContextManager[None]:
+    """After a commit tombstones and flags are cleared, and names left to chance."""
+    return _instead((reconcile, "reconcile_names", lambda *_: 0))
+
+
+def leaves_rows_behind() -> AbstractContextManager[None]:
+    """A rollback brings back the rows of then, and none that were written since."""
+    return _instead((bring_back, "_appended", lambda *_: (0, None)))
+
+
+def goes_back_by_names() -> AbstractContextManager[None]:
+    """A rollback takes a column for the one that had its name then."""
+
+    def names(self: Any, item_id: str, first: int, last: int) -> Any:
+        del last
+        held = past._table(self._steps[first].state, item_id)
+        return None if held is None else {c.name.lower(): c.name.lower() for c in held.columns}
+
+    return _instead((past._Walk, "names", names))
+
+
+def brings_back_nulls() -> AbstractContextManager[None]:
+    """A rollback makes columns that were dropped in place anew, and does not say that."""
+    return _instead((rollback._Losses, "no_return", lambda *_: None))
+
+
+def reshapes_under_sessions() -> AbstractContextManager[None]:
+    """Columns are renamed and dropped in place under processes that live with them."""
+    return _instead((reshape, "other_sessions", lambda *_: {}))
+
+
+def leaves_refusals() -> AbstractContextManager[None]:
+    """A change in place that is refused for good is tried again for ever, never copied."""
+    return _instead((reconcile, "is_refusal", lambda _: False))
+
+
+def copies_refused_by_names() -> AbstractContextManager[None]:
+    """The copy after a refusal looks for renamed columns under their new names."""
+    original = reshape.projection_from
+
+    def projection(layout: Any, item: Any, _: Any) -> Any:
+        return original(layout, item, None)
+
+    return _instead((recopy, "projection_from", projection))
+
+
+def sets_nothing_aside() -> AbstractContextManager[None]:
+    """Users' sinks whose table or key goes are left as they are."""
+    return _instead((commit, "put_inputs", lambda *_: None))
+
+
+def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
+    """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
+    original = prepare._tail
+
+    def tail(work: Work, shard: Any, *rest: Any) -> Any:
+        return replace(original(work, shard, *rest), version=shard.version)
+
+    return _instead((prepare, "_tail", tail))
+
+
+def removes_what_sinks_read() -> AbstractContextManager[None]:
+    """Retired shards go when retention is over, whoever has still to read them."""
+    return _instead((following, "still_read", lambda _: frozenset()))
+
+
+def removes_before_it_is_on_record() -> AbstractContextManager[None]:
+    """Data of shards whose retention is over is deleted before anything says that it goes."""
+    original = reconcile.finish_shared
+
+    def finish(work: Work, state: State) -> State:
+        for path in retention.expired(state, work.clock.wall(), work.retention):
+            work.engine.delete_shard_data(work.absolute(path))
+        return original(work, state)
+
+    return _instead((start, "finish_shared", finish))
+
+
+def forgets_what_was_set_aside() -> AbstractContextManager[None]:
+    """What lost a table stays set aside when a rollback brings that table back."""
+    return _instead((commit, "relink", lambda *_: None))
+
+
+def names_what_was_set_aside() -> AbstractContextManager[None]:
+    """Users' objects that were set aside keep their names."""
+    original = desired.desired_name
+
+    def desired_name(lineage: str, mapping: Any, item: Any) -> Any:
+        return original(lineage, mapping, replace(item, quarantined=None))
+
+    return _instead((desired, "desired_name", desired_name))
+
+
+def drops_in_cascades() -> AbstractContextManager[None]:
+    """With a name go the views that read it, whoever's they are."""
+    original = SimulatedEngine.drop
+
+    def drop(self: SimulatedEngine, registration: Any, **_: object) -> None:
+        original(self, registration)
+        relations = self._names.relations
+        for key, view in list(relations.items()):
+            if isinstance(view, ViewSpec) and any(
+                name.folded == registration.name.folded for _, name in read_body(view.sql).relations
+            ):
+                del relations[key]
+
+    return _instead((SimulatedEngine, "drop", drop))
+
+
+def leaves_comments() -> AbstractContextManager[None]:
+    """Tables that are changed in place keep the comments that they had."""
+    original = SimulatedEngine.evolve
+
+    def evolve(
+        self: SimulatedEngine, path: str, columns: Any, shard: Any, *rest: Any, **more: Any,
+    ) -> None:
+        before = self.world.newest(path)
+        original(self, path, columns, replace(shard, comment=before.comment), *rest, **more)
+
+    return _instead((SimulatedEngine, "evolve", evolve))
+
+
+def forgets_where_seals_are() -> AbstractContextManager[None]:
+    """The version of a seal that is put on record is that of the last rows before it."""
+    original = commit._retire
+
+    def retire(changes: Any, state: Any, path: Any, sealed: Any, *rest: Any) -> None:
+        original(changes, state, path, None if sealed is None else sealed - 1, *rest)
+
+    return _instead((commit, "_retire", retire))
+
+
+def declares_no_use() -> AbstractContextManager[None]:
+    """Objects are put on record without what they use."""
+    original = commit._put_target
+
+    def put(changes: Any, state: Any, target: Any, *rest: Any) -> None:
+        original(changes, state, replace(target, uses=()), *rest)
+
+    return _instead((commit, "_put_target", put))
+
+
+def signs_nobody_in() -> AbstractContextManager[None]:
+    """Processes that live on leave no word of that."""
+    return _instead((start, "sign_in", lambda _, state, **__: state))
+
+
+def seals_unannounced() -> AbstractContextManager[None]:
+    """Shards are sealed without word of that on record."""
+
+    def declare(work: Work, _: Any, __: Any, paths: list[str]) -> dict[str, int]:
+        return {path: work.engine.shard_version(work.absolute(path)) or 0 for path in paths}
+
+    return _instead((prepare, "_declare_seals", declare))
+
+
+FAULTS: Mapping[str, Fault] = {
+    fault.__name__: fault
+    for fault in (
+        commits_unfenced, seals_nothing, copies_no_tail, cleans_nothing_up,
+        keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
+        replaces_functions_blindly, drops_without_looking, leaves_a_name,
+        creates_in_any_order, owns_everything, forgets_to_evolve,
+        loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
+        plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
+        brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
+        sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
+        removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
+        drops_in_cascades, leaves_comments, forgets_where_seals_are, declares_no_use,
+        signs_nobody_in, seals_unannounced,
+    )
+}  # fmt: skip
+"""Every fault by name."""

@@ -1,0 +1,139 @@
+"""An installation in memory: its world, catalog and clock, and processes that start on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.policy import Policy
+from catalog_migrate.reconciler.prepare import Populate
+from catalog_migrate.release.release import Release
+from catalog_migrate.rollback import roll_back
+from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import World
+from tests.simulation.draft import DraftedRelease
+from tests.simulation.ledger import derived_rows
+
+WAREHOUSE = "/warehouse"
+
+
+class PopulateFailed(Exception):
+    """What the application's callback raises where a schedule wants it to fail."""
+
+
+def release_of(draft: DraftedRelease) -> Release:
+    """A draft as the loader would hand it over."""
+    return Release(
+        name=draft.name,
+        objects=draft.objects,
+        manifest_hash=f"draft {draft.name}",
+        uses={
+            definition.identity: tuple(
+                parse_reference(text) for text in definition.depends_on or ()
+            )
+            for definition in draft.objects
+        },
+        places={},
+    )
+
+
+def reordered(release: Release, objects: tuple[ObjectDefinition, ...]) -> Release:
+    """The same release as another process reads it: its objects in another order.
+
+    Hashes of definitions do not hang on that, and are shared.
+    """
+    other = replace(release, objects=objects)
+    object.__setattr__(other, "facts", release.facts)
+    return other
+
+
+@dataclass(slots=True)
+class Installation:
+    """The world with its catalog and clock, and tokens for paths that are alike in every run.
+
+    ``persistent`` says whether names outlive a process.
+    """
+
+    persistent: bool
+    world: World = field(default_factory=World)
+    log: MemoryLog = field(default_factory=MemoryLog)
+    clock: SimulatedClock = field(default_factory=lambda: SimulatedClock(stretch=10.0))
+    tokens: Iterator[int] = field(default_factory=count)
+    processes: Iterator[int] = field(default_factory=count)
+
+    def start(
+        self,
+        draft: DraftedRelease,
+        release: Release,
+        *,
+        on_call: Callable[[str], None] | None = None,
+        engine: SimulatedEngine | None = None,
+        populate: Populate | None = None,
+        read_only: bool = False,
+        log: CatalogLog | None = None,
+        clock: Clock | None = None,
+        holder: str | None = None,
+        policy: Policy | None = None,
+        session: bool = False,
+    ) -> tuple[SimulatedEngine, BootstrapReport]:
+        """A process that starts with a release, to its end; with a log and clock of its own."""
+        if engine is None:
+            engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
+        report = migrate(
+            engine, self.log.attach(on_call) if log is None else log, release,
+            warehouse=WAREHOUSE, clock=clock or self.clock,
+            holder=holder or f"process {next(self.processes)}", approve=draft.approve,
+            populate=populate, wait=600.0, token=self.token, read_only=read_only, policy=policy,
+            session=session,
+        )  # fmt: skip
+        return engine, report
+
+    def back(
+        self, to: int | None, *, engine: SimulatedEngine, log: CatalogLog, clock: Clock,
+        holder: str, approve: Collection[str],
+    ) -> BootstrapReport:
+        """A process that an operator starts to go back to a serial, to its end."""
+        return roll_back(
+            engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
+            token=self.token,
+        )
+
+    def token(self) -> str:
+        """A part of a path that no other attempt uses."""
+        return f"{next(self.tokens):06d}"
+
+    def take_over(self, other: Installation) -> None:
+        """Begin with what another installation has at this moment."""
+        self.world.copy_from(other.world)
+        self.log.copy_from(other.log)
+        at = next(other.tokens), next(other.processes)
+        other.tokens, other.processes = count(at[0]), count(at[1])
+        self.tokens, self.processes = count(at[0]), count(at[1])
+
+    def populate(
+        self, on_call: Callable[[str], None] | None = None, *, fails: bool = False
+    ) -> Populate:
+        """The application's callback; it may die or fail between two rows."""
+
+        def fill(_: str, path: str) -> None:
+            for row in derived_rows(self.world.newest(path).columns):
+                self.world.append(path, [row])
+                if on_call is not None:
+                    on_call("populate")
+                if fails:
+                    raise PopulateFailed
+
+        return fill
+
+    def state(self) -> State | None:
+        """The committed state; None before there is a catalog."""
+        return self.log.state

@@ -1,0 +1,436 @@
+"""A scenario: releases, processes, faults, turns and what others do, written down as plain data.
+
+Drawn from a seed (:func:`draw`), kept as JSON where it once broke something, made smaller by
+:mod:`tests.simulation.shrink`. Every part can be taken away and the rest still means the
+same, because faults and turns are told by a process's own calls and the rest by the step.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from tests.simulation.draft import DraftedRelease
+from tests.simulation.letters import Fate, with_letters
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.releases import chain_of
+from tests.simulation.run import Populating
+
+FaultKind = Literal[
+    "crash", "pause", "suspend", "fail", "refuse", "in flight", "skew", "reorder"
+]
+"""What happens to a process at one of its calls.
+
+``crash`` ends it; ``pause`` stops it for so many seconds, ``suspend`` its machine with it (the
+monotonic clock stands still); ``fail`` makes the call fail: before its effect, or after it, so that
+the reply is lost; ``refuse`` makes a table refuse its change in place, now and for good; ``in
+flight`` is a commit whose outcome nobody can tell, and which lands so many
+steps later; ``skew`` moves its wall clock; ``reorder`` turns its listings round from then on.
+"""
+
+OutsideKind = Literal[
+    "row", "row by name", "drop", "change", "foreign", "leave", "sink", "send", "view", "source"
+]
+"""What others do: rows appended by path or by name; a user who drops one of our names, changes a
+view under it, or makes a view of his own under a name that a later release wants; a session that
+ends, and an operator who takes the records of those that are gone away (``leave``); a user who
+makes a sink on a table, and its runtime that sends what has come (``send``); a user who makes a
+view of his own over what stands (``view``), or a source with a sink on it (``source``)."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """A process that begins with a release (counted from 0) at a time (seconds).
+
+    With ``session`` it is on record as living with the names that it made, and lives on after its
+    start. With ``back`` it is no start of a release but an operator's rollback, to the ``back``-th
+    newest of the serials that there were.
+    """
+
+    release: int
+    at: float = 0.0
+    populating: Populating = "fills"
+    read_only: bool = False
+    session: bool = False
+    back: int = 0
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What happens to process number ``process`` at its ``call``-th call, counted from 1.
+
+    With ``of``, the name of a call, it waits for the first such call from there on. ``amount``:
+    seconds, or steps for a commit in flight.
+    """
+
+    process: int
+    call: int
+    kind: FaultKind
+    amount: float = 0.0
+    of: str = ""
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """After its ``call``-th call process number ``process`` lets the ``to``-th other one go on."""
+
+    process: int
+    call: int
+    to: int
+
+
+class Outside(msgspec.Struct, frozen=True):
+    """What others do at a step of the whole run; ``pick`` chooses among what there is."""
+
+    step: int
+    kind: OutsideKind
+    pick: int
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that decides a run.
+
+    ``chain`` is the seed that answers what the ``groups`` of mutations leave open, ``first`` that
+    of the first release (None: ``chain`` too), ``without`` are the numbers of objects that are left
+    out of every release. ``letters`` says what each release has of a table for dead letters.
+    ``installed``: the first release is in force, with rows, before the first process begins.
+    ``tick`` is how many seconds a call takes.
+    """
+
+    chain: int
+    groups: tuple[tuple[str, ...], ...]
+    starts: tuple[Start, ...]
+    faults: tuple[Fault, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    outside: tuple[Outside, ...] = ()
+    without: frozenset[int] = frozenset()
+    persistent: bool = False
+    installed: bool = True
+    tick: float = 0.02
+    first: int | None = None
+    letters: tuple[Fate, ...] = ()
+
+    def releases(self) -> tuple[DraftedRelease, ...]:
+        """The chain of releases."""
+        random = Random(self.chain)
+        drafts = chain_of(random, self.groups, first=self.first)
+        if self.without:
+            drafts = tuple(draft.less(self.without) for draft in drafts)
+        return with_letters(drafts, self.letters) if self.letters else drafts
+
+
+def encode(scenario: Scenario) -> bytes:
+    """A scenario as JSON, to be kept."""
+    return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
+
+
+def decode(text: bytes | str) -> Scenario:
+    """A kept scenario; msgspec.ValidationError when it is none."""
+    return msgspec.json.decode(text, type=Scenario)
+
+
+CALLS = 130
+"""Faults and turns are drawn from so many calls of a process; one that migrates makes as many."""
+
+SHARED = 16
+"""So many seeds in a row begin with the same first release, which is then installed only once."""
+
+USERS = 10
+"""In every so many schedules users have views or sources of their own."""
+
+_KINDS: tuple[FaultKind, ...] = (
+    "crash", "crash", "pause", "pause", "suspend", "suspend", "fail", "fail", "in flight", "skew",
+    "reorder",
+)  # fmt: skip
+_UNRENAMED = tuple(
+    name for name in MUTATIONS if not name.startswith("rename") and name != "move table"
+)
+"""Tables that had one name in turn are told to belong together by that name, and their columns by
+theirs: what was renamed in between is another."""
+
+_COPYING = ("add NOT NULL column", "narrow column", "widen column", "partition")
+_AIMS = (
+    "append", "append", "append", "seal", "fence", "unseal", "evolve", "copy_rows", "copy_tail",
+    "truncate_shard", "delete_shard", "create_shard", "delete_shard_data", "drop", "create_view",
+    "register_table", "observe", "read", "renew",
+)  # fmt: skip
+_OUTSIDE: tuple[OutsideKind, ...] = (
+    "row", "row", "row", "row", "row by name", "row by name", "drop", "change", "foreign"
+)
+
+
+LONG, LONG_AT = 50, 37
+"""Of so many seeds this one is of a long chain, gone up and down again and again."""
+
+
+def draw(seed: int) -> Scenario:
+    """The scenario of a seed."""
+    if seed % LONG == LONG_AT:
+        return back_and_forth(seed)
+    drawn = _drawn(seed)
+    if seed % USERS == USERS - 1:
+        return _with_users(Random(f"users {seed}"), drawn)
+    return drawn
+
+
+def _drawn(seed: int) -> Scenario:
+    random = Random(seed)
+    names = list(MUTATIONS)
+    groups = tuple(
+        tuple(random.sample(names, random.randint(1, 3)))
+        for _ in range(random.choice((1, 1, 1, 2)))
+    )
+    count = random.choice((2, 2, 3, 3, 4))
+    starts = tuple(
+        Start(
+            random.choice((random.randint(0, len(groups)), len(groups), 1)),
+            random.choice((0.0, 0.0, 0.5, 2.0, 30.0, 120.0)) if number else 0.0,
+            random.choice(("fills", "fills", "fills", "fails", "absent")),
+            random.random() < 0.05,
+        )
+        for number in range(count)
+    )
+    kind = random.random()
+    if kind < 0.1:
+        groups = ((random.choice(_COPYING), *groups[0]), *groups[1:])
+        starts, faults = _cleaning(random, len(groups))
+    elif kind < 0.5:
+        starts, faults = _relay(random, starts)
+    else:
+        faults = tuple(_fault(random, count) for _ in range(random.choice((0, 1, 2, 2, 3, 4))))
+    turns = tuple(
+        Turn(process, call, random.randrange(count))
+        for process in range(count)
+        for call in _gaps(random, random.choice((3, 10, 30)), CALLS)
+    )
+    outside = tuple(
+        Outside(step, random.choice(_OUTSIDE), random.randrange(1_000_000))
+        for step in _gaps(random, 35, CALLS * count)
+    )
+    drawn = Scenario(
+        chain=seed, groups=groups, starts=starts, faults=faults, turns=turns, outside=outside,
+        persistent=random.random() < 0.6, installed=random.random() < 0.9,
+        tick=random.choice((0.02, 0.02, 0.3)), first=seed // SHARED,
+    )  # fmt: skip
+    more = random.random()
+    if more < 0.16:
+        return _going_back(random, drawn)
+    if more < 0.26:
+        return _with_sessions(random, drawn)
+    if more < 0.32:
+        return _refusing(random, drawn)
+    if more < 0.44:
+        return _with_sinks(random, drawn)
+    return drawn
+
+
+def _going_back(random: Random, drawn: Scenario) -> Scenario:
+    """Operators go back to earlier serials, between and under the others, and forth again."""
+    backs = tuple(
+        Start(0, random.choice((0.5, 5.0, 40.0, 120.0, 300.0)), back=random.choice((1, 1, 1, 2, 3)))
+        for _ in range(random.choice((1, 1, 2)))
+    )
+    latest = Start(len(drawn.groups), random.choice((45.0, 130.0, 320.0)))
+    starts = (*drawn.starts, *backs, latest)
+    faults = list(drawn.faults)
+    if random.random() < 0.5:
+        process = len(drawn.starts) + random.randrange(len(backs))
+        kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "fail", "in flight"))
+        amount = 5.0 if kind == "in flight" else random.choice((0.0, 12.0, 45.0, 90.0))
+        faults.append(Fault(process, random.randint(1, 60), kind, amount, _aim(random)))
+    return replace(drawn, starts=starts, faults=tuple(faults), installed=True)
+
+
+def back_and_forth(seed: int) -> Scenario:
+    """Up and down a chain of up to five releases: rollbacks over rollbacks, and rows in between."""
+    random = Random(f"back and forth {seed}")
+    latest = random.choice((2, 3, 3, 4))
+    groups = tuple(tuple(random.sample(_UNRENAMED, random.randint(1, 3))) for _ in range(latest))
+    starts: list[Start] = []
+    at = 0.0
+    for _ in range(random.randint(4, 9)):
+        at += random.choice((0.0, 0.5, 5.0, 40.0, 40.0, 120.0))
+        if random.random() < 0.4:
+            starts.append(Start(0, at, back=random.choice((1, 1, 1, 2, 2, 3, 4))))
+        else:
+            starts.append(Start(
+                random.randint(1, latest), at, random.choice(("fills", "fills", "fails", "absent")),
+                session=random.random() < 0.15,
+            ))
+    count = len(starts)
+    faults = [_fault(random, count) for _ in range(random.choice((0, 0, 1, 2, 3)))]
+    if random.random() < 0.25:
+        faults.append(Fault(random.randrange(count), 1, "skew", 30 * 86_400.0))
+    if random.random() < 0.15:
+        of = random.choice(("evolve", "alter"))
+        faults.append(Fault(random.randrange(count), random.choice((1, 20, 40)), "refuse", of=of))
+    turns = tuple(
+        Turn(process, call, random.randrange(count))
+        for process in range(count)
+        for call in _gaps(random, random.choice((10, 30, 100)), CALLS)
+    )
+    outside = tuple(
+        Outside(step, random.choice(_OUTSIDE[:-1]), random.randrange(1_000_000))
+        for step in _gaps(random, 25, CALLS * count)
+    )
+    return Scenario(
+        chain=seed, groups=groups, starts=tuple(starts), faults=tuple(faults), turns=turns,
+        outside=outside, persistent=random.random() < 0.6, tick=random.choice((0.02, 0.02, 0.3)),
+        first=seed // SHARED,
+    )
+
+
+_IN_PLACE = ("rename column", "rename column", "add nullable column", "drop column", "relax column")
+"""Changes that a table may take in place."""
+
+
+def _with_sessions(random: Random, drawn: Scenario) -> Scenario:
+    """Processes live on with the columns of their start while others rename and drop them."""
+    starts = tuple(
+        replace(start, session=not start.read_only and random.random() < 0.7)
+        for start in (Start(0), *drawn.starts)
+    )
+    faults = tuple(replace(fault, process=fault.process + 1) for fault in drawn.faults)
+    turns = tuple(replace(turn, process=turn.process + 1) for turn in drawn.turns)
+    leave = tuple(
+        Outside(random.randint(40, 400), "leave", 0) for _ in range(random.choice((0, 1, 2, 3)))
+    )
+    return replace(
+        _in_place(random, drawn), starts=starts, faults=faults, turns=turns,
+        outside=(*drawn.outside, *leave),
+    )
+
+
+def _refusing(random: Random, drawn: Scenario) -> Scenario:
+    """Tables that took the change on their twins refuse it once it is committed."""
+    refusals = tuple(
+        Fault(
+            random.randrange(len(drawn.starts)), random.choice((1, 20, 40, 60)), "refuse",
+            of=random.choice(("evolve", "evolve", "alter")),
+        )
+        for _ in range(random.choice((1, 2, 3)))
+    )
+    return replace(_in_place(random, drawn), faults=(*drawn.faults, *refusals))
+
+
+_MOVING = (
+    "add NOT NULL column", "narrow column", "partition", "rename column", "rename table",
+    "drop column", "drop table", "table becomes view",
+)
+"""Changes that sinks have to follow, or that set them aside."""
+
+
+def _with_sinks(random: Random, drawn: Scenario) -> Scenario:
+    """Users' sinks read tables that are migrated, renamed and dropped; some are far behind."""
+    if random.random() < 0.3:
+        drawn = _going_back(random, drawn)
+    made = tuple(
+        Outside(random.randint(1, 120), "sink", random.randrange(1_000_000))
+        for _ in range(random.choice((1, 1, 2)))
+    )
+    sent = tuple(
+        Outside(random.randint(20, 500), "send", 0) for _ in range(random.choice((0, 1, 3, 6)))
+    )
+    faults = drawn.faults
+    if random.random() < 0.2:  # retention is over before what they read is
+        late = Fault(random.randrange(len(drawn.starts)), 1, "skew", 30 * 86_400.0)
+        faults = (*faults, late)
+    *earlier, last = drawn.groups
+    return replace(
+        drawn, groups=(*earlier, (random.choice(_MOVING), *last[:1])), installed=True,
+        faults=faults, outside=(*drawn.outside, *made, *sent),
+    )
+
+
+def _with_users(random: Random, drawn: Scenario) -> Scenario:
+    """Users have views over what releases bring, or sources that need a table of theirs."""
+    if random.random() < 0.4:
+        views = tuple(
+            Outside(random.randint(1, 300), "view", random.randrange(1_000_000))
+            for _ in range(random.choice((1, 2, 4)))
+        )
+        return replace(drawn, persistent=True, outside=(*drawn.outside, *views))
+    if random.random() < 0.5:
+        drawn = _going_back(random, drawn)
+    releases = len(drawn.groups) + 1
+    kept = random.randint(1, releases)
+    last: Fate = random.choice(("dropped", "dropped", "view", "renamed"))
+    made = tuple(
+        Outside(random.randint(1, 120), "source", 0) for _ in range(random.choice((1, 1, 2)))
+    )
+    sent = tuple(
+        Outside(random.randint(20, 500), "send", 0) for _ in range(random.choice((1, 3, 6)))
+    )
+    return replace(
+        drawn, installed=True, outside=(*drawn.outside, *made, *sent),
+        letters=("table",) * kept + (last,) * (releases - kept),
+    )
+
+
+def _in_place(random: Random, drawn: Scenario) -> Scenario:
+    """The last release changes a table as it may be changed in place."""
+    *earlier, last = drawn.groups
+    return replace(drawn, groups=(*earlier, (random.choice(_IN_PLACE), *last[:1])))
+
+
+def _cleaning(random: Random, latest: int) -> tuple[tuple[Start, ...], tuple[Fault, ...]]:
+    """One dies when it has sealed, the next is stopped while it cleans up, a third goes on."""
+    times = (0.0, 50.0, random.choice((60.0, 90.0)))
+    starts = tuple(Start(latest if at else 1, at) for at in times)
+    stopped: FaultKind = random.choice(("pause", "suspend"))
+    last = random.choice(("seal.done", "copy_rows.done", "create_shard.done"))
+    return starts, (
+        Fault(0, 1, "crash", of=last),
+        Fault(1, 1, stopped, 300.0, random.choice(("fence", "unseal", "unseal", "delete_shard"))),
+    )
+
+
+def _relay(
+    random: Random, starts: tuple[Start, ...]
+) -> tuple[tuple[Start, ...], tuple[Fault, ...]]:
+    """Each process takes up what the one before left: all but the last are killed or stopped."""
+    at, told, faults = 0.0, [], []
+    for number, start in enumerate(starts):
+        told.append(replace(start, at=at, populating="fills", read_only=False))
+        at += random.choice((0.0, 10.0, 40.0, 100.0))
+        if number + 1 < len(starts):
+            kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "in flight"))
+            amount = random.choice((12.0, 45.0, 90.0, 200.0))
+            if kind == "in flight":
+                amount = random.choice((3.0, 20.0, 60.0))
+            aim = _aim(random) if random.random() < 0.5 else ""
+            call = random.randint(1, 20) if aim else random.randint(5, 75)
+            faults.append(Fault(number, call, kind, amount, aim))
+    return tuple(told), tuple(faults)
+
+
+def _fault(random: Random, processes: int) -> Fault:
+    kind = random.choice(_KINDS)
+    amount = 0.0
+    if kind in ("pause", "suspend"):
+        amount = random.choice((1.0, 12.0, 45.0, 45.0, 90.0, 90.0))
+    elif kind == "in flight":
+        amount = float(random.choice((1, 3, 10, 40)))
+    elif kind == "skew":
+        amount = random.choice((-30.0, 30.0, 1.0)) * 86_400.0
+    latest = random.choice((20, 60, 60, CALLS))
+    call = random.randint(1, latest)
+    return Fault(
+        random.randrange(processes), call, kind, amount,
+        _aim(random) if random.random() < 0.4 else "",
+    )
+
+
+def _aim(random: Random) -> str:
+    return random.choice(_AIMS) + random.choice(("", ".done"))
+
+
+def _gaps(random: Random, mean: int, until: int) -> list[int]:
+    """Rising numbers at random distances."""
+    found: list[int] = []
+    at = 0
+    while True:
+        at += 1 + int(random.expovariate(1 / mean))
+        if at > until:
+            return found
+        found.append(at)

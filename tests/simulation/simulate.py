@@ -1,0 +1,284 @@
+"""``python -m tests.simulation.simulate N [--seed S] [--jobs J]``: N schedules of failures.
+
+Prints schedules per second. A violation is made small, told as a story and kept in a file; the
+exit code is then 1. ``--replay FILE`` plays a kept schedule again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import cycle, islice
+from multiprocessing import parent_process
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from catalog_migrate.model.collector import collector_paused
+from catalog_migrate.model.wording import counted
+from tests.simulation.scenario import Scenario, decode, draw
+from tests.simulation.schedule import ScheduleFailed, compare_paths, run_schedule
+from tests.simulation.shrink import failure_of, keep, shrink, tell
+
+if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
+    from tests.simulation.play import Firsts
+    from tests.simulation.stream_scenario import StreamScenario
+
+ALONE = 8
+"""Every so many schedules are of one process at a time, checked after each."""
+
+STREAMS = 25
+"""Every so many schedules are of runtimes, clients and producers."""
+
+MOVES = (3, 5)
+"""Which of eight schedules of streams move sources from topic to topic."""
+
+EVERY = 32
+"""Every so many schedules the paths through a chain are compared as well (I4)."""
+
+COLLECTED = 200
+"""After so many schedules the circles that they leave behind (some 20 MiB) are collected. While one
+runs there is nothing to find, and looking took a tenth of its time."""
+
+LONG = 2_000
+"""From so many schedules on a run says how far it is."""
+
+PARTS = 8
+"""Into how many parts the work of each process is cut."""
+
+
+def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
+    """Run schedules ``seed`` … ``seed + schedules - 1``; (starts, crashes, rows written).
+
+    Raises ScheduleFailed at the first violation.
+    """
+    from tests.simulation.play import Firsts
+
+    starts = crashes = rows = 0
+    firsts = Firsts()
+    with collector_paused():
+        for number in range(seed, seed + schedules):
+            counts = _one(number, firsts)
+            starts += counts[0]
+            crashes += counts[1]
+            rows += counts[2]
+            if number % EVERY == 0:
+                compare_paths(number)
+            if number % COLLECTED == COLLECTED - 1:
+                gc.collect()
+    return starts, crashes, rows
+
+
+def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
+    if number % ALONE == 0:
+        report = run_schedule(number)
+        return report.starts, report.crashes, report.rows
+    if number % STREAMS == STREAMS - 1:
+        return _streams(number)
+    from tests.simulation.play import Play
+
+    play = Play(draw(number), firsts=firsts)
+    try:
+        run = play.to_its_end()
+    except Exception as error:
+        raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    play.let_go()
+    return run.starts, run.crashes, run.rows
+
+
+def _streams_of(number: int) -> StreamScenario:
+    """Two of eight are of sinks that lag and topics that come again: those take three times as
+    long as the others."""
+    from tests.simulation.stream_scenario import draw_moves, draw_streams
+
+    return (draw_moves if number // STREAMS % 8 in MOVES else draw_streams)(number)
+
+
+def _streams(number: int) -> tuple[int, int, int]:
+    from tests.simulation.stream_play import StreamPlay
+
+    play = StreamPlay(_streams_of(number))
+    try:
+        play.to_its_end()
+    except Exception as error:
+        raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
+    crashes = sum(fault.kind == "crash" for fault in play.scenario.faults)
+    rows = sum(len(table.rows) for table in play.world.tables.values())
+    starts = len(play.scenario.runtimes) + 1
+    play.let_go()
+    return starts, crashes, rows
+
+
+def spread(
+    schedules: int, *, seed: int = 0, jobs: int = 1,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
+) -> tuple[int, int, int]:
+    """:func:`simulate` on ``jobs`` processes; the same schedules however many there are.
+
+    The work is cut into parts, and each ends at its first violation: ``on_progress`` hears how many
+    schedules the parts that ended had, and how many of the parts found one. Raises
+    :class:`ScheduleFailed` for the lowest seed, which names those of the other parts.
+    """
+    if jobs <= 1:
+        return simulate(schedules, seed=seed)
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from multiprocessing import get_context
+
+    # several parts a process, so that none waits for one whose core is busy with something else
+    count = min(schedules, jobs * PARTS)
+    parts = [schedules * part // count for part in range(count + 1)]
+    context = get_context("spawn")
+    cores: SimpleQueue[int] = context.SimpleQueue()
+    for core in islice(cycle(_cores()), jobs):
+        cores.put(core)
+    with ProcessPoolExecutor(
+        jobs, mp_context=context, initializer=_settle_down, initargs=(cores,)
+    ) as pool:
+        running = {
+            pool.submit(simulate, size, seed=seed + parts[part]): size
+            for part in range(count)
+            for size in (parts[part + 1] - parts[part],)
+        }
+        failures: list[ScheduleFailed] = []
+        counts: list[tuple[int, int, int]] = []
+        ended = 0
+        for future in as_completed(running):
+            try:
+                counts.append(future.result())
+            except ScheduleFailed as failure:
+                failures.append(failure)
+            ended += running[future]
+            on_progress(ended, len(failures))
+    if failures:
+        first, *others = sorted(failures, key=lambda failure: failure.seed)
+        first.others = tuple(str(other).partition("\n")[0] for other in others)
+        raise first
+    starts, crashes, rows = (sum(column) for column in zip(*counts, strict=True))
+    return starts, crashes, rows
+
+
+def _cores() -> Sequence[int]:
+    """The cores that this process may have; none where a process can't be bound to one."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else ()
+
+
+def _settle_down(cores: SimpleQueue[int]) -> None:
+    """Take a core of its own, and keep what is loaded for good out of the collector's way.
+
+    A worker ends with the process that it works for, which cannot see to that when it is killed.
+    One task of a schedule runs at a time: bound to one core, a turn is handed over without waking
+    another one, which took a fifth of the time.
+    """
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+    if not cores.empty():
+        os.sched_setaffinity(0, {cores.get()})
+    import_module("tests.simulation.play")
+    import_module("tests.simulation.stream_play")
+    gc.collect()
+    gc.freeze()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def replay(scenario: Scenario) -> int:
+    """Play a kept schedule and tell it; the exit code."""
+    print(tell(scenario))
+    return 1 if failure_of(scenario) else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation.simulate",
+        description="Run random schedules of releases, processes, writers, faults and restarts.",
+    )
+    parser.add_argument(
+        "schedules", type=int, nargs="?", default=1, help="how many schedules to run"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed (0)")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes to spread them on (one a core)",
+    )
+    parser.add_argument("--replay", type=Path, help="a kept schedule to play and tell instead")
+    parser.add_argument("--tell", action="store_true", help="tell the one schedule of --seed")
+    parser.add_argument(
+        "--keep", default=".", help="the directory that a failing schedule is kept in (.)"
+    )
+    options = parser.parse_args(arguments)
+    if options.replay is not None:
+        return replay(decode(options.replay.read_bytes()))
+    if options.tell:
+        return replay(draw(options.seed))
+    began, before = time.perf_counter(), sum(os.times()[:4])
+    try:
+        starts, crashes, rows = spread(
+            options.schedules, seed=options.seed, jobs=options.jobs,
+            on_progress=partial(_told, options.schedules),
+        )
+    except ScheduleFailed as failure:
+        _report(failure, options.keep)
+        return 1
+    seconds, cpu = time.perf_counter() - began, sum(os.times()[:4]) - before
+    print(
+        f"{options.schedules} schedules, {starts} starts, {crashes} crashes, {rows} rows"
+        f" in {seconds:.1f} s: {options.schedules / max(seconds, 1e-9):.0f} schedules/s,"
+        f" {1000 * cpu / max(options.schedules, 1):.1f} ms of processor time each"
+    )
+    return 0
+
+
+def _told(schedules: int, ended: int, failed: int) -> None:
+    """One line of progress; a short run needs none."""
+    if schedules >= LONG:
+        print(f"{ended} of {schedules} schedules, {counted(failed, 'violation')}", file=sys.stderr)
+
+
+def _report(failure: ScheduleFailed, directory: str) -> None:
+    """Tell a failure: as it is, and as small as it can be made."""
+    print(failure, file=sys.stderr)
+    for other in failure.others:
+        print(f"also {other}", file=sys.stderr)
+    print(
+        f"replay: python -m tests.simulation.simulate 1 --seed {failure.seed}",
+        file=sys.stderr,
+    )
+    if failure.seed % STREAMS == STREAMS - 1 and failure.seed % ALONE:
+        _report_streams(failure.seed)
+        return
+    scenario = draw(failure.seed)
+    if failure.seed % ALONE == 0 or failure_of(scenario) is None:
+        return
+    small = shrink(scenario)
+    file = os.path.join(directory, f"schedule-{failure.seed}.json")
+    keep(small, file)
+    print(f"\nmade small:\n{tell(small)}\n\nkept: {file}", file=sys.stderr)
+
+
+def _report_streams(seed: int) -> None:
+    from tests.simulation import stream_play, stream_scenario
+    from tests.simulation.shrink import make_small
+
+    scenario = _streams_of(seed)
+    small = make_small(scenario, stream_scenario.smaller, stream_play.failure_of, attempts=200)
+    text = stream_scenario.encode_streams(small).decode()
+    print(f"\nmade small:\n{text}\n{stream_play.tell(small)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,565 @@
+"""Plays runtimes, clients and producers against one another: ALTERs and unsafe operations.
+
+Runtimes of one cluster come, are stopped, suspended and killed in every state of an operation;
+clients change a connection or a position meanwhile; records arrive. The real supervisor,
+operations, take-over and checkpoint code runs on :mod:`tests.simulation.streaming`. At the
+end one more runtime that nothing happens to must end every operation, and every record must be in
+its table as often as the positions that were committed say: once, but for what an unsafe operation
+moved (I6, I7).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog, read_state
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
+from catalog_migrate.streams import wiring
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
+from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_in
+from catalog_migrate.streams.unsafe.restore import transaction
+from catalog_migrate.streams.unsafe.rows import UNSAFE, images_in
+from catalog_migrate.streams.unsafe.undo import undo_request
+from tests.simulation.crashes import SimulatedCrash
+from tests.simulation.invariants import InvariantBroken, require
+from tests.simulation.scenario import Fault
+from tests.simulation.scheduler import ProcessClock, Scheduler, Task
+from tests.simulation.stream_scenario import (
+    MOVED,
+    MOVES,
+    STATEMENTS,
+    UNDO,
+    Client,
+    StreamScenario,
+)
+from tests.simulation.stream_sinks import unsent
+from tests.simulation.streaming import (
+    PLAIN,
+    Record,
+    SimulatedQueries,
+    StreamWorld,
+    resolve,
+    simulated_streams,
+)
+
+SETTING = """
+CREATE CLUSTER main;
+CREATE SECRET p AS 'env:FIRST';
+CREATE CONNECTION c TO KAFKA (BROKER 'a:9092', SECURITY PROTOCOL 'SASL_PLAINTEXT',
+  SASL MECHANISMS 'SCRAM-SHA-512', SASL USERNAME 'u', SASL PASSWORD SECRET p);
+CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') FORMAT JSON;
+CREATE SOURCE r (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 'u') FORMAT JSON;
+"""
+SOURCES = ("s", "r")
+SINK = (
+    "CREATE SINK {} IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id);"
+)
+
+OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfilling")
+"""States of an operation that a runtime has still to end."""
+
+
+class _Stop:
+    """A runtime's wish to end; waiting for it is sleeping."""
+
+    def __init__(self, clock: ProcessClock) -> None:
+        self._clock = clock
+        self._set = False
+
+    def set(self) -> None:
+        """It is to end."""
+        self._set = True
+
+    def is_set(self) -> bool:
+        """Whether it is to end."""
+        return self._set
+
+    def wait(self, timeout: float) -> bool:
+        """Sleep."""
+        if not self._set:
+            self._clock.sleep(timeout)
+        return self._set
+
+
+class _Clock(ProcessClock):
+    """A process's clock: while it sleeps its queries go on, and its lease is renewed."""
+
+    actor: Actor
+
+    def sleep(self, seconds: float) -> None:
+        """Let queries take a step, renew, and let others go on."""
+        self.actor.idle()
+        super().sleep(seconds)
+
+
+class _Runtime(Runtime):
+    """The real runtime without a thread of its own for heartbeats: its clock renews."""
+
+    def _beat(self, lease: Any) -> None:
+        del lease
+
+
+class Actor(ABC):
+    """One process: a runtime or a client."""
+
+    def __init__(self, play: StreamPlay, number: int, name: str, at: float) -> None:
+        self.play = play
+        self.name = name
+        self.faults = [fault for fault in play.scenario.faults if fault.process == number]
+        self.clock = _Clock(play.scheduler, began=1_000.0 * number)
+        self.clock.actor = self
+        self.log = play.log.attach(self.point)
+        self.engine = SimulatedQueries(play.world, self.point)
+        self.runtime: _Runtime | None = None
+        self.calls = 0
+        self.dead = False
+        self.task: Task = play.scheduler.add(name, self.live, at=at)
+        self.clock.task = self.task
+
+    def live(self) -> None:
+        """What it does, to its end; any error of ours may end it."""
+        self.play.tell(f"{self.name} begins")
+        try:
+            self.act()
+        except CatalogMigrateError as error:
+            self.play.tell(f"{self.name} ends: {type(error).__name__}: {error.message}")
+            try:
+                self.play.keep_still(f"{error} {error.remedy} {error.data}")
+            except InvariantBroken as broken:
+                self.play.scheduler.fail(broken)
+        else:
+            self.play.tell(f"{self.name} ends")
+
+    @abstractmethod
+    def act(self) -> None:
+        """What this kind of process does."""
+
+    def idle(self) -> None:
+        """While it sleeps: queries take a step, and the lease is renewed in time."""
+        if self.dead:
+            raise SimulatedCrash("dead")
+        self.engine.step()
+        runtime = self.runtime
+        if runtime is not None and runtime.supervisor is not None and not runtime._stop.is_set():
+            try:
+                runtime.supervisor.lease.ensure()
+            except CatalogMigrateError as error:
+                runtime._lost = error
+                runtime._stop.set()
+
+    def point(self, call: str) -> None:
+        """A place where anything may happen."""
+        if self.dead:
+            raise SimulatedCrash("dead")
+        self.play.scheduler.advance()
+        self.calls += 1
+        self.play.after(self, call)
+        for fault in [
+            each for each in self.faults
+            if (call.startswith(each.of) and self.calls >= each.call if each.of
+                else each.call == self.calls)
+        ]:
+            self.faults.remove(fault)
+            self.suffer(fault, call)
+        if not call.startswith("read"):
+            self.play.acts += 1  # what was announced is done next, before anybody else has a turn
+
+    def suffer(self, fault: Fault, call: str) -> None:
+        """What the scenario wants here."""
+        play = self.play
+        if fault.kind == "crash":
+            self.dead = True
+            play.tell(f"{self.name} is killed at {call}")
+            raise SimulatedCrash(f"{self.name} is killed")
+        if fault.kind in ("pause", "suspend"):
+            play.tell(f"{self.name}: {fault.kind} of {fault.amount:.0f} s at {call}")
+            began = play.scheduler.now
+            try:
+                play.scheduler.pause(self.task, fault.amount)
+            finally:
+                if fault.kind == "suspend":
+                    self.clock.lost += play.scheduler.now - began
+            play.tell(f"{self.name} wakes at {call}")
+        elif call == "append":
+            play.tell(f"{self.name}: the commit is refused ({self.log.about})")
+            raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
+        elif call == "append.done":
+            play.tell(f"{self.name}: the reply is lost ({self.log.about})")
+            raise OSError("the reply is lost")
+
+
+class RuntimeActor(Actor):
+    """A runtime of the cluster; it goes on until ``rounds`` sleeps are over."""
+
+    rounds = 700
+
+    def act(self) -> None:
+        """Run until told to stop."""
+        self.runtime = self.play.runtime(self)
+        self.runtime.run()
+
+    def idle(self) -> None:
+        """It also ends, at some time."""
+        self.rounds -= 1
+        if self.runtime is not None and (self.rounds <= 0 or self.enough()):
+            self.runtime._stop.set()
+        super().idle()
+
+    def enough(self) -> bool:
+        """Whether clients are done and nothing is left to do."""
+        play = self.play
+        return all(client.task.ended for client in play.clients) and play.quiet()
+
+
+class ClientActor(Actor):
+    """One that says a statement and waits for what becomes of it."""
+
+    def __init__(self, play: StreamPlay, number: int, client: Client) -> None:
+        number_ = client.statement
+        self.statement = (
+            MOVES[(number_ - MOVED) % len(MOVES)] if number_ >= MOVED
+            else STATEMENTS[number_ % len(STATEMENTS)]
+        )
+        name = f"client {number - len(play.scenario.runtimes) + 1}"
+        super().__init__(play, number, name, client.at)
+
+    def act(self) -> None:
+        """Say it."""
+        self.play.tell(f"{self.name} says {self.statement}")
+        executor = Executor(
+            self.log, lambda _state, _item: None, self.clock, resolve, confirm=lambda _: True,
+            limit=20.0,
+        )
+        if self.statement != UNDO:
+            executor.run(self.statement)
+            return
+        state = read_state(self.log)
+        done = [key for key, row in sorted(state.operations.items()) if row.kind == UNSAFE]
+        if done:
+            executor.unsafe.run(
+                undo_request(state, done[-1]), "simulated", confirm=lambda _: True
+            )
+
+
+class StreamPlay:
+    """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
+
+    def __init__(self, scenario: StreamScenario, *, telling: bool = False) -> None:
+        self.scenario = scenario
+        self.story: list[str] | None = [] if telling else None
+        self.scheduler = Scheduler(scenario.tick)
+        self.world = StreamWorld({"t": [3, 2], "u": [4], "v": [1, 2], "o": [0]})
+        self.sinks = {f"k{number}": lag for number, lag in enumerate(scenario.sinks, 1)}
+        self.world.lag.update(self.sinks)
+        self.log = MemoryLog()
+        shm = Path("/dev/shm")
+        self.warehouse = tempfile.mkdtemp(dir=shm if shm.is_dir() else None)
+        self.actors: list[Actor] = []
+        self.ended: list[Actor] = []
+        self.clients: list[ClientActor] = []
+        self.untried = False
+        self.acts = 0
+        self._quiet = (-1, False)
+        self._seen = self._rows = 0
+        self._records = list(scenario.records)
+        self._again = sorted(
+            event for each in scenario.again for event in (
+                (each.step, 0, each.topic, 0),
+                (each.step + each.later, 1, each.topic, each.partitions),
+            )
+        )
+
+    def to_its_end(self) -> None:
+        """Play all of it; raises what breaks."""
+        try:
+            with simulated_streams(self.world, self.on_file):
+                self._play()
+        finally:
+            shutil.rmtree(self.warehouse, ignore_errors=True)
+
+    def let_go(self) -> None:
+        """As :meth:`tests.simulation.play.Play.let_go`."""
+        for actor in (*self.ended, *self.actors):
+            vars(actor).clear()
+        vars(self).clear()
+
+    def _play(self) -> None:
+        create_catalog(self.log, warehouse=self.warehouse)
+        Executor(
+            self.log, lambda _state, _item: None, ProcessClock(self.scheduler), resolve
+        ).run(SETTING + "".join(SINK.format(name) for name in self.sinks))
+        runtimes = len(self.scenario.runtimes)
+        for number, at in enumerate(self.scenario.runtimes):
+            self.actors.append(RuntimeActor(self, number, f"runtime {number + 1}", at))
+        for number, client in enumerate(self.scenario.clients):
+            self.clients.append(ClientActor(self, runtimes + number, client))
+        self.actors += self.clients
+        self.scheduler.run()
+        self.tell("at rest, one more runtime begins")
+        self._records.clear()
+        self.world.lag.clear()
+        for _, comes, topic, partitions in self._again:  # none comes during the last
+            if comes and topic not in self.world.topics:
+                self.world.create(topic, partitions)
+        self._again.clear()
+        last = RuntimeActor(self, len(self.actors), "the last runtime", self.scheduler.now)
+        self.ended, self.actors = self.actors, [last]
+        self.scheduler.run()
+        self.check()
+
+    def runtime(self, actor: Actor) -> _Runtime:
+        """A runtime on an actor's engine, log and clock."""
+        runtime = _Runtime(
+            actor.log, "main", actor.engine, ensure_shards=lambda _state, _item: None,
+            reconcile=lambda _: None, clock=actor.clock, resolve=resolve, on_event=self.keep_still,
+            options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
+        )
+        runtime._stop = _Stop(actor.clock)  # type: ignore[assignment]
+        return runtime
+
+    # every step ---------------------------------------------------------------------------------
+    def on_file(self, step: str) -> None:
+        """A step on a checkpoint, by whoever has the turn."""
+        for actor in self.actors:
+            if actor.task is self.scheduler.current:
+                actor.point(f"file: {step}")
+
+    def after(self, actor: Actor, call: str) -> None:
+        """Records arrive; commits are told, and looked through for secrets (I9)."""
+        if len(self.log.history) != self._seen:
+            try:
+                self.look_through()
+            except InvariantBroken as broken:
+                self.scheduler.fail(broken)
+        if call == "append.done":
+            self.tell(f"{actor.name} commits: {actor.log.about}")
+            if isinstance(actor, ClientActor) and actor.log.about == "alter":
+                self.untried = True
+        if self.world.wrong:
+            self.scheduler.fail(InvariantBroken("I6", self.world.wrong))
+        while self._again and self._again[0][0] <= self.scheduler.step:
+            _, comes, topic, partitions = self._again.pop(0)
+            self.acts += 1
+            if comes:
+                self.world.create(topic, partitions)
+                self.tell(f"the topic {topic} is created again")
+            else:
+                self.world.remove(topic)
+                self.tell(f"the topic {topic} is deleted")
+        fed = ("t", "u", "v") if self.sinks else ("t", "u")
+        while self._records and self._records[0][0] <= self.scheduler.step:
+            _, pick = self._records.pop(0)
+            counts = self.world.topics.get(fed[pick % len(fed)])
+            if counts is not None:
+                counts[pick % len(counts)] += 1
+                self.acts += 1
+
+    def look_through(self) -> None:
+        """I9: no secret's value is in a commit, its metadata included."""
+        first, self._seen = self._seen, len(self.log.history)
+        for _, metadata in self.log.history[first:]:
+            self.keep_still(str(metadata))
+        for row in self.log.rows[self._rows :]:
+            self.keep_still(row.value)
+        self._rows = len(self.log.rows)
+
+    def keep_still(self, text: str) -> None:
+        """I9: no secret's value is in what anybody is told."""
+        require("I9", PLAIN not in text, f"a secret is told: {text}")
+
+    def state(self) -> State:
+        """The committed state."""
+        return read_state(self.log)
+
+    def quiet(self) -> bool:
+        """Whether no operation is open and every source has read all there is.
+
+        Runtimes ask whenever they sleep: it is looked at when anything was done or came since.
+        """
+        if self._quiet[0] != self.acts:
+            self._quiet = self.acts, self._is_quiet()
+        return self._quiet[1]
+
+    def _is_quiet(self) -> bool:
+        state = self.state()
+        if any(row.state in OPEN for row in state.operations.values()):
+            return False
+        return all(
+            self.came(state, name) or self.stuck(state, name) for name in SOURCES
+        ) and all(
+            not self.unsent(state, name) or self.held(state, "sink", name) for name in self.sinks
+        )
+
+    def came(self, state: State, name: str) -> bool:
+        """Whether a source has read all there is."""
+        position, ends = self.position(state, name), self.world.ends(topic_of(state, name))
+        return position == ends or (position is None and not any(ends.values()))
+
+    def stuck(self, state: State, name: str) -> bool:
+        """Whether the topic of a source is not the one that it read."""
+        stream = state.streams.get(wiring.find(state, "source", name).item_id)
+        if stream is None or not stream.topics:
+            return False
+        return self.world.topic_ids(stream.upstream, stream.topics) != stream.topics
+
+    def held(self, state: State, kind: str, name: str) -> bool:
+        """Whether somebody holds a query."""
+        item_id = wiring.find(state, kind, name).item_id
+        return any(hold.item_id == item_id for hold in state.holds.values())
+
+    def unsent(self, state: State, name: str) -> int:
+        """How many rows a sink has not sent yet."""
+        found = wiring.find(state, "sink", name)
+        source = state.items[found.item.links["reads"]]
+        return unsent(self.world, found.item_id, f"{self.warehouse}/{source.shard}")
+
+    def position(self, state: State, name: str) -> dict[tuple[str, int], int] | None:
+        """Where a source stands: its newest entry, once that is committed."""
+        item_id = wiring.find(state, "source", name).item_id
+        stream = state.streams.get(item_id) or first_stream(item_id)
+        checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
+        latest = checkpoint.latest_offsets
+        initial = checkpoint.source_directory(0) / "0"
+        if latest is None and initial.is_file():
+            return dict(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
+        if latest is None or checkpoint.latest_commits != latest:
+            return None
+        return dict(KafkaCodec().read(checkpoint.entry(latest).sources[0]) or {})
+
+    # at rest ------------------------------------------------------------------------------------
+    def check(self) -> None:
+        """I6, I7: operations ended, no hold of theirs left, every record as often as committed."""
+        state = self.state()
+        self.look_through()
+        for file in Path(self.warehouse).rglob("*"):
+            if file.is_file():
+                self.keep_still(file.read_text(encoding="utf-8", errors="replace"))
+        left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
+        require("I6", not left, f"holds are left: {left}")
+        broker = state.items[wiring.find(state, "connection", "c").item_id].definition.external
+        assert broker is not None
+        address = broker.options["BROKER"]
+        # another cluster is fine for sources that had no positions yet
+        works = address in ("a:9092", "b:9092", "far:9092")
+        open_rows = {
+            key: row.state for key, row in state.operations.items()
+            # what was skipped cannot be read where nothing answers
+            if row.state in OPEN and (works or row.state != BACKFILLING)
+        }
+        require("I6", not open_rows, f"operations are left open: {open_rows}")
+        # without a runtime a definition is committed untried; the next start shows what it is worth
+        require("I6", works or self.untried, f"the connection leads to {address}, through a trial")
+        for name in SOURCES:
+            self._check_source(state, name, topic_of(state, name), works=works)
+        for name in self.sinks:
+            self._check_sink(state, name, works=works)
+
+    def _check_sink(self, state: State, name: str, *, works: bool) -> None:
+        """Every row was sent, once where nobody was killed or stopped; each with its own key."""
+        require("I6", not self.world.wrong, self.world.wrong)
+        left = self.unsent(state, name)
+        held = self.held(state, "sink", name)
+        require("I6", not left or held or not works, f"{name} has {left} rows left to send")
+        item_id = wiring.find(state, "sink", name).item_id
+        sent = self.world.sent.get(item_id, Counter())
+        twice = sorted(row for row, times in sent.items() if times > 1)
+        again = bool(self.scenario.faults) or any(
+            row.target == item_id and row.kind == UNSAFE for row in state.operations.values()
+        )
+        require("I6", not twice or again, f"{name} sent {twice} twice")
+
+    def _check_source(self, state: State, name: str, topic: str, *, works: bool) -> None:
+        found = wiring.find(state, "source", name)
+        position = self.position(state, name)
+        ends = self.world.ends(topic)
+        came = self.came(state, name) or self.stuck(state, name)
+        require("I6", came or not works, f"{name} stands at {position}, not at {ends}")
+        if position is None:
+            return  # a batch is under way that cannot be finished where the connection leads
+        expected = self._expected(state, found.item_id, {**dict.fromkeys(ends, 0), **position})
+        rows = Counter(self.world.table(f"{self.warehouse}/{found.item.shard}").rows)
+        if rows != expected:
+            lost, doubled = expected - rows, rows - expected
+            raise InvariantBroken(
+                "I6", f"{name}: lost {sorted(lost.items())}, doubled {sorted(doubled.items())}"
+            )
+
+    def _expected(
+        self, state: State, item_id: str, end: dict[tuple[str, int], int]
+    ) -> Counter[Record]:
+        """How often each record is to be there: once, and again for what was moved back over."""
+        at: dict[tuple[str, int], int] = {}
+        expected: Counter[Record] = Counter()
+        moves = []
+        for row in state.operations.values():
+            if row.kind == UNSAFE and row.state == "done":
+                moves += [
+                    image for image in images_in(row) if image.item_id == item_id and image.target
+                ]
+        for key, row in state.operations.items():
+            chunks = chunks_in(row) if row.state in ("done", BACKFILLING) else ()
+            if row.state == BACKFILLING:  # nothing answers any more: those that came
+                table = self.world.table(f"{self.warehouse}/{state.items[item_id].shard}")
+                chunks = chunks[: table.batches.get(transaction(key), -1) + 1]
+            for chunk in chunks:
+                for topic, number, first, last in chunk.places if chunk.item_id == item_id else ():
+                    expected.update((topic, number, offset) for offset in range(first, last))
+        for move in sorted(moves, key=lambda image: image.generation):
+            _count(expected, at, KafkaCodec().read(move.line) or {})
+            at = {**at, **(KafkaCodec().read(move.target) or {})}
+        _count(expected, at, end)
+        return expected
+
+    def tell(self, *words: object) -> None:
+        """One line of the story."""
+        if self.story is not None:
+            said = " ".join(str(word) for word in words if word)
+            self.story.append(f"{self.scheduler.now:7.2f} s  {said}")
+
+
+def topic_of(state: State, name: str) -> str:
+    """The topic that a source reads."""
+    return str(wiring.find(state, "source", name).external.options["TOPIC"])
+
+
+def _count(
+    expected: Counter[Record], start: Mapping[tuple[str, int], int],
+    end: Mapping[tuple[str, int], int],
+) -> None:
+    for place, last in end.items():
+        for offset in range(start.get(place, 0), last):
+            expected[place[0], place[1], offset] += 1
+
+
+def failure_of(scenario: StreamScenario) -> str | None:
+    """In which way a scenario fails, None when it does not."""
+    try:
+        StreamPlay(scenario).to_its_end()
+    except InvariantBroken as broken:
+        return broken.invariant
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again
+        return type(error).__name__
+    return None
+
+
+def tell(scenario: StreamScenario) -> str:
+    """A scenario as a story."""
+    run = StreamPlay(scenario, telling=True)
+    ending = "it ends well"
+    try:
+        run.to_its_end()
+    except Exception as error:  # noqa: BLE001 - it is told, not handled
+        ending = f"{type(error).__name__}: {error}"
+    return "\n".join((*(run.story or ()), f"==> {ending}"))

@@ -1,0 +1,192 @@
+"""Scenarios of runtimes, clients and producers: what a seed decides, and smaller ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import msgspec
+from msgspec.structs import replace
+
+from tests.simulation.scenario import Fault, FaultKind
+from tests.simulation.shrink import less
+
+STATEMENTS = (
+    "ALTER CONNECTION c SET (BROKER 'b:9092')",
+    "ALTER CONNECTION c SET (BROKER 'a:9092')",
+    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
+    "ALTER CONNECTION c SET (BROKER 'lame:9092')",
+    "ALTER CONNECTION c SET (BROKER 'dead:9092')",
+    "ALTER CONNECTION c SET (BROKER 'far:9092')",
+    "ALTER CONNECTION c SET (kafka.client.id = 'mine')",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO earliest) REASON 'simulated'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) REASON 'simulated'",
+    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO 'shift -2') REASON 'simulated'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -1') REASON 'simulated'",
+    "ALTER SECRET p AS 'env:SECOND'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 1)"
+    " REASON 'simulated'",
+    "ALTER SOURCE r UNSAFE INJECT OFFSETS (TO latest) WITH (BACKFILL = true, CHUNK = 2)"
+    " REASON 'simulated'",
+)
+"""What clients say: changes that go well, that are refused, that are set back, and moves."""
+
+_ANEW = "WITH (ACCEPT NEW TOPIC = true) REASON 'simulated'"
+UNDO = "UNDO"
+"""The newest unsafe operation is taken back, which no statement says."""
+
+MOVES = (
+    f"ALTER SOURCE s UNSAFE SET (TOPIC = 'v'), RESET SPLITS {_ANEW}",
+    f"ALTER SOURCE s UNSAFE SET (TOPIC = 't'), RESET SPLITS {_ANEW}",
+    f"ALTER SOURCE s UNSAFE RESET SPLITS {_ANEW}",
+    "ALTER SOURCE s UNSAFE SET (TOPIC = 'v'), INJECT OFFSETS (TO latest) WITH"
+    " (ACCEPT NEW TOPIC = true, BACKFILL = true, CHUNK = 1) REASON 'simulated'",
+    "ALTER SOURCE s UNSAFE INJECT OFFSETS (TO 'shift -1') REASON 'simulated'",
+    UNDO,
+    "PAUSE SINK k1",
+    "RESUME SINK k1",
+    "ALTER CONNECTION c SET (kafka.client.id = 'other')",
+    "ALTER SINK k1 UNSAFE INJECT VERSION 1 REASON 'simulated'",
+)
+"""What clients say where sinks lag and topics come again; numbered from :data:`MOVED`."""
+
+BACK = len(MOVES) - 1
+"""The number of the one that a sink is moved back by, which came later than the draws of others."""
+
+MOVED = 100
+"""The number of the first of :data:`MOVES`."""
+
+
+class Client(msgspec.Struct, frozen=True):
+    """One that says a statement (by number) at a time (seconds)."""
+
+    statement: int
+    at: float
+
+
+class Again(msgspec.Struct, frozen=True):
+    """A topic that is deleted at a step and comes again ``later`` steps after, with so many empty
+    partitions."""
+
+    topic: str
+    step: int
+    later: int
+    partitions: int
+
+
+class StreamScenario(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything that decides a run: faults and turns are of runtimes first, then of clients.
+
+    ``runtimes`` are their times of beginning (seconds), ``records`` (step, pick) new records.
+    ``sinks``: how many steps each sink of the source ``s`` rests after a batch; ``again`` are
+    topics that come again.
+    """
+
+    seed: int
+    runtimes: tuple[float, ...]
+    clients: tuple[Client, ...]
+    faults: tuple[Fault, ...] = ()
+    records: tuple[tuple[int, int], ...] = ()
+    tick: float = 0.02
+    sinks: tuple[int, ...] = ()
+    again: tuple[Again, ...] = ()
+
+
+def draw_streams(seed: int) -> StreamScenario:
+    """The scenario of a seed."""
+    random = Random(seed)
+    more = random.choice((0, 1, 1, 2))
+    runtimes = (0.0, *(random.choice((20.0, 60.0, 120.0)) for _ in range(more)))
+    clients = tuple(
+        Client(random.randrange(len(STATEMENTS)), random.choice((1.0, 3.0, 10.0, 40.0)))
+        for _ in range(random.choice((1, 1, 2, 3)))
+    )
+    faults = []
+    for _ in range(random.choice((0, 1, 1, 2, 3))):
+        late = random.random() < 0.2
+        process = len(runtimes) + random.randrange(len(clients)) if late else random.randrange(
+            len(runtimes)
+        )
+        kind: FaultKind = random.choice(("crash", "crash", "pause", "suspend", "fail", "in flight"))
+        amount = random.choice((12.0, 45.0, 90.0, 200.0))
+        if kind == "in flight":
+            amount = random.choice((1.0, 5.0, 20.0))
+        call = random.randint(5, random.choice((60, 150, 300)))
+        faults.append(Fault(process, call, kind, amount))
+    if any("BACKFILL" in STATEMENTS[client.statement] for client in clients):
+        kind = random.choice(("crash", "crash", "pause", "suspend"))
+        aim = random.choice(("chunk 0.done", "chunk 1", "chunk"))
+        faults.append(Fault(0, 1, kind, random.choice((45.0, 90.0)), aim))
+    records = tuple((random.randint(1, 600), random.randrange(1000)) for _ in range(12))
+    return StreamScenario(
+        seed=seed, runtimes=runtimes, clients=clients, faults=tuple(faults),
+        records=tuple(sorted(records)),
+    )
+
+
+def draw_moves(seed: int) -> StreamScenario:
+    """That of a seed with sinks that lag, topics that come again, and moves between topics."""
+    drawn = draw_streams(seed)
+    random = Random(f"moves {seed}")
+    clients = tuple(
+        Client(MOVED + random.randrange(BACK), random.choice((2.0, 5.0, 12.0, 30.0, 60.0)))
+        for _ in range(random.choice((1, 2, 2, 3, 4)))
+    )
+    later = Random(f"back {seed}")
+    back = (Client(MOVED + BACK, later.choice((20.0, 70.0))),) if later.random() < 0.25 else ()
+    return replace(
+        drawn,
+        clients=drawn.clients[: random.choice((0, 0, 1))] + clients + back,
+        sinks=tuple(
+            random.choice((0, 3, 20, 100)) for _ in range(random.choice((1, 1, 2)))
+        ),
+        again=tuple(
+            Again(
+                random.choice(("t", "t", "v")), random.randint(1, 600),
+                random.choice((0, 0, 50)), random.choice((1, 2, 3)),
+            )
+            for _ in range(random.choice((0, 0, 1, 2)))
+        ),
+        faults=tuple(
+            replace(each, process=min(each.process, len(drawn.runtimes)))
+            for each in drawn.faults
+        ),
+        records=(
+            *drawn.records,
+            *sorted((random.randint(1, 1500), random.randrange(1000)) for _ in range(6)),
+        ),
+    )
+
+
+def encode_streams(scenario: StreamScenario) -> bytes:
+    """A scenario as JSON, to be kept."""
+    return msgspec.json.format(msgspec.json.encode(scenario, order="deterministic"), indent=1)
+
+
+def decode_streams(text: bytes) -> StreamScenario:
+    """A kept scenario."""
+    return msgspec.json.decode(text, type=StreamScenario)
+
+
+def smaller(scenario: StreamScenario) -> Iterator[StreamScenario]:
+    """Scenarios with something taken away; processes keep their numbers, the last go first."""
+    for faults in less(scenario.faults):
+        yield replace(scenario, faults=faults)
+    for records in less(scenario.records):
+        yield replace(scenario, records=records)
+    for again in less(scenario.again):
+        yield replace(scenario, again=again)
+    if len(scenario.sinks) > 1:
+        yield replace(scenario, sinks=scenario.sinks[:-1])
+    if scenario.clients:
+        yield replace(scenario, clients=scenario.clients[:-1])
+    # a runtime stands before the clients in number, so that leaving one out renumbers them
+    for gone in range(len(scenario.runtimes)):
+        yield replace(
+            scenario,
+            runtimes=scenario.runtimes[:gone] + scenario.runtimes[gone + 1 :],
+            faults=tuple(
+                replace(each, process=each.process - (each.process > gone))
+                for each in scenario.faults if each.process != gone
+            ),
+        )
