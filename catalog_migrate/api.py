@@ -19,7 +19,7 @@ from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import (
-    CatalogGivenBack,
+    CatalogExported,
     CatalogMigrateError,
     CatalogMoved,
     UsageError,
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Plan
-    from catalog_migrate.planner.presence import Gone
     from catalog_migrate.policy import Policy
     from catalog_migrate.reconciler.actions import Drift
-    from catalog_migrate.reconciler.work import OnProgress
+    from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-    from catalog_migrate.streams.still import Still
+    from catalog_migrate.streams.stalled_queries import StalledQuery
     from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
     from catalog_migrate.streams.unsafe.history import Unseen
 
@@ -84,8 +84,8 @@ class Status(msgspec.Struct, frozen=True):
     history: tuple[tuple[str, int, bool], ...]
     unsafe: tuple[Unseen, ...] = ()
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
-    still: tuple[Still, ...] = ()
-    gone: tuple[Gone, ...] = ()
+    still: tuple[StalledQuery, ...] = ()
+    gone: tuple[MissingData, ...] = ()
 
 
 class Catalog:
@@ -127,8 +127,8 @@ class Catalog:
         ``warehouse`` is the directory of all rows (beside a catalog on files). CommitConflict when
         there is one already, CatalogLost where rows of one that is gone lie.
         """
+        from catalog_migrate.administration.lost import refuse_lost
         from catalog_migrate.catalog.store import create_catalog, default_warehouse
-        from catalog_migrate.neighbours.lost import refuse_lost
 
         text = os.fspath(uri)
         place = text if "://" in text else os.path.abspath(text)
@@ -195,8 +195,8 @@ class Catalog:
         from catalog_migrate.planner.assembly import in_force
         from catalog_migrate.planner.baseline import Baseline
         from catalog_migrate.planner.fencing import with_fence
+        from catalog_migrate.planner.plan_validation import with_bodies, with_missing_data
         from catalog_migrate.planner.planning import plan_migration
-        from catalog_migrate.planner.proofs import with_bodies, with_gone
         from catalog_migrate.release.loader import load_release
         from catalog_migrate.release.release import Release
 
@@ -206,19 +206,19 @@ class Catalog:
             state, loaded.name, loaded.manifest_hash, len(loaded.objects), uri=self.log.uri
         )
         if known is not None:
-            return with_gone(known, self.gone(state))
+            return with_missing_data(known, self.gone(state))
         migration = plan_migration(
             Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
             approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
         )
         migration = with_bodies(migration, loaded, views=views)
         migration = with_fence(migration, state, loaded, policy)
-        migration = with_gone(migration, self.gone(state))
+        migration = with_missing_data(migration, self.gone(state))
         if not (loaded.statements or state.has_streams):
             return migration
-        from catalog_migrate.streams.shipping import with_shipments
+        from catalog_migrate.streams.bundled_streams import with_bundled_streams
 
-        return with_shipments(migration, state, loaded.statements)
+        return with_bundled_streams(migration, state, loaded.statements)
 
     def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
         """The empty plan when the manifest of this outline is in force already, else None.
@@ -226,13 +226,13 @@ class Catalog:
         Spares reading the manifest's objects, which is most of what a plan without changes costs.
         """
         from catalog_migrate.planner.assembly import in_force
-        from catalog_migrate.planner.proofs import with_gone
+        from catalog_migrate.planner.plan_validation import with_missing_data
 
         state = self.state()
         known = in_force(state, *outline, uri=self.log.uri)
-        return None if known is None else with_gone(known, self.gone(state)).plan
+        return None if known is None else with_missing_data(known, self.gone(state)).plan
 
-    def gone(self, state: State) -> tuple[Gone, ...]:
+    def gone(self, state: State) -> tuple[MissingData, ...]:
         """Tables whose rows are gone, as far as that can be told from here.
 
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
@@ -240,25 +240,25 @@ class Catalog:
         """
         from catalog_migrate.catalog.in_use import require_in_use
         from catalog_migrate.engine.spark.log_directory import why_no_log
-        from catalog_migrate.planner.presence import gone
+        from catalog_migrate.planner.missing_data import gone
 
         if is_remote(self.log.uri):
             return ()
         try:
             require_in_use(state, self.log)
-        except (CatalogGivenBack, CatalogMoved):
+        except (CatalogExported, CatalogMoved):
             return ()
         return gone(state, why_no_log)
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view proven by ``engine``'s analyser; writes nothing."""
         from catalog_migrate.catalog.clock import SystemClock
-        from catalog_migrate.planner.proofs import with_foreign
+        from catalog_migrate.planner.plan_validation import with_foreign
+        from catalog_migrate.reconciler.execution_context import ExecutionContext
         from catalog_migrate.reconciler.prepare import bind, blocked_by, foreign_names
-        from catalog_migrate.reconciler.work import Work
 
         state = self.state()
-        work = Work(engine, self.log, SystemClock(), state.config["warehouse"].value)
+        work = ExecutionContext(engine, self.log, SystemClock(), state.config["warehouse"].value)
         migration = with_foreign(migration, foreign_names(work, state, migration))
         return blocked_by(bind(work, migration), migration).plan
 
@@ -293,7 +293,7 @@ class Catalog:
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
-        from catalog_migrate.planner.proofs import with_gone
+        from catalog_migrate.planner.plan_validation import with_missing_data
         from catalog_migrate.rollback import grown_on_disk, plan_rollback, read_past
 
         state = self.state()
@@ -301,7 +301,7 @@ class Catalog:
             self.log, read_past(self.log, to), state, grown=grown_on_disk(state),
             sizes=lambda item_id: shard_size(state, item_id), approve=approve, policy=policy,
         )
-        return with_gone(migration, self.gone(state)).plan
+        return with_missing_data(migration, self.gone(state)).plan
 
     def rollback(
         self,
@@ -573,9 +573,9 @@ class Catalog:
 
     def _work(self, state: State, engine: Engine) -> Any:
         from catalog_migrate.catalog.clock import SystemClock
-        from catalog_migrate.reconciler.work import Work
+        from catalog_migrate.reconciler.execution_context import ExecutionContext
 
-        return Work(engine, self.log, SystemClock(), state.config["warehouse"].value)
+        return ExecutionContext(engine, self.log, SystemClock(), state.config["warehouse"].value)
 
     def _writing(self, verb: str) -> None:
         if self.mode != "write":
@@ -596,13 +596,13 @@ class Catalog:
         )
 
 
-def _still(state: State) -> tuple[Still, ...]:
+def _still(state: State) -> tuple[StalledQuery, ...]:
     """Queries that do not run."""
     if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
         return ()
-    from catalog_migrate.streams.still import standing_still
+    from catalog_migrate.streams.stalled_queries import stalled_queries
 
-    return standing_still(state, state.config["warehouse"].value)
+    return stalled_queries(state, state.config["warehouse"].value)
 
 
 def _unsafe(state: State) -> tuple[Unseen, ...]:

@@ -7,6 +7,7 @@ never changes its meaning; the exit code is the one of the command line (DESIGN:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -165,7 +166,7 @@ class CatalogMoved(CatalogMigrateError, RuntimeError):
     code = "CM0801"
 
 
-class CatalogGivenBack(CatalogMigrateError, RuntimeError):
+class CatalogExported(CatalogMigrateError, RuntimeError):
     """The catalog's tables were given back as plain registrations; it is not used any more."""
 
     code = "CM0802"
@@ -642,7 +643,7 @@ class AlterUnfinished(CatalogMigrateError, RuntimeError):
     exit_code = 6
 
 
-class LostTrail(CatalogMigrateError, RuntimeError):
+class PositionLost(CatalogMigrateError, RuntimeError):
     """A sink stands in a shard from which no committed shard leads on."""
 
     code = "CM0756"
@@ -688,3 +689,17 @@ class UnsafeBlocked(CatalogMigrateError, ValueError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
+
+
+_RENAMED = {"LostTrail": "PositionLost", "CatalogGivenBack": "CatalogExported"}
+"""Old names of public exceptions; each is the same class."""
+
+
+def __getattr__(name: str) -> type[CatalogMigrateError]:
+    if name not in _RENAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"errors.{name} is now errors.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
+    )
+    found: type[CatalogMigrateError] = globals()[_RENAMED[name]]
+    return found

@@ -19,8 +19,8 @@ from catalog_migrate.files import read_file
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
+from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.reconciler.prepare import Populate
-from catalog_migrate.reconciler.work import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage, is_remote, rows_directory
@@ -64,8 +64,8 @@ def bootstrap(
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
     """
+    from catalog_migrate.administration.metastore import system_schema
     from catalog_migrate.engine.spark.engine import SparkEngine
-    from catalog_migrate.neighbours.metastore import system_schema
     from catalog_migrate.release.builtin import system_release
     from catalog_migrate.release.loader import load_release
 

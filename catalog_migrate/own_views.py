@@ -15,7 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.hook import cluster_logs, session_settings
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.work import OnProgress, new_token, silent
+from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import Start
 from catalog_migrate.storage import is_remote
@@ -31,8 +31,8 @@ def make_own_views(
     object store, which Spark has no way to read. ``wait`` is how many seconds another holder of the
     migration lease is waited for. Raises LeaseHeld, and what a start raises.
     """
+    from catalog_migrate.administration.metastore import system_schema
     from catalog_migrate.engine.spark.engine import SparkEngine
-    from catalog_migrate.neighbours.metastore import system_schema
     from catalog_migrate.release.builtin import system_release
 
     state = read_state(log)

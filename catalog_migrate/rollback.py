@@ -28,8 +28,14 @@ from catalog_migrate.planner.past import Grown, Step, going_back, release_of
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.shipped import Shipped
-from catalog_migrate.reconciler.work import OnProgress, Work, absolute, new_token, silent
+from catalog_migrate.reconciler.bundled_streams import BundledStreams
+from catalog_migrate.reconciler.execution_context import (
+    ExecutionContext,
+    OnProgress,
+    absolute,
+    new_token,
+    silent,
+)
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage
@@ -259,7 +265,7 @@ def roll_back(
         settings=(True, "UTC"),
     )
     start.past = past
-    start.shipped = Shipped(None)
+    start.shipped = BundledStreams(None)
     return start.run(None)
 
 
@@ -287,7 +293,12 @@ class _Rollback(Start):
         return super()._plan_again(state, owner, release)
 
     def _keep(
-        self, work: Work, state: State, owner: Owner, release: Release, migration: Migration
+        self,
+        work: ExecutionContext,
+        state: State,
+        owner: Owner,
+        release: Release,
+        migration: Migration,
     ) -> State:
         kept = super()._keep(work, state, owner, release, migration)
         self.recorded = self.recorded or kept.serial != state.serial

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.in_use import require_in_use
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
-from catalog_migrate.catalog.sessions import sign_in
+from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import (
     create_catalog,
@@ -34,16 +34,18 @@ from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.missing_data import gone
 from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.plan_validation import ROWS_GONE, with_missing_data
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.planner.presence import gone
-from catalog_migrate.planner.proofs import ROWS_GONE, with_gone
-from catalog_migrate.planner.ruling import POLICY_ASKS, POLICY_REFUSES
+from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
 from catalog_migrate.planner.staleness import stale
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.bundled_streams import BundledStreams
 from catalog_migrate.reconciler.commit import put_in_force, put_release
-from catalog_migrate.reconciler.prepare import Populate, prepare, prove
+from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress, Progress
+from catalog_migrate.reconciler.prepare import Populate, prepare, validate
 from catalog_migrate.reconciler.reconcile import (
     finish_shared,
     names_complete,
@@ -52,8 +54,6 @@ from catalog_migrate.reconciler.reconcile import (
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
 from catalog_migrate.reconciler.refusal import blocked
-from catalog_migrate.reconciler.shipped import Shipped
-from catalog_migrate.reconciler.work import OnProgress, Progress, Work
 from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.release.release import Release
 
@@ -128,7 +128,7 @@ class Start:
         self.session = session
         self.opening: Migration | None = None
         self.first: tuple[int, Migration] | None = None
-        self.shipped = Shipped(release.statements)
+        self.shipped = BundledStreams(release.statements)
         self.unnamed: list[str] = []
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
@@ -230,7 +230,7 @@ class Start:
         """Leave word of this process before it makes names of ``state``; None when that is old."""
         if not self.session:
             return state
-        return sign_in(
+        return register_session(
             self.log, state, release=self.release.name, holder=self.holder, clock=self.clock,
             token=self.token,
         )
@@ -305,9 +305,9 @@ class Start:
             self._session_names(state)
 
     def _bring_in(
-        self, work: Work, state: State, owner: Owner, release: Release
+        self, work: ExecutionContext, state: State, owner: Owner, release: Release
     ) -> tuple[State, Migration, int, bool]:
-        """Plan, prove, prepare, commit and finish one release; (state, plan, rows, committed).
+        """Plan, validate, prepare, commit and finish one release; (state, plan, rows, committed).
 
         When the catalog or a table moved under the plan, what was begun is undone and the plan is
         made again.
@@ -318,7 +318,7 @@ class Start:
                 raise blocked(migration.plan)
             if migration.plan.is_empty:
                 return self._keep(work, state, owner, release, migration), migration, 0, False
-            migration = prove(work, state, migration)
+            migration = validate(work, state, migration)
             try:
                 prepared = prepare(work, state, migration, populate=self.populate)
                 state = put_in_force(work, state, migration, prepared, owner=owner)
@@ -345,7 +345,12 @@ class Start:
         return migration
 
     def _keep(
-        self, work: Work, state: State, owner: Owner, release: Release, migration: Migration
+        self,
+        work: ExecutionContext,
+        state: State,
+        owner: Owner,
+        release: Release,
+        migration: Migration,
     ) -> State:
         """Nothing differs: put the release's name (and its new decisions) on record."""
         in_force = state.release_in_force(owner)
@@ -355,7 +360,7 @@ class Start:
             return state
         return put_release(work, migration, owner=owner)
 
-    def _abandon(self, work: Work) -> bool:
+    def _abandon(self, work: ExecutionContext) -> bool:
         """Undo a failed attempt now; when that fails too (False), the next start does it."""
         from catalog_migrate.errors import CatalogMigrateError
 
@@ -366,7 +371,7 @@ class Start:
             return False
         return True
 
-    def _refill(self, work: Work, state: State) -> State:
+    def _refill(self, work: ExecutionContext, state: State) -> State:
         if self.populate is None or not unfilled(state):
             return state
         return refill(work, state, self.populate)
@@ -395,14 +400,14 @@ class Start:
 
     def _free_place(self, warehouse: str | None) -> str:
         """Where rows of a new catalog go; CatalogLost where rows of one that is gone lie."""
-        from catalog_migrate.neighbours.lost import refuse_lost
+        from catalog_migrate.administration.lost import refuse_lost
 
         place = warehouse or default_warehouse(self.log)
         refuse_lost(self.log.home, place)
         return place
 
-    def _work(self, state: State, lease: Lease | None) -> Work:
-        return Work(
+    def _work(self, state: State, lease: Lease | None) -> ExecutionContext:
+        return ExecutionContext(
             engine=self.engine, log=self.log, clock=self.clock,
             warehouse=state.config["warehouse"].value, workers=self.workers,
             on_progress=self.on_progress, token=self.token, lease=lease, tolerated=self.unnamed,
@@ -419,7 +424,7 @@ class Start:
         migration = self._plan(state, owner, release)
         if owner != "release":
             return migration
-        return with_gone(migration, gone(state, self.engine.why_no_shard))
+        return with_missing_data(migration, gone(state, self.engine.why_no_shard))
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
         if not self.approve:
@@ -436,9 +441,9 @@ class Start:
         )
         if owner != "release" or not (release.statements or state.has_streams):
             return migration
-        from catalog_migrate.streams.shipping import with_shipments
+        from catalog_migrate.streams.bundled_streams import with_bundled_streams
 
-        return with_shipments(migration, state, release.statements)
+        return with_bundled_streams(migration, state, release.statements)
 
     def _size(self, state: State, item_id: str) -> tuple[int, int] | None:
         item = state.items.get(item_id)
@@ -467,7 +472,7 @@ class Start:
                 return True
         return False
 
-    def _names_to_do(self, work: Work, state: State) -> bool:
+    def _names_to_do(self, work: ExecutionContext, state: State) -> bool:
         if self.engine.persistent_names:
             return not names_complete(work, state)
         return True

@@ -441,7 +441,7 @@ class DeltaLog:
         return CatalogNotFound(
             f"there is no catalog at {self._root}",
             remedy="give the right --catalog; where there never was one, catalog-migrate bootstrap"
-            " or apply creates it; where there was: docs/neighbours.md, A lost log",
+            " or apply creates it; where there was: docs/administration.md, A lost log",
         )
 
     def _not_ours(self, what: str) -> NotACatalog:

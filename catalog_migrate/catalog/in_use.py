@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from catalog_migrate.errors import CatalogGivenBack, CatalogMoved
+from catalog_migrate.errors import CatalogExported, CatalogMoved
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -22,10 +22,10 @@ def require_in_use(state: State, log: CatalogLog) -> None:
     """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved.
 
     A copy with the same lineage would work on the rows of the installation that it was copied
-    from. Raises :class:`CatalogGivenBack` after an export. Reading is free.
+    from. Raises :class:`CatalogExported` after an export. Reading is free.
     """
     if GIVEN_BACK in state.config:
-        raise CatalogGivenBack(
+        raise CatalogExported(
             f"the tables of the catalog at {log.uri} were given back as plain registrations",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
             "an export that was cut off is finished by catalog-migrate export",

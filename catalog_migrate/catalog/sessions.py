@@ -49,7 +49,7 @@ def other_sessions(state: State, holder: str) -> dict[str, SessionRecord]:
     }
 
 
-def sign_in(
+def register_session(
     log: CatalogLog,
     state: State,
     *,

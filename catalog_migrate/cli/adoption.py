@@ -17,8 +17,8 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.storage import is_remote, rows_directory
 
 if TYPE_CHECKING:
-    from catalog_migrate.neighbours.adoption import Adoption
-    from catalog_migrate.neighbours.survey import LeftAlone, Wanted
+    from catalog_migrate.administration.adoption import Adoption
+    from catalog_migrate.administration.survey import LeftAlone, Wanted
 
 
 def run(
@@ -26,8 +26,8 @@ def run(
     dry_run: bool, format_: str,
 ) -> None:
     """Adopt what is asked for (or say what would be) and print it as a table."""
+    from catalog_migrate.administration.adoption import adopt, propose
     from catalog_migrate.catalog.store import default_warehouse, open_log
-    from catalog_migrate.neighbours.adoption import adopt, propose
 
     if not schemas and not tables:
         raise UsageError(
@@ -56,7 +56,7 @@ def looked_up(
     settings: Settings, schemas: Sequence[str], tables: Sequence[str]
 ) -> tuple[list[Wanted], list[LeftAlone]]:
     """The tables that were asked for, with where they lie; Spark starts only for names."""
-    from catalog_migrate.neighbours.survey import Wanted, registered
+    from catalog_migrate.administration.survey import Wanted, registered
 
     wanted: list[Wanted] = []
     left: list[LeftAlone] = []

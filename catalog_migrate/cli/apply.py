@@ -138,7 +138,7 @@ def as_it_is_now(plan: Plan, settings: Settings) -> Plan:
     StalePlan for one that was blocked by rows which are there again. UsageError where another
     directory of rows is configured than the catalog's, and the plan leads to a release.
     """
-    from catalog_migrate.planner.proofs import with_rows_of_now
+    from catalog_migrate.planner.plan_validation import with_rows_of_now
 
     try:
         opened = open_catalog(settings)

@@ -73,7 +73,7 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
-    from catalog_migrate.planner.proofs import with_unparsed
+    from catalog_migrate.planner.plan_validation import with_unparsed
     from catalog_migrate.release.loader import require_bodies
 
     settings = settings_of(

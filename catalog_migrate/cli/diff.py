@@ -50,8 +50,8 @@ def command(
       catalog-migrate diff catalog: release --catalog catalog
     """
     from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.planner.plan_validation import with_bodies
     from catalog_migrate.planner.planning import plan_migration
-    from catalog_migrate.planner.proofs import with_bodies
 
     settings = settings_of(ctx, catalog=catalog)
     if old.startswith(COMMITTED):

@@ -33,14 +33,14 @@ def command(
     """Give every table back as a plain registration; the rows stay where they lie.
 
     With --sql as text. Without, in Spark's catalog (spark.metastore): names lose our marks, and
-    the durable catalog is closed for good (docs/neighbours.md).
+    the durable catalog is closed for good (docs/administration.md).
 
     \b
     Example:
       catalog-migrate export --sql names.sql
       catalog-migrate export --yes
     """
-    from catalog_migrate.neighbours.export import give_back, registrations_sql
+    from catalog_migrate.administration.export import give_back, registrations_sql
 
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
     opened = open_catalog(settings, write=sql is None)

@@ -112,8 +112,8 @@ def command(
     """Write catalog_migrate.toml and a sample release of three objects into DIRECTORY.
 
     Nothing that exists is overwritten. With --adopt: take existing Delta tables over instead, with
-    every row where it lies (docs/neighbours.md). With --empty: make a catalog without a release at
-    --catalog. DIRECTORY plays no part then.
+    every row where it lies (docs/administration.md). With --empty: make a catalog without a
+    release at --catalog. DIRECTORY plays no part then.
 
     \b
     Example:

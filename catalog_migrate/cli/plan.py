@@ -30,7 +30,7 @@ from catalog_migrate.cli.sources import (
     release_outline,
 )
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CatalogNotFound
+from catalog_migrate.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:
@@ -94,8 +94,8 @@ def make_plan(
         opened = open_catalog(settings)
     except CatalogNotFound:
         from catalog_migrate.planner.baseline import Baseline
+        from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.planner.planning import plan_migration
-        from catalog_migrate.planner.proofs import with_bodies
 
         note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
         loaded = loaded or read_release(settings)
@@ -141,7 +141,7 @@ def _note_refused(opened: Catalog, release: Release, settings: Settings) -> None
         note(f"{refusal}: a start with it does nothing (exit 5), `apply` goes back to it")
     try:
         require_in_use(state, opened.log)
-    except (CatalogGivenBack, CatalogMoved) as error:
+    except (CatalogExported, CatalogMoved) as error:
         note(
             f"{error.message}; every start is refused ({error.code}) until this is done:"
             f" {error.remedy}"

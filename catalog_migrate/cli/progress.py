@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.cli import logs
 
 if TYPE_CHECKING:
-    from catalog_migrate.reconciler.work import Progress
+    from catalog_migrate.reconciler.execution_context import Progress
 
 LINE_EVERY = 2.0
 """Seconds between two lines of one phase where there is no terminal."""

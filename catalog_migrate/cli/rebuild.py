@@ -48,17 +48,17 @@ def command(
     """Make a lost or unreadable catalog again, with every row where it lies.
 
     --release is the release that was in force. What could not be known is listed; what could be
-    one thing or another is asked, and nothing is written then (docs/neighbours.md).
+    one thing or another is asked, and nothing is written then (docs/administration.md).
 
     \b
     Example:
       catalog-migrate rebuild --catalog catalog --release release --dry-run
       catalog-migrate rebuild --catalog catalog --release release --table shop.orders=/data/orders
     """
+    from catalog_migrate.administration.rebuild import rebuild
     from catalog_migrate.catalog.delta_log import DeltaLog
     from catalog_migrate.catalog.store import default_warehouse
     from catalog_migrate.engine.port import Registration
-    from catalog_migrate.neighbours.rebuild import rebuild
 
     settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
     given = need(settings, "catalog.uri", "--catalog URI")

@@ -38,7 +38,7 @@ def command(
     ctx: click.Context, catalog: str | None, warehouse: str | None, new_lineage: bool,
     names_too: bool, tables: tuple[str, ...], dry_run: bool, timeout: float | None, format_: str,
 ) -> None:
-    """Tell a catalog that it, or its warehouse, lies somewhere else now (docs/neighbours.md).
+    """Tell a catalog that it, or its warehouse, lies somewhere else now (docs/administration.md).
 
     Every table is looked for first; when one is missing nothing is changed. The next start
     registers the names again.
@@ -49,7 +49,7 @@ def command(
       catalog-migrate relocate --catalog catalog --warehouse /new/warehouse
       catalog-migrate relocate --catalog /copy/catalog --new-lineage
     """
-    from catalog_migrate.neighbours.relocation import relocate
+    from catalog_migrate.administration.relocation import relocate
 
     if names_too and not new_lineage:
         raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.cli.options import need
 from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogGivenBack, CatalogMoved, CatalogNotFound, UsageError
+from catalog_migrate.errors import CatalogExported, CatalogMoved, CatalogNotFound, UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     if warehouse is None:
         return
     state = opened.state()
-    with suppress(CatalogGivenBack, CatalogMoved):
+    with suppress(CatalogExported, CatalogMoved):
         require_in_use(state, opened.log)
         require_warehouse(state, rows_directory(warehouse))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
+    from catalog_migrate.administration.lost import refuse_lost
     from catalog_migrate.catalog.store import default_warehouse, open_log
-    from catalog_migrate.neighbours.lost import refuse_lost
     from catalog_migrate.storage import is_remote, rows_directory
 
     log = open_log(uri, settings.storage)
@@ -139,18 +139,20 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
 def _shipped(state: State) -> tuple[str, ...]:
     if not state.has_owner("shipped"):
         return ()
-    from catalog_migrate.streams.shipping import shipped_statements
+    from catalog_migrate.streams.bundled_streams import bundled_statements
 
-    return shipped_statements(state)
+    return bundled_statements(state)
 
 
 def between(migration: Migration, baseline: Baseline, old: Release, new: Release) -> Plan:
     """The plan from one release to another, with what becomes of what each of them ships."""
     if not (old.statements or new.statements):
         return migration.plan
-    from catalog_migrate.streams.shipping import as_in_force, with_shipments
+    from catalog_migrate.streams.bundled_streams import as_in_force, with_bundled_streams
 
-    return with_shipments(migration, as_in_force(baseline, old.statements), new.statements).plan
+    return with_bundled_streams(
+        migration, as_in_force(baseline, old.statements), new.statements
+    ).plan
 
 
 def session_runs() -> bool:

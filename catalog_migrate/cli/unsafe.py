@@ -430,15 +430,15 @@ def _act(
 
 def _with_those_below(state: State, sources: Sequence[str], below: str | None) -> list[str]:
     """The sources named and those of a connection, each once; UsageError for none at all."""
-    from catalog_migrate.streams import wiring
+    from catalog_migrate.streams import dependencies
 
     found = list(sources)
     if below is not None:
-        named = {wiring.find(state, "source", source).item_id for source in sources}
-        connection = wiring.find(state, "connection", below).item_id
+        named = {dependencies.find(state, "source", source).item_id for source in sources}
+        connection = dependencies.find(state, "connection", below).item_id
         found += [
             str(state.items[item_id].definition.item_name)
-            for item_id in wiring.below(state, connection)
+            for item_id in dependencies.dependents(state, connection)
             if state.items[item_id].definition.kind == "source" and item_id not in named
         ]
     if not found:
@@ -451,7 +451,7 @@ def _injections(
     file: str | None, acting: dict[str, Any],
 ) -> list[UnsafeAction]:
     from catalog_migrate.language.statements import InjectOffsets
-    from catalog_migrate.streams import wiring
+    from catalog_migrate.streams import dependencies
     from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
     from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
 
@@ -459,7 +459,7 @@ def _injections(
         raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
     targets: dict[str, str | None] = {}
     if file is not None:
-        stream = state.streams.get(wiring.find(state, "source", source).item_id)
+        stream = state.streams.get(dependencies.find(state, "source", source).item_id)
         targets.update(
             targets_of(
                 read_exported(Path(file).read_bytes(), file), file,

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from catalog_migrate.model.hashes import SCHEME
 from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.irreversible import point_of_no_return
 from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.no_return import point_of_no_return
 from catalog_migrate.planner.plan import (
     ACTIONS,
     PLAN_FORMAT,

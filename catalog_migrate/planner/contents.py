@@ -16,7 +16,7 @@ from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
 from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked, Question
-from catalog_migrate.planner.ruling import Risk, names_of
+from catalog_migrate.planner.policy_evaluation import Risk, names_of
 from catalog_migrate.policy import Policy
 
 LOSSY_RETYPE = "CM0301"

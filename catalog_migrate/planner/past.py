@@ -19,9 +19,9 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.planner.contents import changes_values
-from catalog_migrate.planner.descent import last_holders, rows_of, where_now
 from catalog_migrate.planner.diff import compare_columns
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
+from catalog_migrate.planner.shard_provenance import last_holders, rows_of, where_now
 from catalog_migrate.release.facts import Facts
 from catalog_migrate.release.release import Release
 

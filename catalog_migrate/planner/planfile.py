@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import EditedPlan, UnsupportedFormat
-from catalog_migrate.planner.no_return import point_of_no_return
+from catalog_migrate.planner.irreversible import point_of_no_return
 from catalog_migrate.planner.plan import PLAN_FORMAT, Plan, PointOfNoReturn
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",

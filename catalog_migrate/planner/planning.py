@@ -23,6 +23,7 @@ from catalog_migrate.planner.contents import (
     undecided_drop,
 )
 from catalog_migrate.planner.diff import Compared, Difference, compare, is_unchanged, signature
+from catalog_migrate.planner.impact import impact_paths, roots_of
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.plan import (
     Action,
@@ -35,14 +36,13 @@ from catalog_migrate.planner.plan import (
     Step,
     Validation,
 )
-from catalog_migrate.planner.reach import reached_paths, roots_of
+from catalog_migrate.planner.policy_evaluation import Risk, ruled, undecided
 from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,
     movement_back,
     revived,
 )
-from catalog_migrate.planner.ruling import Risk, ruled, undecided
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
@@ -123,7 +123,7 @@ class _Planning:
     def migration(self) -> Migration:
         """Decide reach, order, ids, contents and what is missing, in this order."""
         difference = self._difference
-        paths = reached_paths(self._new_graph, roots_of(difference), difference)
+        paths = impact_paths(self._new_graph, roots_of(difference), difference)
         actions = {
             identity: "migrate" if identity in paths else compared.action
             for identity, compared in difference.objects.items()

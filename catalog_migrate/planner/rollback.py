@@ -29,7 +29,7 @@ from catalog_migrate.planner.contents import (
 from catalog_migrate.planner.diff import Compared
 from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked
-from catalog_migrate.planner.ruling import Risk
+from catalog_migrate.planner.policy_evaluation import Risk
 
 NO_RETURN = "CM0340"
 ROWS_CHANGED = "CM0341"

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.model.names import Identity, namespace_of
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
-from catalog_migrate.reconciler.work import relative
+from catalog_migrate.reconciler.execution_context import relative
 
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""

@@ -10,10 +10,10 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
-from catalog_migrate.reconciler.work import Progress, Work
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 
 
-def clean_up(work: Work, state: State) -> State:
+def clean_up(work: ExecutionContext, state: State) -> State:
     """Clean up after every intent of an earlier epoch, whatever release left it.
 
     Shards that it sealed are first fenced with an empty commit, so that a seal still under way
@@ -33,7 +33,7 @@ def clean_up(work: Work, state: State) -> State:
     return state
 
 
-def abandon(work: Work) -> State:
+def abandon(work: ExecutionContext) -> State:
     """Undo this holder's own attempt after it failed, so that the old release goes on at once.
 
     Its commit may have landed although the call failed, or be under way still. So the first act is
@@ -62,7 +62,7 @@ def abandon(work: Work) -> State:
     return _undo(work, state, key, intent)
 
 
-def _remove_late(work: Work) -> None:
+def _remove_late(work: ExecutionContext) -> None:
     """Remove what this holder made after its successor had cleaned up after it.
 
     Its shards are of this attempt alone, so that needs no lease, unless its commit landed.
@@ -74,7 +74,7 @@ def _remove_late(work: Work) -> None:
             work.engine.delete_shard(work.absolute(path))
 
 
-def _undo(work: Work, state: State, key: str, intent: IntentRecord) -> State:
+def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) -> State:
     work.on_progress(Progress("clean up", 0, 1, f"attempt of epoch {intent.epoch}"))
     for seal in intent.seals:
         record = state.shards.get(seal.path)

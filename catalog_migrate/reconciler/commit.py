@@ -23,13 +23,13 @@ from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
-from catalog_migrate.planner.descent import rows_of
 from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.shard_provenance import rows_of
+from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.relink import relink
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
-from catalog_migrate.reconciler.work import Work
 from catalog_migrate.streams.inputs import former_names, put_inputs
 
 RECONCILE = "reconcile"
@@ -37,7 +37,7 @@ RECONCILE = "reconcile"
 
 
 def put_in_force(
-    work: Work, base: State, migration: Migration, prepared: Prepared, *, owner: Owner
+    work: ExecutionContext, base: State, migration: Migration, prepared: Prepared, *, owner: Owner
 ) -> State:
     """Commit the new state; raises CommitConflict when the catalog is not at ``base`` any more.
 
@@ -60,7 +60,7 @@ def put_in_force(
     return _committed(work, decide, migration, _verb("migrate", owner))
 
 
-def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
+def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -> State:
     """Record that a release without any difference is in force now (no new serial).
 
     A rollback has a serial of its own, so that one can go back behind it: which release is in
@@ -89,7 +89,7 @@ def put_release(work: Work, migration: Migration, *, owner: Owner) -> State:
 
 
 def _committed(
-    work: Work, decide: Callable[[State], Changes], migration: Migration, verb: str
+    work: ExecutionContext, decide: Callable[[State], Changes], migration: Migration, verb: str
 ) -> State:
     serial = migration.plan.target.serial
     if serial is msgspec.UNSET:

@@ -39,15 +39,15 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
-from catalog_migrate.reconciler.bring_back import back_from_segments, back_from_tail
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
-from catalog_migrate.reconciler.work import Progress, Work
+from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail
 
 if TYPE_CHECKING:
-    from catalog_migrate.planner.proofs import Held
+    from catalog_migrate.planner.plan_validation import Held
 
 SEAL_CONFLICT = "SEAL_CONFLICT"
 SEAL_ATTEMPTS = 10
@@ -118,7 +118,7 @@ def _collect(
             parents[parent.item_name] = parent.columns
 
 
-def bind(work: Work, migration: Migration) -> list[BindResult]:
+def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
     """Prove all views of a migration; writes nothing."""
     requests = bind_requests(migration)
     if not requests:
@@ -132,16 +132,16 @@ def bind(work: Work, migration: Migration) -> list[BindResult]:
 
 def blocked_by(plan_results: list[BindResult], migration: Migration) -> Migration:
     """The migration with the outcome of every proof in its plan; failures block it."""
-    from catalog_migrate.planner.proofs import with_validations
+    from catalog_migrate.planner.plan_validation import with_validations
 
     return with_validations(
         migration, [(str(result.name), result.reason) for result in plan_results]
     )
 
 
-def foreign_names(work: Work, state: State, migration: Migration) -> list[Held]:
+def foreign_names(work: ExecutionContext, state: State, migration: Migration) -> list[Held]:
     """Each name of the new state that something of others holds."""
-    from catalog_migrate.planner.proofs import Held
+    from catalog_migrate.planner.plan_validation import Held
 
     wanted: dict[Identity, Target] = {
         target.identity: target
@@ -163,9 +163,9 @@ def foreign_names(work: Work, state: State, migration: Migration) -> list[Held]:
     return found
 
 
-def prove(work: Work, state: State, migration: Migration) -> Migration:
+def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
     """Observe the names and bind the views; MigrationBlocked with the plan when a proof fails."""
-    from catalog_migrate.planner.proofs import with_foreign
+    from catalog_migrate.planner.plan_validation import with_foreign
 
     with work.kept_alive():  # the first statement to a cold metastore may take most of a minute
         foreign = foreign_names(work, state, migration)
@@ -177,7 +177,7 @@ def prove(work: Work, state: State, migration: Migration) -> Migration:
 
 
 def prepare(
-    work: Work, state: State, migration: Migration, *, populate: Populate | None
+    work: ExecutionContext, state: State, migration: Migration, *, populate: Populate | None
 ) -> Prepared:
     """Build the new shards and seal the old ones; see the module's docstring for the order.
 
@@ -194,19 +194,19 @@ def prepare(
             )
     choice = choose(work, state, migration)
     shards = _new_shards(work, state, migration, choice)
-    doomed = _doomed(state, migration, shards)
-    if not shards and not doomed:
+    retiring = _retiring(state, migration, shards)
+    if not shards and not retiring:
         return Prepared(shapes=choice.shapes)
-    _require_no_backfill(state, doomed)
+    _require_no_backfill(state, retiring)
     attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
-    prepared = _carry_over(work, state, attempt, shards, doomed, populate)
+    prepared = _carry_over(work, state, attempt, shards, retiring, populate)
     prepared.shapes = choice.shapes
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
 
 
-def _require_no_backfill(state: State, doomed: Mapping[str, NewShard | None]) -> None:
+def _require_no_backfill(state: State, retiring: Mapping[str, NewShard | None]) -> None:
     """PrepareFailed while an operation reads skipped records with dead letters for a table here."""
     if not state.streams:
         return
@@ -214,7 +214,7 @@ def _require_no_backfill(state: State, doomed: Mapping[str, NewShard | None]) ->
 
     for item_id, key in dead_letter_tables(state).items():
         item = state.items[item_id]
-        if item.shard in doomed:
+        if item.shard in retiring:
             raise PrepareFailed(
                 f"operation {key} is reading what it skipped, and {item.definition.key} takes its "
                 "dead letters",
@@ -222,31 +222,33 @@ def _require_no_backfill(state: State, doomed: Mapping[str, NewShard | None]) ->
             )
 
 
-def copy_into(work: Work, state: State, attempt: Attempt, shards: list[NewShard]) -> Prepared:
+def copy_into(
+    work: ExecutionContext, state: State, attempt: Attempt, shards: list[NewShard]
+) -> Prepared:
     """Copy living shards into new ones and seal them, each step named in the intent first."""
-    doomed = {shard.source: shard for shard in shards if shard.source is not None}
-    prepared = _carry_over(work, state, attempt, shards, doomed, None)
+    retiring = {shard.source: shard for shard in shards if shard.source is not None}
+    prepared = _carry_over(work, state, attempt, shards, retiring, None)
     _hand_over_to_streams(work, state, prepared)
     return prepared
 
 
 def _carry_over(
-    work: Work,
+    work: ExecutionContext,
     state: State,
     attempt: Attempt,
     shards: list[NewShard],
-    doomed: Mapping[str, NewShard | None],
+    retiring: Mapping[str, NewShard | None],
     populate: Populate | None,
 ) -> Prepared:
     prepared = Prepared()
     _declare(work, attempt, shards)
     _build(work, state, shards, prepared, populate)
-    _seal(work, state, attempt, shards, doomed, prepared)
+    _seal(work, state, attempt, shards, retiring, prepared)
     _require_sealed(work, prepared)
     return prepared
 
 
-def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
+def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepared) -> None:
     """Give copies what queries rely on in their old shards.
 
     A table that takes dead letters knows which batches it has, and one that a sink reads only
@@ -254,8 +256,8 @@ def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
     """
     if not state.streams:
         return
+    from catalog_migrate.streams.dependencies import must_only_grow
     from catalog_migrate.streams.following import carry_transactions
-    from catalog_migrate.streams.wiring import must_only_grow
 
     read = must_only_grow(state, state.streams)
     for shard in prepared.shards.values():
@@ -278,7 +280,9 @@ def _hand_over_to_streams(work: Work, state: State, prepared: Prepared) -> None:
         )
 
 
-def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prepared) -> None:
+def _verify_empty(
+    work: ExecutionContext, state: State, migration: Migration, prepared: Prepared
+) -> None:
     """A table whose drop needed no approval because it was empty must still be, now sealed.
 
     The rows of a derived table are the application's to make again: they never need one.
@@ -298,7 +302,7 @@ def _verify_empty(work: Work, state: State, migration: Migration, prepared: Prep
 
 
 def _new_shards(
-    work: Work, state: State, migration: Migration, choice: Choice
+    work: ExecutionContext, state: State, migration: Migration, choice: Choice
 ) -> list[NewShard]:
     shards = []
     for target in migration.targets:
@@ -326,18 +330,18 @@ def _never_filled(state: State, target: Target) -> bool:
     )
 
 
-def _doomed(
+def _retiring(
     state: State, migration: Migration, shards: list[NewShard]
 ) -> dict[str, NewShard | None]:
     """Old shards that the commit will retire, with the copy (if any) that follows them."""
-    doomed: dict[str, NewShard | None] = {
+    retiring: dict[str, NewShard | None] = {
         shard.source: shard for shard in shards
         # one that comes back from a retired shard has nothing to seal
         if shard.source is not None and state.shards[shard.source].state == "live"
     }
     for path in left_behind(state, migration):
-        doomed.setdefault(path, None)
-    return doomed
+        retiring.setdefault(path, None)
+    return retiring
 
 
 def left_behind(state: State, migration: Migration) -> dict[str, str]:
@@ -354,7 +358,7 @@ def left_behind(state: State, migration: Migration) -> dict[str, str]:
     return paths
 
 
-def _declare(work: Work, attempt: Attempt, shards: list[NewShard]) -> None:
+def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -> None:
     """Commit the intent: from here on a crash leaves only what it names."""
     work.attempt.extend(shard.path for shard in shards)
     record = IntentRecord(
@@ -381,7 +385,7 @@ def _declare(work: Work, attempt: Attempt, shards: list[NewShard]) -> None:
 
 
 def _build(
-    work: Work, state: State, shards: list[NewShard], prepared: Prepared,
+    work: ExecutionContext, state: State, shards: list[NewShard], prepared: Prepared,
     populate: Populate | None,
 ) -> None:
     def create(shard: NewShard) -> None:
@@ -405,7 +409,7 @@ def _build(
         )
 
 
-def fill(work: Work, shard: NewShard, populate: Populate | None) -> NewShard:
+def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> NewShard:
     """Let the application fill a derived table's shard; without a callback it stays empty."""
     name = str(shard.target.definition.item_name)
     if populate is None:
@@ -452,9 +456,9 @@ def converting(shard: NewShard) -> Iterator[None]:
         ) from failure
 
 
-def _bulk(work: Work, shard: NewShard) -> NewShard:
+def _bulk(work: ExecutionContext, shard: NewShard) -> NewShard:
     if shard.target.segments:
-        return back_from_segments(work, shard)
+        return restore_from_segments(work, shard)
     source = work.absolute(shard.source or "")
     target = work.absolute(shard.path)
     version = work.engine.shard_version(source)
@@ -472,19 +476,19 @@ def _bulk(work: Work, shard: NewShard) -> NewShard:
 
 
 def _seal(
-    work: Work,
+    work: ExecutionContext,
     state: State,
     attempt: Attempt,
     shards: list[NewShard],
-    doomed: Mapping[str, NewShard | None],
+    retiring: Mapping[str, NewShard | None],
     prepared: Prepared,
 ) -> None:
-    """Seal every doomed shard, copy the tails, verify the counts.
+    """Seal every retiring shard, copy the tails, verify the counts.
 
     A table that is dropped because its rows are gone has nothing to seal.
     """
     pending = {
-        path: shard for path, shard in doomed.items()
+        path: shard for path, shard in retiring.items()
         if shard is not None or not _is_gone(work, path)
     }
     for _ in range(SEAL_ATTEMPTS):
@@ -511,7 +515,7 @@ def _seal(
                 prepared.shards[shard.target.identity] = _tail(work, current, sealed)
         pending = lost
         work.on_progress(
-            Progress("seal", len(doomed) - len(pending), len(doomed))
+            Progress("seal", len(retiring) - len(pending), len(retiring))
         )
     raise PrepareFailed(
         "others change these tables so often that they could not be sealed: " + ", ".join(pending),
@@ -519,7 +523,7 @@ def _seal(
     )
 
 
-def _require_sealed(work: Work, prepared: Prepared) -> None:
+def _require_sealed(work: ExecutionContext, prepared: Prepared) -> None:
     """PrepareFailed when a seal is not there any more: rows may have come that were not copied.
 
     A Spark of somebody else that looked for the seal's version before it was taken renames its own
@@ -533,14 +537,14 @@ def _require_sealed(work: Work, prepared: Prepared) -> None:
         )
 
 
-def _is_gone(work: Work, path: str) -> bool:
+def _is_gone(work: ExecutionContext, path: str) -> bool:
     """Whether nothing is there; EngineFailure where that cannot be told from here."""
     place = work.absolute(path)
     return work.engine.why_no_shard(place) is not None and work.engine.shard_version(place) is None
 
 
 def _declare_seals(
-    work: Work, attempt: Attempt, shards: list[NewShard], paths: list[str]
+    work: ExecutionContext, attempt: Attempt, shards: list[NewShard], paths: list[str]
 ) -> dict[str, int]:
     """Record in the intent what each seal will change, before it is made."""
     follows: dict[str, int] = {}
@@ -579,14 +583,14 @@ def _declare_seals(
     return follows
 
 
-def _tail(work: Work, shard: NewShard, sealed: int) -> NewShard:
+def _tail(work: ExecutionContext, shard: NewShard, sealed: int) -> NewShard:
     """Copy what came between the bulk copy and the seal; count both sides."""
     upto = sealed - 1
     source = work.absolute(shard.source or "")
     target = work.absolute(shard.path)
     if shard.target.segments:
         if shard.target.segments[-1].path == shard.source:
-            return back_from_tail(work, shard, upto, sealed)
+            return restore_from_tail(work, shard, upto, sealed)
         return _with(shard, source_version=sealed)  # nothing is taken from what is left behind
     after = shard.source_version if shard.source_version is not None else -1
     if upto > after:
@@ -611,4 +615,4 @@ def _tail(work: Work, shard: NewShard, sealed: int) -> NewShard:
     return _with(shard, source_version=sealed, version=version, rows=found)
 
 
-__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "bind", "prepare", "prove"]
+__all__ = ["CommitConflict", "NewShard", "Populate", "Prepared", "bind", "prepare", "validate"]

@@ -34,10 +34,10 @@ from catalog_migrate.reconciler.desired import (
     desired_world,
     shard_spec,
 )
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.retention import expired, remove_data, removing
-from catalog_migrate.reconciler.work import Progress, Work
 from catalog_migrate.release.validation import SYSTEM_SCHEMA
 
 TOGETHER = 16
@@ -72,7 +72,7 @@ def shared_pending(state: State, *, now: float | None = None, retention: float =
     return pending
 
 
-def observe(work: Work, state: State) -> list[Registration]:
+def observe(work: ExecutionContext, state: State) -> list[Registration]:
     """Everything that stands under a schema that this catalog has ever used."""
     schemas = schemas_of(state)
     found: list[Registration] = []
@@ -98,7 +98,7 @@ def schemas_of(state: State) -> list[str]:
     return sorted(names.values())
 
 
-def names_complete(work: Work, state: State) -> bool:
+def names_complete(work: ExecutionContext, state: State) -> bool:
     """Whether every committed relation has a name: the cheap look of a start on a metastore."""
     wanted = desired_names_only(state)
     schemas = {mapping.schema for mapping in state.mappings.values()}
@@ -108,14 +108,14 @@ def names_complete(work: Work, state: State) -> bool:
     return wanted <= standing
 
 
-def compare(work: Work, state: State) -> Actions:
+def compare(work: ExecutionContext, state: State) -> Actions:
     """The difference between the committed state and the world, read afresh."""
     observed = observe(work, state)
     with collector_paused():
         return decide(state, desired_world(state), observed, work.warehouse)
 
 
-def reconcile_names(work: Work, state: State) -> int:
+def reconcile_names(work: ExecutionContext, state: State) -> int:
     """Bring names in line; returns how many steps were taken.
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
@@ -142,7 +142,7 @@ def reconcile_names(work: Work, state: State) -> int:
     return steps
 
 
-def _confirm(work: Work) -> None:
+def _confirm(work: ExecutionContext) -> None:
     """LeaseLost when the lease is another's by now, whatever our own clock says.
 
     A machine that was suspended while it looked does not know: what it saw may be old, and names
@@ -164,7 +164,9 @@ def _tolerated(
 class _Told:
     """Progress over the release's names; our own views are no objects of its plan."""
 
-    def __init__(self, work: Work, phase: str, waves: Iterable[Iterable[ItemName]]) -> None:
+    def __init__(
+        self, work: ExecutionContext, phase: str, waves: Iterable[Iterable[ItemName]]
+    ) -> None:
         self._work, self._phase, self._done = work, phase, 0
         self._total = sum(not self._is_own(name) for wave in waves for name in wave)
 
@@ -178,7 +180,7 @@ class _Told:
             self._work.on_progress(Progress(self._phase, self._done, self._total, str(name)))
 
 
-def _drop(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
+def _drop(work: ExecutionContext, actions: Actions, failures: list[StepFailure]) -> int:
     told = _Told(work, "drop", ([each.name for each in wave] for wave in actions.drops))
     done = 0
     drops = [group for wave in actions.drops for group in _groups(wave)]
@@ -199,7 +201,7 @@ def _groups(wave: Sequence[Registration]) -> Iterator[Sequence[Registration]]:
         yield wave[first : first + TOGETHER]
 
 
-def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
+def _create(work: ExecutionContext, actions: Actions, failures: list[StepFailure]) -> int:
     told = _Told(work, "register", ([each.name for each in wave] for wave in actions.waves))
     done = 0
     for schema in sorted({name.name.schema for wave in actions.waves for name in wave}):
@@ -219,7 +221,7 @@ def _create(work: Work, actions: Actions, failures: list[StepFailure]) -> int:
     return done
 
 
-def _put(work: Work, name: DesiredName, over: Registration | None) -> None:
+def _put(work: ExecutionContext, name: DesiredName, over: Registration | None) -> None:
     # what came under the name since the look is somebody else's: the engine refuses to replace it
     if name.view is not None:
         work.engine.create_view(name.view, over=over)
@@ -239,7 +241,7 @@ def _failure(step: str, name: str, error: Exception) -> StepFailure:
     raise error
 
 
-def finish_shared(work: Work, state: State) -> State:
+def finish_shared(work: ExecutionContext, state: State) -> State:
     """Finish pending shared work from the catalog alone, under the lease; idempotent.
 
     Evolves shards, brings a metastore's names in line, then clears tombstones and flags and gives
@@ -282,7 +284,7 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
     return msgspec.structs.replace(record, **changes)
 
 
-def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
+def _evolve(work: ExecutionContext, state: State) -> tuple[State, list[str]]:
     """Make pending changes in place; what is refused for good is copied instead."""
     pending = [
         (path, state.items[record.item_id])
@@ -329,7 +331,7 @@ def _evolve(work: Work, state: State) -> tuple[State, list[str]]:
     return state, evolved
 
 
-def record_failure(work: Work, error: NotReconciled) -> None:
+def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
     """Write the failing step into the catalog, so that ``status`` can name it without Spark."""
     failures: Iterable[StepFailure] = error.failures
     first = next(iter(failures), None)

@@ -14,13 +14,13 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Target
 from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.new_shard import NewShard
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import projection_from, standing_names
-from catalog_migrate.reconciler.work import Progress, Work
 
 
-def recopy(work: Work, state: State, path: str) -> State:
+def recopy(work: ExecutionContext, state: State, path: str) -> State:
     """Copy the table at ``path`` into a shard with the committed columns, and put that in force.
 
     Raises PrepareFailed or EngineFailure when that fails too; then nothing has changed.

@@ -13,9 +13,9 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import shard_spec
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.reconciler.reconcile import finish_shared
-from catalog_migrate.reconciler.work import Progress, Work
 
 
 def unfilled(state: State) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def unfilled(state: State) -> tuple[str, ...]:
     )
 
 
-def refill(work: Work, state: State, populate: Populate) -> State:
+def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
     """Fill each unfilled table into a *new* shard and put those in force in one commit.
 
     Each attempt uses shards of its own, so that a callback killed half-way leaves no rows behind.

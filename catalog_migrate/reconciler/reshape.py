@@ -21,7 +21,7 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.desired import shard_spec
-from catalog_migrate.reconciler.work import Progress, Work
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 
 _ERROR_CLASS = re.compile(r"[A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*")
 
@@ -34,7 +34,7 @@ class Choice:
     copied: dict[Identity, str] = field(default_factory=dict)
 
 
-def choose(work: Work, state: State, migration: Migration) -> Choice:
+def choose(work: ExecutionContext, state: State, migration: Migration) -> Choice:
     """Decide for each table that the plan reshapes; tries the statements on empty twins first.
 
     The twins are named in the intent while they stand. Nothing that users see is touched.
@@ -77,7 +77,7 @@ def choose(work: Work, state: State, migration: Migration) -> Choice:
     return choice
 
 
-def barred(work: Work, state: State, item_id: str) -> str | None:
+def barred(work: ExecutionContext, state: State, item_id: str) -> str | None:
     """Why the columns of a table must not change under those who use it; None when they may."""
     sessions = sessions_in_the_way(work, state)
     if sessions is not None:
@@ -90,7 +90,7 @@ def barred(work: Work, state: State, item_id: str) -> str | None:
     return f"{', '.join(streams)} streams from or into it" if streams else None
 
 
-def sessions_in_the_way(work: Work, state: State) -> str | None:
+def sessions_in_the_way(work: ExecutionContext, state: State) -> str | None:
     """Which other processes may live with the columns as they are; None when none does."""
     others = other_sessions(state, work.lease.holder if work.lease is not None else "")
     if not others:
@@ -118,7 +118,7 @@ def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
     return Shape(columns, tuple(physical.values()))
 
 
-def _declare(work: Work, migration: Migration, twins: list[str]) -> None:
+def _declare(work: ExecutionContext, migration: Migration, twins: list[str]) -> None:
     plan = migration.plan
     work.attempt.extend(twins)
     changes = Changes()
@@ -132,13 +132,15 @@ def _declare(work: Work, migration: Migration, twins: list[str]) -> None:
     commit(work.log, lambda _: changes, epoch=work.epoch, kind="intent")
 
 
-def _rehearse(work: Work, target: Target, path: str, twin: str, shape: Shape) -> str | None:
+def _rehearse(
+    work: ExecutionContext, target: Target, path: str, twin: str, shape: Shape
+) -> str | None:
     """Why an empty twin refused the change, None when it took it. The twin goes in either case."""
     location = work.absolute(twin)
     spec = shard_spec(target.definition, location)
     try:
         with work.kept_alive():
-            work.retrying(lambda: work.engine.create_twin(work.absolute(path), location))
+            work.retrying(lambda: work.engine.create_shadow_table(work.absolute(path), location))
             work.retrying(
                 lambda: work.engine.evolve(location, spec.columns, spec, shape)
             )

@@ -7,7 +7,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import is_absolute
-from catalog_migrate.reconciler.work import Progress, Work
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 
 
 def expired(state: State, now: float, retention: float) -> list[str]:
@@ -35,7 +35,7 @@ def removing(state: State) -> list[str]:
     return sorted(path for path, record in state.shards.items() if record.removing)
 
 
-def _remove(work: Work, path: str) -> None:
+def _remove(work: ExecutionContext, path: str) -> None:
     """Delete the data of one shard that was given up.
 
     The place of an adopted table is its owner's: what stands there without our seal was made anew
@@ -49,7 +49,7 @@ def _remove(work: Work, path: str) -> None:
     work.engine.delete_shard_data(location)
 
 
-def remove_data(work: Work, state: State) -> State:
+def remove_data(work: ExecutionContext, state: State) -> State:
     """Delete the data of every shard that is on record as given up; safe to repeat.
 
     That they are gone was committed before, so that no plan counts on rows that may go at any

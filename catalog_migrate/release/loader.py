@@ -17,6 +17,7 @@ from catalog_migrate.files import read_file
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.decisions import dropped_tables
 from catalog_migrate.release.manifest import (
     UNREADABLE,
@@ -26,7 +27,6 @@ from catalog_migrate.release.manifest import (
     overriding,
 )
 from catalog_migrate.release.release import Declared, Place, Release
-from catalog_migrate.release.shipped import canonical_statements
 from catalog_migrate.release.validation import Resolved, resolve
 from catalog_migrate.sql.statements import Statement, parse
 

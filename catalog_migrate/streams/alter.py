@@ -16,7 +16,7 @@ from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
     check_input,
     check_reference,
@@ -36,7 +36,7 @@ OPERATOR = "operator"
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
-    if not if_exists or wiring.lookup(state, kind, name) is not None:
+    if not if_exists or dependencies.lookup(state, kind, name) is not None:
         return None
     return Effect(
         f"no {kind} {name}", None, (f"there is no {kind} {name}, nothing was altered",)
@@ -48,7 +48,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     nothing = _missing(state, "connection", statement.name, statement.if_exists)
     if nothing is not None:
         return nothing
-    found = wiring.find(state, "connection", statement.name)
+    found = dependencies.find(state, "connection", statement.name)
     external = found.external
     if statement.connector is not None and statement.connector.upper() != external.connector:
         raise RefusedStatement(
@@ -63,7 +63,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
         where=found.text,
     )
     base = options.pop(BASE_CONNECTION, None)
-    wanted = wiring.redefine(
+    wanted = dependencies.redefine(
         found.item,
         msgspec.structs.replace(
             external, options=options, connection=base if isinstance(base, str) else None
@@ -78,14 +78,14 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     return effect
 
 
-def _check_below(effect: Effect, state: State, found: wiring.Found) -> None:
+def _check_below(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
     """Connections that inherit from this one must still be whole; all errors name them."""
     assert effect.changes is not None
     after = state.changed(state.version + 1, effect.changes.effective(state))
     for item_id, item in after.items.items():
         if item.definition.kind != "connection" or item_id == found.item_id:
             continue
-        whole = wiring.effective(after, item_id)
+        whole = dependencies.effective(after, item_id)
         if found.item_id in whole.chain:
             name = item.definition.item_name
             check(
@@ -95,8 +95,13 @@ def _check_below(effect: Effect, state: State, found: wiring.Found) -> None:
 
 
 def _altered(
-    state: State, found: wiring.Found, definition: ObjectDefinition, links: dict[str, str],
-    validate: bool | None, *, what: str = "altered",
+    state: State,
+    found: dependencies.CatalogEntry,
+    definition: ObjectDefinition,
+    links: dict[str, str],
+    validate: bool | None,
+    *,
+    what: str = "altered",
 ) -> Effect:
     """The effect of giving ``found`` another definition, with who restarts."""
     if definition == found.item.definition and links == found.item.links:
@@ -122,14 +127,14 @@ def alter_secret(state: State, statement: st.AlterSecret) -> Effect:
     nothing = _missing(state, "secret", statement.name, statement.if_exists)
     if nothing is not None:
         return nothing
-    found = wiring.find(state, "secret", statement.name)
+    found = dependencies.find(state, "secret", statement.name)
     if statement.reference is not None:
         check_reference(statement.reference)
     external = msgspec.structs.replace(
         found.external, revision=found.external.revision + 1,
         reference=statement.reference or found.external.reference,
     )
-    definition = wiring.redefine(found.item, external)
+    definition = dependencies.redefine(found.item, external)
     return _altered(state, found, definition, dict(found.item.links), None)
 
 
@@ -138,7 +143,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     nothing = _missing(state, statement.kind, statement.name, statement.if_exists)
     if nothing is not None:
         return nothing
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     external = found.external
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)
@@ -151,7 +156,11 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     wanted = msgspec.structs.replace(external, options=options, settings=settings)
     checked, links = checked_query(state, statement.kind, statement.name, wanted)
     return _altered(
-        state, found, wiring.redefine(found.item, checked), {**found.item.links, **links}, None
+        state,
+        found,
+        dependencies.redefine(found.item, checked),
+        {**found.item.links, **links},
+        None,
     )
 
 
@@ -169,13 +178,17 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     nothing = _missing(state, statement.kind, statement.name, statement.if_exists)
     if nothing is not None:
         return nothing
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     external = msgspec.structs.replace(found.external, connection=statement.connection)
     checked, links = checked_query(state, statement.kind, statement.name, external)
     if statement.kind == "sink":
-        check_input(found.text, wiring.by_id(state, found.item.links["reads"]), checked)
+        check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)
     return _altered(
-        state, found, wiring.redefine(found.item, checked), {**found.item.links, **links}, None
+        state,
+        found,
+        dependencies.redefine(found.item, checked),
+        {**found.item.links, **links},
+        None,
     )
 
 
@@ -184,7 +197,7 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
 
 def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
     """``PAUSE SOURCE | SINK n [REASON 'x']``: one more hold in the set."""
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     reason = statement.reason or "paused"
     mine = _holds(state, found.item_id, OPERATOR)
     if any(hold.reason == reason for hold in mine.values()):
@@ -202,7 +215,7 @@ def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
 
 def resume(state: State, statement: st.Resume) -> Effect:
     """``RESUME SOURCE | SINK n [REASON 'x']``: the operator's holds go, others' stay."""
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     mine = _holds(state, found.item_id, OPERATOR)
     upstream = _holds(state, found.item_id, "upstream")
     gone = {

@@ -19,7 +19,7 @@ from catalog_migrate.model.names import split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.loops import refuse_new_loops
 
@@ -54,13 +54,13 @@ _WITHOUT_COLUMNS = {"TEXT": Column("value", "STRING"), "BYTES": Column("value", 
 def named(kind: str, name: str, **fields: object) -> ObjectDefinition:
     """A definition with a name as written; without a schema it goes to the default one."""
     schema, last = split_name(name)
-    data = {"schema": schema or wiring.DEFAULT_SCHEMA, "kind": kind, "name": last, **fields}
+    data = {"schema": schema or dependencies.DEFAULT_SCHEMA, "kind": kind, "name": last, **fields}
     return ObjectDefinition(**data)  # type: ignore[arg-type]
 
 
 def exists(state: State, kind: str, name: str, if_not_exists: bool) -> Effect | None:
     """The effect of IF NOT EXISTS on a name that is taken by the same kind, else None."""
-    found = wiring.lookup(state, kind, name) if if_not_exists else None
+    found = dependencies.lookup(state, kind, name) if if_not_exists else None
     if found is None:
         return None
     return Effect(f"{found.text} exists already", None, (f"{found.text} exists, nothing done",))
@@ -132,17 +132,20 @@ def checked_connection(
     links: dict[str, str] = {}
     inherited: Mapping[str, OptionValue] = {}
     if external.connection is not None:
-        base = wiring.find(state, "connection", external.connection)
+        base = dependencies.find(state, "connection", external.connection)
         if base.external.connector != connector:
             raise RefusedStatement(
                 f"{where} is {connector}, its base {base.text} is {base.external.connector}",
                 remedy="a connection inherits from one of its own type",
             )
-        whole = wiring.effective(state, base.item_id)
+        whole = dependencies.effective(state, base.item_id)
         itself = base.mapping.key.identity == definition.identity
         if itself or (item_id is not None and item_id in whole.chain):
             path = " -> ".join(
-                [str(definition.item_name), *(wiring.display(state, each) for each in whole.chain)]
+                [
+                    str(definition.item_name),
+                    *(dependencies.display(state, each) for each in whole.chain),
+                ]
             )
             raise RefusedStatement(
                 f"connections use each other in a circle: {path}",
@@ -155,8 +158,8 @@ def checked_connection(
     )
     for name, value in options.items():
         if isinstance(value, SecretRef):
-            secret = wiring.find(state, "secret", value.secret)
-            links[wiring.SECRET + name] = secret.item_id
+            secret = dependencies.find(state, "secret", value.secret)
+            links[dependencies.SECRET + name] = secret.item_id
     return (
         msgspec.structs.replace(
             definition,
@@ -200,7 +203,7 @@ def free_name(state: State, kind: str, wanted: str, schema: str) -> str:
     while True:
         name = wanted + (str(number) if number else "")
         definition = ObjectDefinition(schema=schema, kind=kind, name=name)
-        if wiring.lookup(state, "relation", str(definition.item_name)) is None:
+        if dependencies.lookup(state, "relation", str(definition.item_name)) is None:
             return str(definition.item_name)
         number += 1
 
@@ -213,11 +216,11 @@ def fresh_shard(definition: ObjectDefinition) -> str:
 def _cluster(draft: Draft, name: str | None) -> tuple[str, tuple[str, ...]]:
     """The item id of a source's or sink's cluster, and a notice when it was made now."""
     if name is not None:
-        return wiring.find(draft.state, "cluster", name).item_id, ()
+        return dependencies.find(draft.state, "cluster", name).item_id, ()
     clusters = [m for m in draft.state.mappings.values() if m.kind == "cluster"]
     if len(clusters) == 1:
         return clusters[0].item_id, ()
-    found = wiring.lookup(draft.state, "cluster", DEFAULT_CLUSTER)
+    found = dependencies.lookup(draft.state, "cluster", DEFAULT_CLUSTER)
     if found is not None:
         return found.item_id, ()
     if clusters:
@@ -263,7 +266,7 @@ def checked_query(
     where = f"{kind} {named(kind, name).item_name}"
     if external.connection is None:
         raise RefusedStatement(f"{where} names no connection", remedy="write CONNECTION c")
-    connection = wiring.find(state, "connection", external.connection)
+    connection = dependencies.find(state, "connection", external.connection)
     if connection.external.connector != connector:
         raise RefusedStatement(
             f"{where} is {connector}, {connection.text} is {connection.external.connector}",
@@ -321,7 +324,7 @@ def source_columns(
 
 def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
     """The table of ON ERROR INTO: one that fits, or a new one."""
-    found = wiring.lookup(draft.state, "relation", name)
+    found = dependencies.lookup(draft.state, "relation", name)
     if found is None:
         definition = named(
             "table", name, columns=DEAD_LETTER_COLUMNS, contents="retained",
@@ -351,7 +354,7 @@ def create_sink(
     name = named("sink", statement.name).item_name
     if external.reads is None:
         raise RefusedStatement(f"sink {name} reads nothing", remedy="write FROM table")
-    reads = wiring.find(state, "relation", external.reads)
+    reads = dependencies.find(state, "relation", external.reads)
     check_input(f"sink {name}", reads, external)
     links["reads"] = reads.item_id
     links["cluster"], notices = _cluster(draft, external.cluster)
@@ -369,7 +372,9 @@ def create_sink(
     )
 
 
-def _namesakes(state: State, reads: wiring.Found, external: External) -> tuple[str, ...]:
+def _namesakes(
+    state: State, reads: dependencies.CatalogEntry, external: External
+) -> tuple[str, ...]:
     """That rows of a topic which was created again get the keys of those of the new one."""
     if external.connector != "KAFKA" or reads.mapping.kind != "source":
         return ()
@@ -385,7 +390,7 @@ def _namesakes(state: State, reads: wiring.Found, external: External) -> tuple[s
     )
 
 
-def check_input(where: str, reads: wiring.Found, external: External) -> None:
+def check_input(where: str, reads: dependencies.CatalogEntry, external: External) -> None:
     """Refuse what a sink cannot read exactly, and columns that are not there."""
     definition = reads.item.definition
     if reads.mapping.kind == "view":

@@ -26,7 +26,7 @@ from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import spark_refuses
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 
 class Restart(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class Draft:
         return item_id
 
     def redefine(
-        self, found: wiring.Found, definition: ObjectDefinition, *,
+        self, found: dependencies.CatalogEntry, definition: ObjectDefinition, *,
         links: Mapping[str, str] | None = None, shipped: ObjectDefinition | None = None,
     ) -> None:
         """Give an object another definition (the name may differ); columns stay.
@@ -128,7 +128,7 @@ class Draft:
                     f"{definition.item_name} exists already", remedy="choose another name"
                 )
             self.changes.delete("mapping", identity_text(old))
-            self.bury(found)
+            self.add_tombstone(found)
         links = found.item.links if links is None else links
         roles = set(found.item.links.values())
         uses = (set(found.item.uses) - roles) | set(links.values())
@@ -140,7 +140,7 @@ class Draft:
             found.mapping, item,
         )
 
-    def remove(self, found: wiring.Found, *, now: int = 0) -> None:
+    def remove(self, found: dependencies.CatalogEntry, *, now: int = 0) -> None:
         """Take an object away; its shard retires, its stream and its holds go."""
         self.changes.delete("mapping", identity_text(found.mapping.identity))
         self.changes.delete("item", found.item_id)
@@ -149,7 +149,7 @@ class Draft:
             if hold.item_id == found.item_id:
                 self.changes.delete("hold", key)
         if found.item.shard is not None:
-            self.bury(found)
+            self.add_tombstone(found)
             record = self.state.shards[found.item.shard]
             self.changes.put(
                 "shard", found.item.shard,
@@ -158,7 +158,7 @@ class Draft:
                 ),
             )
 
-    def bury(self, found: wiring.Found) -> None:
+    def add_tombstone(self, found: dependencies.CatalogEntry) -> None:
         """Leave word that a registered name goes (only kinds with a shard are registered)."""
         if found.item.shard is None:
             return
@@ -224,16 +224,16 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
     """
     reached: dict[str, None] = {}
     for root in roots:
-        if root in after.items and wiring.is_query(after.items[root]):
+        if root in after.items and dependencies.is_query(after.items[root]):
             reached[root] = None
-        reached.update(dict.fromkeys(wiring.below(after, root)))
+        reached.update(dict.fromkeys(dependencies.dependents(after, root)))
     found = []
     for item_id in sorted(reached, key=lambda each: int(each[1:])):
         item = after.items[item_id]
         held = [hold.reason for hold in after.holds.values() if hold.item_id == item_id]
         if item_id not in before.items:
             changed, reason = False, "new"
-        elif wiring.fingerprint(before, item_id) == wiring.fingerprint(after, item_id):
+        elif dependencies.fingerprint(before, item_id) == dependencies.fingerprint(after, item_id):
             changed, reason = False, "its definition comes out the same"
         elif held:
             changed, reason = False, f"it is held ({held[0]}); it will start on the new definition"

@@ -27,7 +27,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.language import statements as st
 from catalog_migrate.language.parser import parse
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain
 from catalog_migrate.streams.operations import (
@@ -119,7 +119,7 @@ class Executor:
             rows = show(state, statement.what, warehouse)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)
         if isinstance(statement, st.ShowCreate):
-            found = wiring.find(state, statement.kind, statement.name)
+            found = dependencies.find(state, statement.kind, statement.name)
             return Result(create_statement(state, found))
         if isinstance(statement, st.ValidateConnection):
             return self._validated(state, statement)
@@ -149,7 +149,10 @@ class Executor:
         )
 
     def _unsafe(self, state: State, statement: st.Unsafe) -> Result:
-        if statement.if_exists and wiring.lookup(state, statement.kind, statement.name) is None:
+        if (
+            statement.if_exists
+            and dependencies.lookup(state, statement.kind, statement.name) is None
+        ):
             return Result(f"no {statement.kind} {statement.name}", ("nothing was altered",))
         outcome = self.unsafe.run(
             request_of(state, statement), statement.reason, confirm=self.confirm,
@@ -203,7 +206,7 @@ class Executor:
             if kind == "connection":
                 require_valid(
                     validate(after, item_id, (), warehouse, resolve=self.resolve),
-                    wiring.by_id(after, item_id).text,
+                    dependencies.by_id(after, item_id).text,
                 )
             elif kind in ("source", "sink"):
                 verdicts = validate(after, item_id, (item_id,), warehouse, resolve=self.resolve)
@@ -223,7 +226,7 @@ class Executor:
         if item.definition.external != change.before.external:
             raise CommitConflict(
                 f"{change.before.item_name} was changed by somebody else meanwhile: "
-                + wiring.changed_options(change.before, item.definition),
+                + dependencies.changed_options(change.before, item.definition),
                 remedy="look at it (SHOW CREATE), then say it again",
             )
         mine = {change.item_id, *(each.item_id for each in effect.restarts)}
@@ -244,7 +247,7 @@ class Executor:
         assert change is not None
         clusters = {state.items[each].links["cluster"] for each in effect.affected}
         if len(clusters) > 1:
-            names = ", ".join(sorted(wiring.display(state, each) for each in clusters))
+            names = ", ".join(sorted(dependencies.display(state, each) for each in clusters))
             raise RefusedStatement(
                 f"the queries below {change.before.item_name} run in several clusters ({names}); "
                 "they cannot be restarted as one",
@@ -295,7 +298,7 @@ class Executor:
             return changes
 
         commit(self.log, decide, kind="alter", reason=effect.summary)
-        name = wiring.display(state, cluster)
+        name = dependencies.display(state, cluster)
         notices.append(
             f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will start on "
             f"the new definition with the next `catalog-migrate run --cluster {name}`"
@@ -386,7 +389,7 @@ class Executor:
             )
 
     def _ended(self, key: str, row: OperationRecord, effect: Effect, state: State) -> Result:
-        names = tuple(wiring.display(state, each) for each in row.dependents)
+        names = tuple(dependencies.display(state, each) for each in row.dependents)
         reason = row.detail.get("reason", "")
         if row.state == "confirmed":
             late = (reason,) if reason else ()
@@ -425,9 +428,9 @@ class Executor:
         )
 
     def _validated(self, state: State, statement: st.ValidateConnection) -> Result:
-        found = wiring.find(state, "connection", statement.name)
+        found = dependencies.find(state, "connection", statement.name)
         verdicts = validate(
-            state, found.item_id, wiring.below(state, found.item_id),
+            state, found.item_id, dependencies.dependents(state, found.item_id),
             state.config["warehouse"].value, resolve=self.resolve,
         )
         require_valid(verdicts, found.text)
@@ -441,7 +444,7 @@ class Executor:
 def _unfinished(state: State, key: str, effect: Effect, why: str) -> AlterUnfinished:
     """The error of an operation that nobody carries on now, whatever became of it by then."""
     row = state.operations[key]
-    names = ", ".join(wiring.display(state, each) for each in row.dependents)
+    names = ", ".join(dependencies.display(state, each) for each in row.dependents)
     stands = (
         "nothing of it is committed yet" if row.state == "validating"
         else "the old definition is in force again" if row.detail.get("phase") == SETTING_BACK
@@ -450,8 +453,8 @@ def _unfinished(state: State, key: str, effect: Effect, why: str) -> AlterUnfini
     return AlterUnfinished(
         f"operation {key} ({row.detail.get('phase', row.state)}): {why}; {stands}, and these "
         f"queries wait for a runtime: {names}",
-        remedy=f"catalog-migrate run --cluster {wiring.display(state, row.cluster)}: it takes the "
-        "operation to its end",
+        remedy=f"catalog-migrate run --cluster {dependencies.display(state, row.cluster)}: it "
+        "takes the operation to its end",
         operation=key,
     )
 
@@ -490,7 +493,7 @@ def operation_key(clock: Clock) -> str:
 
 
 def _new_definition(after: State, item_id: str) -> str:
-    return f"the new definition of {wiring.by_id(after, item_id).text}"
+    return f"the new definition of {dependencies.by_id(after, item_id).text}"
 
 
 def _ended_row(row: OperationRecord, reason: str) -> OperationRecord:

@@ -6,7 +6,7 @@ import time
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.language import statements as st
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.probes import validate
@@ -56,7 +56,7 @@ def _definition(after: State, effect: Effect) -> list[str]:
     changed = [effect.alteration.item_id] if effect.alteration is not None else effect.created
     lines: list[str] = []
     for item_id in changed:
-        statement = create_statement(after, wiring.by_id(after, item_id))
+        statement = create_statement(after, dependencies.by_id(after, item_id))
         lines += ["", "definition afterwards:", *(f"  {line}" for line in statement.splitlines())]
     return lines
 
@@ -75,7 +75,7 @@ def _restarts(effect: Effect) -> list[str]:
 
 
 def _removed(state: State, effect: Effect) -> list[str]:
-    return [f"removes {wiring.by_id(state, each).text}" for each in effect.removed]
+    return [f"removes {dependencies.by_id(state, each).text}" for each in effect.removed]
 
 
 def _validation(after: State, effect: Effect, resolve: Resolve) -> list[str]:
@@ -88,7 +88,7 @@ def _validation(after: State, effect: Effect, resolve: Resolve) -> list[str]:
     warehouse = after.config["warehouse"].value
     lines: list[str] = []
     for root in roots:
-        below = effect.affected or ((root,) if wiring.is_query(after.items[root]) else ())
+        below = effect.affected or ((root,) if dependencies.is_query(after.items[root]) else ())
         for verdict in validate(after, root, below, warehouse, resolve=resolve):
             lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
     return ["", "validation, from this process:", *lines] if lines else []

@@ -14,9 +14,9 @@ import msgspec
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import LostTrail
+from catalog_migrate.errors import PositionLost
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     carry_batch,
@@ -60,9 +60,9 @@ def next_shard(state: State, item_id: str) -> tuple[str, ShardRecord, bool]:
         return (*found, False)
     if reads.definition.is_derived and reads.shard is not None:
         return reads.shard, state.shards[reads.shard], True
-    raise LostTrail(
-        f"sink {wiring.display(state, item_id)} has read the shard {stream.reads}, and nothing "
-        f"says which shard of {reads.definition.item_name} follows it",
+    raise PositionLost(
+        f"sink {dependencies.display(state, item_id)} has read the shard {stream.reads}, and "
+        f"nothing says which shard of {reads.definition.item_name} follows it",
         remedy="create the sink again; it sends the table from the beginning",
     )
 
@@ -94,12 +94,12 @@ def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) ->
     """Whether a sink whose table has another shard may be moved one shard on.
 
     One with a committed edit that its checkpoint lacks is not: its lines are not of this shard.
-    Raises :class:`LostTrail` once everything was read and nothing leads on.
+    Raises :class:`PositionLost` once everything was read and nothing leads on.
     """
     stream = state.streams[item_id]
     if stream.edit and needs_edit(checkpoint, stream.generation):
         return False
-    old, skip = state.shards.get(stream.reads), wiring.skips_changes(state.items[item_id])
+    old, skip = state.shards.get(stream.reads), dependencies.skips_changes(state.items[item_id])
     seal = old.sealed_version if old is not None else None
     path = shard_location(warehouse, stream.reads)
     # what is in a sealed shard is sent also when nothing leads on from it

@@ -17,7 +17,7 @@ from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import ColumnChange
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import definition_hash
 
 
@@ -97,7 +97,7 @@ def described(state: State, migration: Migration) -> tuple[str, ...]:
     lines = []
     for item_id, item in rekeyed(state, migration).items():
         if item_id not in aside:
-            external = wiring.external_of(item)
+            external = dependencies.external_of(item)
             columns = ", ".join((*external.key, *external.order_by))
             lines.append(
                 f"alter {item.definition.kind} {item.definition.item_name}: columns of its KEY and"
@@ -153,7 +153,7 @@ def _uses(
     if not targets:
         return
     for item_id, item in state.items.items():
-        if not wiring.is_query(item):
+        if not dependencies.is_query(item):
             continue
         for role in ("reads", "dead_letters"):
             used = item.links.get(role, "")
@@ -166,7 +166,7 @@ def _removed(changes: tuple[ColumnChange, ...]) -> set[str]:
 
 
 def _key_columns(item: ItemRecord) -> tuple[str, ...]:
-    external = wiring.external_of(item)
+    external = dependencies.external_of(item)
     return (*external.key, *external.order_by)
 
 

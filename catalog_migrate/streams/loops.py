@@ -8,7 +8,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.external import External
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 Topic = tuple[str, str]
 """(brokers, name)."""
@@ -28,8 +28,8 @@ def refuse_new_loops(before: State, after: State) -> None:
         if sink not in known:
             topic, source = found[sink]
             raise RefusedStatement(
-                f"sink {wiring.display(after, sink)} would read what it writes: its topic "
-                f"{topic[1]} comes back through source {wiring.display(after, source)}",
+                f"sink {dependencies.display(after, sink)} would read what it writes: its topic "
+                f"{topic[1]} comes back through source {dependencies.display(after, source)}",
                 remedy="write to another topic",
             )
 
@@ -38,7 +38,7 @@ def _loops(state: State) -> Mapping[str, tuple[Topic, str]]:
     """By sink: a topic that it writes, and the source by which that comes back to it."""
     writes: dict[str, tuple[str, set[Topic]]] = {}
     sources: dict[str, set[Topic]] = {}
-    for found in wiring.queries(state):
+    for found in dependencies.queries(state):
         if found.external.connector != "KAFKA":
             continue
         topics = _topics(state, found.item.links["connection"], found.external)
@@ -71,5 +71,5 @@ def _loops(state: State) -> Mapping[str, tuple[Topic, str]]:
 
 def _topics(state: State, connection: str, external: External) -> set[Topic]:
     """(brokers, topic) of each topic that a source reads or a sink writes."""
-    brokers = str(wiring.effective(state, connection).options.get("BROKER", ""))
+    brokers = str(dependencies.effective(state, connection).options.get("BROKER", ""))
     return {(brokers, topic) for topic in topics_of(str(external.options["TOPIC"]))}

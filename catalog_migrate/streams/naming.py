@@ -8,17 +8,17 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.language import statements as st
 from catalog_migrate.model.names import split_name
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 
 
 def rename(state: State, statement: st.Rename) -> Effect:
     """``ALTER … RENAME TO``: whoever uses it does so by id, so nothing restarts."""
-    if statement.if_exists and wiring.lookup(state, statement.kind, statement.name) is None:
+    if statement.if_exists and dependencies.lookup(state, statement.kind, statement.name) is None:
         return Effect(
             "nothing to rename", None, (f"there is no {statement.kind} {statement.name}",)
         )
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     schema, last = split_name(statement.to)
     definition = msgspec.structs.replace(
         found.item.definition, schema=schema or found.mapping.schema, name=last
@@ -32,26 +32,26 @@ def rename(state: State, statement: st.Rename) -> Effect:
 
 def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     """``DROP … [RESTRICT | CASCADE]``: refused while used, with the users by name."""
-    found = wiring.lookup(state, statement.kind, statement.name)
+    found = dependencies.lookup(state, statement.kind, statement.name)
     if found is None and statement.if_exists:
         return Effect("nothing to drop", None, (f"there is no {statement.kind} {statement.name}",))
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     draft = Draft(state)
     gone = _with_users(state, found, cascade=statement.cascade)
     for each in gone:
         draft.remove(each, now=now)
         own = each.item.links.get("log") if each.mapping.kind == "cluster" else None
         if own is not None:
-            draft.remove(wiring.by_id(state, own), now=now)
+            draft.remove(dependencies.by_id(state, own), now=now)
     others = [each.text for each in gone if each.item_id != found.item_id]
     notices = tuple(f"{text} is dropped with it" for text in others)
     ids = {each.item_id for each in gone}
-    free = wiring.must_only_grow(state, ids) - wiring.must_only_grow(
-        state, [each.item_id for each in wiring.queries(state) if each.item_id not in ids]
+    free = dependencies.must_only_grow(state, ids) - dependencies.must_only_grow(
+        state, [each.item_id for each in dependencies.queries(state) if each.item_id not in ids]
     )
     notices += tuple(
-        f"{wiring.display(state, table)} stays append-only; if it need not be: ALTER TABLE "
-        f"{wiring.display(state, table)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        f"{dependencies.display(state, table)} stays append-only; if it need not be: ALTER TABLE "
+        f"{dependencies.display(state, table)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
         for table in sorted(free)
     )
     return Effect(
@@ -60,16 +60,20 @@ def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
     )
 
 
-def _with_users(state: State, found: wiring.Found, *, cascade: bool) -> list[wiring.Found]:
+def _with_users(
+    state: State, found: dependencies.CatalogEntry, *, cascade: bool
+) -> list[dependencies.CatalogEntry]:
     """What goes, users first; RefusedStatement unless everything that goes is allowed to."""
-    order: list[wiring.Found] = []
+    order: list[dependencies.CatalogEntry] = []
     seen: set[str] = set()
 
-    def visit(each: wiring.Found) -> None:
+    def visit(each: dependencies.CatalogEntry) -> None:
         if each.item_id in seen:
             return
         seen.add(each.item_id)
-        users = [wiring.by_id(state, user) for user in wiring.users_of(state, each.item_id)]
+        users = [
+            dependencies.by_id(state, user) for user in dependencies.users_of(state, each.item_id)
+        ]
         if users and not cascade:
             raise RefusedStatement(
                 f"{each.text} is used by " + ", ".join(sorted(user.text for user in users)),
@@ -91,7 +95,7 @@ def _with_users(state: State, found: wiring.Found, *, cascade: bool) -> list[wir
 
 def comment(state: State, statement: st.Comment) -> Effect:
     """``COMMENT ON … IS``: restarts nothing."""
-    found = wiring.find(state, statement.kind, statement.name)
+    found = dependencies.find(state, statement.kind, statement.name)
     draft = Draft(state)
     draft.redefine(
         found, msgspec.structs.replace(found.item.definition, comment=statement.text)

@@ -24,7 +24,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -151,7 +151,7 @@ class Operations:
             changes.put("operation", key, msgspec.structs.replace(row, state="trial"))
 
         self._commit(put, "alter", altered_item(state, row))
-        names = ", ".join(wiring.display(state, each) for each in row.dependents)
+        names = ", ".join(dependencies.display(state, each) for each in row.dependents)
         self.say(f"operation {key}: committed, these restart: {names}")
         return True
 
@@ -222,7 +222,7 @@ class Operations:
         """Begin to start queries, sources first; returns those that have to wait for the ids of
         their source's topics."""
         late = {item_id for item_id in item_ids if not input_known(state, item_id)}
-        for wave in wiring.topological(state, tuple(set(item_ids) - late)):
+        for wave in dependencies.topological(state, tuple(set(item_ids) - late)):
             self.supervisor.start(state, wave, known=known)
         return late
 
@@ -317,7 +317,7 @@ class Operations:
     def _complaint(
         self, state: State, row: OperationRecord, item_id: str, probed: Mapping[str, Verdict]
     ) -> str:
-        name = wiring.display(state, item_id)
+        name = dependencies.display(state, item_id)
         each = self.supervisor.managed.get(item_id)
         verdict = probed.get(item_id)
         if each is not None and each.error:
@@ -550,7 +550,7 @@ def submit(
                 continue
             shared = {other.target, *other.dependents} & {row.target, *row.dependents}
             if shared:
-                names = ", ".join(sorted(wiring.display(state, each) for each in shared))
+                names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
                 raise CommitConflict(
                     f"operation {other_key} is at work on {names} ({other.state})",
                     remedy="wait for it (SHOW OPERATIONS), then say it again",
@@ -559,11 +559,11 @@ def submit(
         item = state.items.get(row.target)
         if item is None or row.before is None or not _same(item.definition, row.before):
             what = "it is gone" if item is None or row.before is None else (
-                wiring.changed_options(row.before, item.definition)
+                dependencies.changed_options(row.before, item.definition)
             )
             raise CommitConflict(
-                f"{wiring.display(state, row.target)} was changed by somebody else meanwhile: "
-                f"{what}",
+                f"{dependencies.display(state, row.target)} was changed by somebody else "
+                f"meanwhile: {what}",
                 remedy="look at it (SHOW CREATE), then say it again",
             )
         changes = Changes()

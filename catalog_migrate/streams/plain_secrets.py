@@ -16,7 +16,7 @@ from catalog_migrate.language.statements import SetOptions, Unsafe
 from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 
 class PlainSecret(msgspec.Struct, frozen=True):
@@ -47,7 +47,7 @@ def plain_secrets(state: State, cluster: str | None = None) -> tuple[PlainSecret
             "source" if found.mapping.kind == "source" else "sink",
             str(found.item.definition.item_name), option,
         )
-        for found in wiring.queries(state, cluster)
+        for found in dependencies.queries(state, cluster)
         for option in options_of(found.external)
     )
 

@@ -20,7 +20,7 @@ from catalog_migrate.errors import (
     UpstreamChanged,
     ValidationFailed,
 )
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import written_columns
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
@@ -63,8 +63,8 @@ def validate(
     connections = [
         item_id for item_id, item in state.items.items()
         if item.definition.kind == "connection"
-        and (item_id == target or target in wiring.effective(state, item_id).chain
-             or target in wiring.effective(state, item_id).secrets.values())
+        and (item_id == target or target in dependencies.effective(state, item_id).chain
+             or target in dependencies.effective(state, item_id).secrets.values())
     ]
     with ThreadPoolExecutor(16, thread_name_prefix="validate") as pool:
         asked = [
@@ -211,12 +211,12 @@ def _connection(
 ) -> list[Verdict]:
     from catalog_migrate.connections.validation import validate_connection
 
-    name = f"connection {wiring.display(state, item_id)}"
+    name = f"connection {dependencies.display(state, item_id)}"
     try:
         resolved = resolved_connection(state, item_id, resolve=resolve)
     except CatalogMigrateError as error:
         return [_refusal(item_id, name, error)]
-    connector = wiring.effective(state, item_id).connector
+    connector = dependencies.effective(state, item_id).connector
     redactor = Redactor.of(resolved)
     return [
         Verdict(

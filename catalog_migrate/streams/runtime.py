@@ -28,7 +28,7 @@ from catalog_migrate.errors import (
     LeaseLost,
     UpstreamChanged,
 )
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
@@ -160,7 +160,7 @@ class Runtime:
         took it over.
         """
         state = read_state(self.log)
-        cluster = wiring.find(state, "cluster", self.cluster).item_id
+        cluster = dependencies.find(state, "cluster", self.cluster).item_id
         warehouse = state.config["warehouse"].value
 
         def supervise(lease: Lease) -> Supervisor:
@@ -344,7 +344,7 @@ class Runtime:
             item_id for item_id, each in supervisor.managed.items()
             if (each.active or item_id in held) and item_id in state.items
             and state.items[item_id].definition.kind == "source"
-            and wiring.external_of(state.items[item_id]).connector == "KAFKA"
+            and dependencies.external_of(state.items[item_id]).connector == "KAFKA"
         ]
         if not running:
             return

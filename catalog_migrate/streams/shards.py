@@ -12,7 +12,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import ShardGone
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +47,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
         """
         item = state.items[item_id]
         warehouse = state.config["warehouse"].value
-        for table in wiring.must_only_grow(state, [item_id]):
+        for table in dependencies.must_only_grow(state, [item_id]):
             shard = state.items[table].shard
             if shard is not None:
                 self.protect(shard_location(warehouse, shard))

@@ -18,7 +18,7 @@ from catalog_migrate.language.printer import render
 from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.status import (
@@ -44,7 +44,7 @@ def show(state: State, what: str, warehouse: str) -> Rows:
     return _LISTINGS[what](state, warehouse)
 
 
-def create_statement(state: State, found: wiring.Found) -> str:
+def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
     """The statement that would create an object as it is now, under present names."""
     definition = found.item.definition
     external = present(state, found.item)
@@ -74,13 +74,13 @@ def create_statement(state: State, found: wiring.Found) -> str:
     return "\n".join(map(render, (statement, *more)))
 
 
-def _overrides(state: State, found: wiring.Found) -> st.Unsafe | None:
+def _overrides(state: State, found: dependencies.CatalogEntry) -> st.Unsafe | None:
     """The statement that puts options over those of the connection, where an item has any."""
     external = without_secrets(found.external)
     if not external.overrides:
         return None
     options: dict[str, OptionValue] = {
-        name: SecretRef(wiring.display(state, found.item.links[wiring.OVERRIDE + name]))
+        name: SecretRef(dependencies.display(state, found.item.links[dependencies.OVERRIDE + name]))
         if isinstance(value, SecretRef) else value
         for name, value in external.overrides.items()
     }
@@ -91,14 +91,14 @@ def _overrides(state: State, found: wiring.Found) -> st.Unsafe | None:
 
 def present(state: State, item: ItemRecord) -> External:
     """An item's external part with the names that what it uses has now."""
-    external = wiring.external_of(item)
+    external = dependencies.external_of(item)
     links = item.links
     names: dict[str, str] = {
-        role: wiring.display(state, links[role])
+        role: dependencies.display(state, links[role])
         for role in ("connection", "reads", "dead_letters", "cluster") if role in links
     }
     options: dict[str, OptionValue] = {
-        name: SecretRef(wiring.display(state, links[wiring.SECRET + name]))
+        name: SecretRef(dependencies.display(state, links[dependencies.SECRET + name]))
         if isinstance(value, SecretRef) else value
         for name, value in external.options.items()
     }
@@ -112,15 +112,15 @@ def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, 
     return tuple(column for column in columns if column.name not in hidden)
 
 
-def _named(state: State, kind: str) -> list[wiring.Found]:
+def _named(state: State, kind: str) -> list[dependencies.CatalogEntry]:
     found = [
-        wiring.Found(mapping, state.items[mapping.item_id])
+        dependencies.CatalogEntry(mapping, state.items[mapping.item_id])
         for mapping in state.mappings.values() if mapping.kind == kind
     ]
     return sorted(found, key=lambda each: str(each.item.definition.item_name))
 
 
-def _name(found: wiring.Found) -> str:
+def _name(found: dependencies.CatalogEntry) -> str:
     return str(found.item.definition.item_name)
 
 
@@ -130,9 +130,9 @@ def _connections(state: State, _: str) -> Rows:
         tuple(
             (
                 _name(each), each.external.connector,
-                wiring.display(state, each.item.links["connection"])
+                dependencies.display(state, each.item.links["connection"])
                 if "connection" in each.item.links else None,
-                len(wiring.below(state, each.item_id)), each.item.definition.comment,
+                len(dependencies.dependents(state, each.item_id)), each.item.definition.comment,
             )
             for each in _named(state, "connection")
         ),
@@ -145,7 +145,7 @@ def _secrets(state: State, _: str) -> Rows:
         tuple(
             (
                 _name(each), each.external.reference, each.external.revision,
-                len(wiring.below(state, each.item_id)),
+                len(dependencies.dependents(state, each.item_id)),
             )
             for each in _named(state, "secret")
         ),
@@ -163,7 +163,7 @@ def _clusters(state: State, _: str) -> Rows:
         rows.append(
             (
                 _name(each), runtime, lease.since if lease is not None and runtime else None,
-                sum(1 for _ in wiring.queries(state, each.item_id)), str(log.item_name),
+                sum(1 for _ in dependencies.queries(state, each.item_id)), str(log.item_name),
                 log.properties.get("primary_index"), _gate(state, each.item_id),
             )
         )
@@ -197,8 +197,8 @@ def _queries(kind: str) -> Callable[[State, str], Rows]:
             rows.append(
                 (
                     _name(each), each.external.connector,
-                    wiring.display(state, each.item.links["connection"]),
-                    *((wiring.display(state, each.item.links["reads"]),)
+                    dependencies.display(state, each.item.links["connection"]),
+                    *((dependencies.display(state, each.item.links["reads"]),)
                       if kind == "sink" else ()),
                     cluster_name(state, each.item_id),
                     "quarantined" if each.item.quarantined is not None
@@ -302,8 +302,8 @@ def _operations(state: State, _: str) -> Rows:
     rows = [
         (
             key, f"unsafe {kind_of(row)}" if row.unsafe is not None else row.kind,
-            wiring.display(state, row.target), row.state,
-            ", ".join(wiring.display(state, each) for each in row.dependents),
+            dependencies.display(state, row.target), row.state,
+            ", ".join(dependencies.display(state, each) for each in row.dependents),
             row.detail.get("phase"), row.detail.get("since"),
             row.unsafe.reason if row.unsafe is not None else None, _outcome(row),
         )

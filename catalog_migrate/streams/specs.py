@@ -15,7 +15,7 @@ from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plain_secrets import options_of
 from catalog_migrate.streams.queries import QuerySpec, Resolved
@@ -37,19 +37,19 @@ def resolved_connection(
 
     Raises :class:`UnresolvedSecret` that names option, connection and secret.
     """
-    whole = wiring.effective(state, connection_id)
+    whole = dependencies.effective(state, connection_id)
     options: dict[str, str | Secret] = {}
     for name, value in whole.options.items():
         if not isinstance(value, SecretRef):
             options[name] = value
             continue
-        secret = wiring.by_id(state, whole.secrets[name])
+        secret = dependencies.by_id(state, whole.secrets[name])
         try:
             options[name] = resolve(secret.external.reference or "")
         except UnresolvedSecret as error:
             raise UnresolvedSecret(
-                f"{name} of connection {wiring.display(state, connection_id)}: {secret.text}: "
-                f"{error.message}",
+                f"{name} of connection {dependencies.display(state, connection_id)}: "
+                f"{secret.text}: {error.message}",
                 remedy=error.remedy,
             ) from error
     return options
@@ -71,7 +71,7 @@ def spec_of(
     """
     item = state.items[item_id]
     definition = item.definition
-    external = wiring.external_of(item)
+    external = dependencies.external_of(item)
     stream = stream or state.streams.get(item_id) or first_stream(item_id)
     reads = state.items.get(item.links.get("reads", ""))
     dead = state.items.get(item.links.get("dead_letters", ""))
@@ -107,11 +107,11 @@ def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:
     A secret that an older version stored as plain text is as hidden as any other.
     """
     found: dict[str, str | Secret] = {}
-    external = wiring.external_of(item)
+    external = dependencies.external_of(item)
     plain = options_of(external)
     for name, value in external.overrides.items():
         if isinstance(value, SecretRef):
-            secret = wiring.by_id(state, item.links[wiring.OVERRIDE + name])
+            secret = dependencies.by_id(state, item.links[dependencies.OVERRIDE + name])
             found[name] = resolve(secret.external.reference or "")
         else:
             found[name] = Secret(value) if name in plain else value

@@ -16,7 +16,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
 KEPT_VERSIONS = 50
@@ -159,4 +159,4 @@ def held_by(state: State, item_id: str) -> tuple[str, ...]:
 
 def cluster_name(state: State, item_id: str) -> str:
     """The name of the cluster that a query belongs to."""
-    return wiring.display(state, state.items[item_id].links.get("cluster", ""))
+    return dependencies.display(state, state.items[item_id].links.get("cluster", ""))

@@ -26,10 +26,10 @@ from catalog_migrate.errors import (
     CatalogMigrateError,
     CheckpointCorrupt,
     EngineFailure,
-    LostTrail,
+    PositionLost,
     UpstreamChanged,
 )
-from catalog_migrate.streams import following, wiring
+from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -114,7 +114,7 @@ class Wanted:
         """The fingerprint of a query; empty for one that is not wanted."""
         found = self._fingerprints.get(item_id, "")
         if found is None:
-            found = self._fingerprints[item_id] = wiring.fingerprint(self.state, item_id)
+            found = self._fingerprints[item_id] = dependencies.fingerprint(self.state, item_id)
         return found
 
 
@@ -183,7 +183,7 @@ class Supervisor:
         """What a state wants; looked for once, for most rounds find the state of the last one."""
         if self._wanted is None or self._wanted.state is not state:
             self._wanted = Wanted(state, (
-                found.item_id for found in wiring.queries(state, self.cluster)
+                found.item_id for found in dependencies.queries(state, self.cluster)
                 if not held_by(state, found.item_id)
             ))
         return self._wanted
@@ -259,7 +259,7 @@ class Supervisor:
                 self._stop_one(item_id, self.drain)
                 following.step(state, item_id, self.warehouse, checkpoint, put=self.commit)
                 each.error = None
-            except LostTrail as error:
+            except PositionLost as error:
                 self.hold(item_id, UPSTREAM, error.message)
             except CatalogMigrateError as error:
                 self._failed(each, f"cannot follow its table: {error.message}")
@@ -300,7 +300,7 @@ class Supervisor:
         return known
 
     def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
-        each.fingerprint = wiring.fingerprint(state, each.item_id)
+        each.fingerprint = dependencies.fingerprint(state, each.item_id)
         definition = state.items[each.item_id].definition
         each.name = f"{definition.kind} {definition.item_name}"
         if self._pool is None:
@@ -444,7 +444,9 @@ class Supervisor:
                 starting.exception()  # a start under way cannot be called back: wait for it
                 self._started(self.managed[item_id])
         known = [each for each in item_ids if state is not None and each in state.items]
-        waves = list(reversed(wiring.topological(state, tuple(known)))) if state and known else []
+        waves = (
+            list(reversed(dependencies.topological(state, tuple(known)))) if state and known else []
+        )
         rest = tuple(each for each in item_ids if each not in known)
 
         def one(item_id: str) -> None:
@@ -497,7 +499,7 @@ class Supervisor:
     def statuses(self, state: State) -> list[QueryStatus]:
         """How every query of the cluster is, for the log."""
         found = []
-        for each in wiring.queries(state, self.cluster):
+        for each in dependencies.queries(state, self.cluster):
             managed = self.managed.get(each.item_id) or Managed(each.item_id)
             holds = held_by(state, each.item_id)
             progress = managed.query.progress() if managed.query is not None else None
@@ -541,7 +543,7 @@ def input_known(state: State, item_id: str) -> bool:
     They are written down before the source's first batch, so no row is older than they are.
     """
     reads = state.items[item_id].links.get("reads")
-    if reads is None or wiring.external_of(state.items[reads]).connector != "KAFKA":
+    if reads is None or dependencies.external_of(state.items[reads]).connector != "KAFKA":
         return True
     stream = state.streams.get(reads)
     return stream is not None and bool(stream.topics)

@@ -30,7 +30,7 @@ from catalog_migrate.errors import (
     NotFencedOut,
 )
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence, new_query_id
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -56,7 +56,7 @@ def fence_out(supervisor: Supervisor, state: State) -> State:
 
     A query that cannot be fenced now is held (:data:`FENCE`), with the reason; see :func:`retry`.
     """
-    return _fence(supervisor, state, [each.item_id for each in wiring.queries(
+    return _fence(supervisor, state, [each.item_id for each in dependencies.queries(
         state, supervisor.cluster
     )])
 
@@ -64,7 +64,7 @@ def fence_out(supervisor: Supervisor, state: State) -> State:
 def retry(supervisor: Supervisor, state: State) -> State:
     """Fence those out that could not be before; their hold goes when it works."""
     held = {hold.item_id for hold in state.holds.values() if hold.holder == FENCE}
-    mine = [each.item_id for each in wiring.queries(state, supervisor.cluster)]
+    mine = [each.item_id for each in dependencies.queries(state, supervisor.cluster)]
     return _fence(supervisor, state, [item_id for item_id in mine if item_id in held])
 
 
@@ -107,9 +107,9 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
 
     if not moved and not failed:
         return state
-    names = ", ".join(wiring.display(state, item_id) for item_id in (*moved, *failed))
+    names = ", ".join(dependencies.display(state, item_id) for item_id in (*moved, *failed))
     for item_id, error in failed.items():
-        supervisor.say(f"{wiring.display(state, item_id)} is held: {error.message}")
+        supervisor.say(f"{dependencies.display(state, item_id)} is held: {error.message}")
     return supervisor.commit(put, "fence out", names)
 
 
@@ -216,7 +216,7 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
         if dead is not None:
             place = shard_location(supervisor.warehouse, dead.shard or "")
             fences["dead letters"] = delta_fence(place)
-    elif wiring.external_of(item).connector == "POSTGRES":
+    elif dependencies.external_of(item).connector == "POSTGRES":
         spec = spec_of(state, item_id, supervisor.warehouse, resolve=supervisor.resolve)
         fences["postgres"] = partial(_fence_ledger, spec)
     return fences

@@ -376,9 +376,9 @@ class SimulatedEngine:
         with self._call("shard_layout", path):
             return self.world.newest(path).layout
 
-    def create_twin(self, path: str, twin: str) -> None:
+    def create_shadow_table(self, path: str, twin: str) -> None:
         """An empty shard with everything of another but its rows."""
-        with self._call("create_twin", twin):
+        with self._call("create_shadow_table", twin):
             original = self.world.shard(path)
             if original.clustered_by:
                 raise EngineFailure(

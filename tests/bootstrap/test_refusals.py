@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from catalog_migrate.cli.main import main
 from catalog_migrate.engine.spark import seals
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, NotReconciled
-from catalog_migrate.planner.proofs import DOES_NOT_BIND, NAME_HELD
+from catalog_migrate.planner.plan_validation import DOES_NOT_BIND, NAME_HELD
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ import pytest
 from catalog_migrate.cli import hook, rollback
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMoved, EngineFailure, MigrationBlocked
-from catalog_migrate.planner.proofs import ROWS_GONE
+from catalog_migrate.planner.plan_validation import ROWS_GONE
 
 pytestmark = pytest.mark.spark
 

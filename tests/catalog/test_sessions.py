@@ -16,8 +16,8 @@ from catalog_migrate.catalog.sessions import (
     OTHERS,
     other_sessions,
     own_session,
+    register_session,
     remove_sessions,
-    sign_in,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
@@ -34,7 +34,7 @@ class Log(MemoryLog):
         self._numbers = itertools.count(1)
 
     def enter(self, holder: str, release: str = "1", state: State | None = None) -> State | None:
-        return sign_in(
+        return register_session(
             self, state or read_state(self), release=release, holder=holder, clock=SystemClock(),
             token=lambda: f"{next(self._numbers):08d}-rest",
         )

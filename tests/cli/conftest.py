@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from catalog_migrate.planner import presence
+from catalog_migrate.planner import missing_data
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
@@ -16,11 +16,11 @@ LookIn = Callable[[World], None]
 @pytest.fixture
 def look_in(monkeypatch: pytest.MonkeyPatch) -> LookIn:
     """Has plans and status look for rows in a simulated world instead of on the disk."""
-    look = presence.gone
+    look = missing_data.gone
 
     def in_this(world: World) -> None:
         monkeypatch.setattr(
-            presence, "gone", lambda state, _: look(state, SimulatedEngine(world).why_no_shard)
+            missing_data, "gone", lambda state, _: look(state, SimulatedEngine(world).why_no_shard)
         )
 
     return in_this

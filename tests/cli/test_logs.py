@@ -16,7 +16,7 @@ from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
 from catalog_migrate.cli.progress import shown
 from catalog_migrate.errors import CommitConflict
-from catalog_migrate.reconciler.work import Progress
+from catalog_migrate.reconciler.execution_context import Progress
 
 Run = Callable[..., tuple[int, str, list[dict[str, Any]]]]
 

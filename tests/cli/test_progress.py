@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.cli.progress import Lines
-from catalog_migrate.reconciler.work import Progress
+from catalog_migrate.reconciler.execution_context import Progress
 
 
 def test_lines_are_few_but_the_first_and_the_last_of_a_phase_are_there() -> None:

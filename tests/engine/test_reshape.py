@@ -144,8 +144,8 @@ def refused(shards, path: str, columns, shape: Shape) -> str | None:
     """The condition that evolving a twin of the shard is refused with; the shard stays."""
     before = shards.engine.shard_layout(path), shards.engine.shard_version(path)
     twin = f"{path}-twin"
-    shards.engine.create_twin(path, twin)
-    shards.engine.create_twin(path, twin)
+    shards.engine.create_shadow_table(path, twin)
+    shards.engine.create_shadow_table(path, twin)
     assert shards.engine.shard_layout(twin) == before[0]
     assert shards.engine.shard_size(twin)[0] == 0
     with pytest.raises(EngineFailure) as caught:
@@ -232,7 +232,7 @@ def test_a_twin_takes_what_the_shard_takes(shards):
         columns = tuple(Column(c.name, c.type, c.physical != "a") for c in shape.columns)
         for place in (f"{path}-{len(names)}", path):
             if place != path:
-                shards.engine.create_twin(path, place)
+                shards.engine.create_shadow_table(path, place)
             shards.evolve(place, columns, shape)
             assert shards.names(place) == list(names)
     assert shards.rows(path) == [(1, "y")]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import catalog_migrate
+from catalog_migrate import errors
 from catalog_migrate.errors import CatalogMigrateError
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +73,15 @@ def test_every_error_code_is_used_once() -> None:
     """Codes never share a meaning."""
     codes = [kind.code for kind in CatalogMigrateError.__subclasses__()]
     assert len(codes) == len(set(codes))
+
+
+def test_an_exception_keeps_its_old_name() -> None:
+    """What was renamed is caught under both names; the old one is deprecated."""
+    for old, new in (("LostTrail", "PositionLost"), ("CatalogGivenBack", "CatalogExported")):
+        with pytest.warns(DeprecationWarning, match=new):
+            assert getattr(errors, old) is getattr(errors, new)
+    with pytest.raises(AttributeError, match="NoSuchError"):
+        errors.NoSuchError  # noqa: B018
 
 
 def test_no_public_name_is_a_submodule() -> None:

@@ -12,7 +12,7 @@ from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.reconciler.work import Progress
+from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.clock import SimulatedClock

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catalog_migrate.planner.no_return import point_of_no_return
+from catalog_migrate.planner.irreversible import point_of_no_return
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,

@@ -51,8 +51,14 @@ SAFE_PARTS = {
 
 TALK = {
     # text for people: remedies, documentation, the demonstration, the language's own printer
-    "connections/options.py", "connections/reference.py", "demo.py", "demo_streams.py",
-    "language/printer.py", "sql/printer.py", "streams/still.py", "streams/unsafe/requests.py",
+    "connections/options.py",
+    "connections/reference.py",
+    "demo.py",
+    "demo_streams.py",
+    "language/printer.py",
+    "sql/printer.py",
+    "streams/stalled_queries.py",
+    "streams/unsafe/requests.py",
 }
 REMEDIES = {"connections/postgres_probe.py", "streams/spark/postgres_sink.py"}
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
@@ -71,7 +71,7 @@ class Stage:
 
     def open_gate(self, unsafe: bool = True) -> None:
         """As the cluster's runtime does that was started with the gate open."""
-        cluster = wiring.find(self.state, "cluster", "main").item_id
+        cluster = dependencies.find(self.state, "cluster", "main").item_id
         self.put("cluster", cluster, ClusterRecord(unsafe=unsafe))
 
     def started(self, topic: str, positions: dict[int, int], batches: int = 3) -> None:
@@ -142,7 +142,7 @@ class Stage:
     @property
     def id(self) -> str:
         """The source's item."""
-        return wiring.find(self.state, "source", "s").item_id
+        return dependencies.find(self.state, "source", "s").item_id
 
     @property
     def cluster_id(self) -> str:

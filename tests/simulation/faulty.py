@@ -22,7 +22,6 @@ from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
-    bring_back,
     cleanup,
     commit,
     desired,
@@ -30,9 +29,10 @@ from catalog_migrate.reconciler import (
     reconcile,
     recopy,
     reshape,
+    restore_rows,
     retention,
 )
-from catalog_migrate.reconciler.work import Work
+from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.streams import following
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -72,7 +72,7 @@ def seals_nothing() -> AbstractContextManager[None]:
 def copies_no_tail() -> AbstractContextManager[None]:
     """Rows that come between the bulk copy and the seal are forgotten, and nobody counts."""
 
-    def tail(_: Work, shard: Any, sealed: int, *__: Any) -> Any:
+    def tail(_: ExecutionContext, shard: Any, sealed: int, *__: Any) -> Any:
         return replace(shard, source_version=sealed)
 
     return _instead((prepare, "_tail", tail))
@@ -81,7 +81,7 @@ def copies_no_tail() -> AbstractContextManager[None]:
 def cleans_nothing_up() -> AbstractContextManager[None]:
     """Intents of dead epochs are forgotten without undoing what they name."""
 
-    def undo(work: Work, _: Any, __: str, dead: Any) -> Any:
+    def undo(work: ExecutionContext, _: Any, __: str, dead: Any) -> Any:
         return intent.remove_intent(work.log, epoch=work.epoch, of_epoch=dead.epoch)
 
     return _instead((cleanup, "_undo", undo))
@@ -110,7 +110,7 @@ def _no_fence(self: SimulatedEngine, path: str, *_: Any) -> None:
 def abandons_at_once() -> AbstractContextManager[None]:
     """A failed attempt is undone by what the catalog says, though its commit may be under way."""
 
-    def abandon(work: Work) -> Any:
+    def abandon(work: ExecutionContext) -> Any:
         state = transaction.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
         found = state.intents.get(str(work.epoch))
         return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
@@ -239,7 +239,7 @@ def finishes_without_looking() -> AbstractContextManager[None]:
 
 def leaves_rows_behind() -> AbstractContextManager[None]:
     """A rollback brings back the rows of then, and none that were written since."""
-    return _instead((bring_back, "_appended", lambda *_: (0, None)))
+    return _instead((restore_rows, "_appended", lambda *_: (0, None)))
 
 
 def goes_back_by_names() -> AbstractContextManager[None]:
@@ -287,7 +287,7 @@ def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
     """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
     original = prepare._tail
 
-    def tail(work: Work, shard: Any, *rest: Any) -> Any:
+    def tail(work: ExecutionContext, shard: Any, *rest: Any) -> Any:
         return replace(original(work, shard, *rest), version=shard.version)
 
     return _instead((prepare, "_tail", tail))
@@ -302,7 +302,7 @@ def removes_before_it_is_on_record() -> AbstractContextManager[None]:
     """Data of shards whose retention is over is deleted before anything says that it goes."""
     original = reconcile.finish_shared
 
-    def finish(work: Work, state: State) -> State:
+    def finish(work: ExecutionContext, state: State) -> State:
         for path in retention.expired(state, work.clock.wall(), work.retention):
             work.engine.delete_shard_data(work.absolute(path))
         return original(work, state)
@@ -376,13 +376,13 @@ def declares_no_use() -> AbstractContextManager[None]:
 
 def signs_nobody_in() -> AbstractContextManager[None]:
     """Processes that live on leave no word of that."""
-    return _instead((start, "sign_in", lambda _, state, **__: state))
+    return _instead((start, "register_session", lambda _, state, **__: state))
 
 
 def seals_unannounced() -> AbstractContextManager[None]:
     """Shards are sealed without word of that on record."""
 
-    def declare(work: Work, _: Any, __: Any, paths: list[str]) -> dict[str, int]:
+    def declare(work: ExecutionContext, _: Any, __: Any, paths: list[str]) -> dict[str, int]:
         return {path: work.engine.shard_version(work.absolute(path)) or 0 for path in paths}
 
     return _instead((prepare, "_declare_seals", declare))

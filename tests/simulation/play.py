@@ -30,8 +30,8 @@ from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.wording import counted
+from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import reconcile_names
-from catalog_migrate.reconciler.work import Work
 from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import SimulatedCrash
@@ -72,7 +72,7 @@ DESTROYING = frozenset({
 })  # fmt: skip
 """Acts after which rows are looked at."""
 
-ANNOUNCED = frozenset({"create_shard.done", "create_twin.done", "seal.done"})
+ANNOUNCED = frozenset({"create_shard.done", "create_shadow_table.done", "seal.done"})
 """Acts that a process must have left word of before."""
 
 WRITING = frozenset(["append", "append.done", "create", "create.done"])
@@ -393,7 +393,9 @@ class Play:
         if state is None:
             return
         log = self.run.place.log
-        work = Work(engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, workers=Workers(1))
+        work = ExecutionContext(
+            engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, workers=Workers(1)
+        )
         work.lease = acquire(log, holder="repair", clock=clock)
         try:
             reconcile_names(work, state)
@@ -441,7 +443,7 @@ class Play:
             return
         held = state.leases.get("migration")
         late = held is None or held.holder != player.holder
-        if not (late and call == "create_twin.done"):
+        if not (late and call == "create_shadow_table.done"):
             check_announced(state, call, path.removeprefix(WAREHOUSE + "/"))
 
     def leave(self) -> None:

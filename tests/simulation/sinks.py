@@ -19,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.language.parser import parse
 from catalog_migrate.start import BootstrapReport
-from catalog_migrate.streams import following, wiring
+from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
 from catalog_migrate.streams.specs import first_stream
@@ -71,7 +71,7 @@ class Sinks:
             SETTING + f"CREATE SINK {sink} IN CLUSTER u.main FROM {name.schema}.{name.name}"
             f" INTO KAFKA CONNECTION u.c (TOPIC 'o') KEY ({key});"
         )
-        item_id = wiring.find(after, "sink", sink).item_id
+        item_id = dependencies.find(after, "sink", sink).item_id
         shard = after.items[table].shard or ""
         self.made.append(Sink(item_id, self._run.tables[definition.name]))
         self._put(item_id, msgspec.structs.replace(first_stream(item_id), reads=shard))
@@ -146,7 +146,7 @@ class Sinks:
             if table is not None:
                 definition = table.definition
                 require("I8", definition.kind == "table", f"{sink.item_id} reads {definition.key}")
-                lost = {name.lower() for name in wiring.external_of(item).key} - {
+                lost = {name.lower() for name in dependencies.external_of(item).key} - {
                     column.name.lower() for column in definition.columns
                 }
                 require("I8", not lost, f"{sink.item_id} has lost its key {sorted(lost)}")

@@ -15,7 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.start import BootstrapReport
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.installation import WAREHOUSE
@@ -64,8 +64,8 @@ class Sources:
             f" CREATE SINK {sink} IN CLUSTER u.main FROM {name}"
             " INTO KAFKA CONNECTION u.c (TOPIC 'o') KEY (id);"
         )
-        found = wiring.find(after, "source", str(name))
-        sink_id = wiring.find(after, "sink", sink).item_id
+        found = dependencies.find(after, "source", str(name))
+        sink_id = dependencies.find(after, "sink", sink).item_id
         self.made.append(Source(name, found.item_id, sink_id, found.item.shard or ""))
         self._tell(f"a user makes the source {name}{letters}, and the sink {sink} of it")
 

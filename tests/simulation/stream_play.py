@@ -22,7 +22,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.execute import Executor
@@ -409,25 +409,25 @@ class StreamPlay:
 
     def stuck(self, state: State, name: str) -> bool:
         """Whether the topic of a source is not the one that it read."""
-        stream = state.streams.get(wiring.find(state, "source", name).item_id)
+        stream = state.streams.get(dependencies.find(state, "source", name).item_id)
         if stream is None or not stream.topics:
             return False
         return self.world.topic_ids(stream.upstream, stream.topics) != stream.topics
 
     def held(self, state: State, kind: str, name: str) -> bool:
         """Whether somebody holds a query."""
-        item_id = wiring.find(state, kind, name).item_id
+        item_id = dependencies.find(state, kind, name).item_id
         return any(hold.item_id == item_id for hold in state.holds.values())
 
     def unsent(self, state: State, name: str) -> int:
         """How many rows a sink has not sent yet."""
-        found = wiring.find(state, "sink", name)
+        found = dependencies.find(state, "sink", name)
         source = state.items[found.item.links["reads"]]
         return unsent(self.world, found.item_id, f"{self.warehouse}/{source.shard}")
 
     def position(self, state: State, name: str) -> dict[tuple[str, int], int] | None:
         """Where a source stands: its newest entry, once that is committed."""
-        item_id = wiring.find(state, "source", name).item_id
+        item_id = dependencies.find(state, "source", name).item_id
         stream = state.streams.get(item_id) or first_stream(item_id)
         checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
         latest = checkpoint.latest_offsets
@@ -448,7 +448,9 @@ class StreamPlay:
                 self.keep_still(file.read_text(encoding="utf-8", errors="replace"))
         left = [key for key, hold in state.holds.items() if hold.holder.startswith("operation:")]
         require("I6", not left, f"holds are left: {left}")
-        broker = state.items[wiring.find(state, "connection", "c").item_id].definition.external
+        broker = state.items[
+            dependencies.find(state, "connection", "c").item_id
+        ].definition.external
         assert broker is not None
         address = broker.options["BROKER"]
         # another cluster is fine for sources that had no positions yet
@@ -472,7 +474,7 @@ class StreamPlay:
         left = self.unsent(state, name)
         held = self.held(state, "sink", name)
         require("I6", not left or held or not works, f"{name} has {left} rows left to send")
-        item_id = wiring.find(state, "sink", name).item_id
+        item_id = dependencies.find(state, "sink", name).item_id
         sent = self.world.sent.get(item_id, Counter())
         twice = sorted(row for row, times in sent.items() if times > 1)
         again = bool(self.scenario.faults) or any(
@@ -481,7 +483,7 @@ class StreamPlay:
         require("I6", not twice or again, f"{name} sent {twice} twice")
 
     def _check_source(self, state: State, name: str, topic: str, *, works: bool) -> None:
-        found = wiring.find(state, "source", name)
+        found = dependencies.find(state, "source", name)
         position = self.position(state, name)
         ends = self.world.ends(topic)
         came = self.came(state, name) or self.stuck(state, name)
@@ -531,7 +533,7 @@ class StreamPlay:
 
 def topic_of(state: State, name: str) -> str:
     """The topic that a source reads."""
-    return str(wiring.find(state, "source", name).external.options["TOPIC"])
+    return str(dependencies.find(state, "source", name).external.options["TOPIC"])
 
 
 def _count(

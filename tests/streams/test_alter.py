@@ -11,7 +11,7 @@ from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict, InvalidOptions, RefusedStatement
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 
 Plan = Callable[[str], Effect]
@@ -68,15 +68,15 @@ class TestFanOut:
         effect = plan(text)
         assert effect.changes is not None
         after = state().changed(9, effect.changes.effective(state()))
-        for found in wiring.queries(state()):
-            assert wiring.fingerprint(after, found.item_id) == wiring.fingerprint(
+        for found in dependencies.queries(state()):
+            assert dependencies.fingerprint(after, found.item_id) == dependencies.fingerprint(
                 state(), found.item_id
             )
 
     def test_topics_of_what_a_sink_reads(self, state: Now, setting: Any) -> None:
         """A source moved to other topics: a KAFKA sink forms the keys of its rows with their ids,
         in whatever cluster it runs. Other news of the source's positions restart nobody."""
-        source, sink = (wiring.find(state(), *each).item_id for each in (
+        source, sink = (dependencies.find(state(), *each).item_id for each in (
             ("source", "s"), ("sink", "k"),
         ))
 
@@ -88,9 +88,9 @@ class TestFanOut:
         old = after(topics={"t": "1"})
         again = after(topics={"t": "1"}, generation=1)
         moved = after(topics={"u": "2"}, former={"t": "1"})
-        assert wiring.fingerprint(old, sink) == wiring.fingerprint(again, sink)
-        assert wiring.fingerprint(old, sink) != wiring.fingerprint(moved, sink)
-        assert wiring.fingerprint(old, source) == wiring.fingerprint(moved, source)
+        assert dependencies.fingerprint(old, sink) == dependencies.fingerprint(again, sink)
+        assert dependencies.fingerprint(old, sink) != dependencies.fingerprint(moved, sink)
+        assert dependencies.fingerprint(old, source) == dependencies.fingerprint(moved, source)
 
     def test_a_secret_behind_the_same_reference(self, plan: Plan, setting: Any) -> None:
         """ALTER SECRET raises the revision: who uses it restarts, though nothing else changed."""
@@ -124,7 +124,7 @@ class TestWhole:
         """SET, DROP and RESET in one statement make one new definition."""
         do("ALTER CONNECTION base SET (BROKER 'x.example.com:1', kafka.client.id 'me'), "
            "DROP (SASL PASSWORD, SASL USERNAME, SASL MECHANISMS), RESET (SECURITY PROTOCOL)")
-        base = wiring.find(state(), "connection", "base")
+        base = dependencies.find(state(), "connection", "base")
         assert base.external.options == {
             "BROKER": "x.example.com:1", "kafka.client.id": "me"
         }
@@ -194,8 +194,8 @@ def test_submit_refuses_a_second_operation(log: Any, do: Any, setting: Any, stat
     from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.streams.operations import submit
 
-    base = wiring.find(state(), "connection", "base")
-    source = wiring.find(state(), "source", "s")
+    base = dependencies.find(state(), "connection", "base")
+    source = dependencies.find(state(), "source", "s")
 
     def row(**changes: Any) -> OperationRecord:
         return OperationRecord(
@@ -222,7 +222,7 @@ def test_submit_refuses_what_was_planned_from_something_else(
     from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.streams.operations import submit
 
-    base = wiring.find(state(), "connection", "base")
+    base = dependencies.find(state(), "connection", "base")
     do("ALTER CONNECTION base SET (kafka.client.id 'other')")
     planned = OperationRecord(
         kind="alter", state="validating", target=base.item_id, before=base.item.definition,
@@ -256,7 +256,7 @@ def test_show_operations_keeps_what_was_found(
     from catalog_migrate.catalog.transaction import Changes, commit
     from catalog_migrate.streams.show import show
 
-    base = wiring.find(state(), "connection", "base").item_id
+    base = dependencies.find(state(), "connection", "base").item_id
     changes = Changes()
     changes.put("operation", "1", OperationRecord(
         kind=kind, state="failed", target=base,

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.following import carry_transactions
 from catalog_migrate.streams.specs import first_stream
@@ -38,7 +38,7 @@ def begun(log: MemoryLog, do: Do) -> tuple[str, str]:
         "FORMAT JSON ON ERROR INTO bad"
     )
     state = read_state(log)
-    source = wiring.find(state, "source", "s").item_id
+    source = dependencies.find(state, "source", "s").item_id
     chunks = chunks_of(source, [("t", 0, 0, 10)])
     row = OperationRecord(
         kind="unsafe", state=BACKFILLING, target=source, dependents=(source,),

@@ -10,7 +10,7 @@ import pytest
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import InvalidOptions, RefusedStatement, UnknownItem
 from catalog_migrate.model.external import SecretRef
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.show import create_statement, show
 
@@ -22,7 +22,7 @@ class TestCreate:
     def test_a_secret_is_a_reference(self, do: Any, state: Now) -> None:
         """Only where the value is kept goes into the catalog."""
         do("CREATE SECRET pw AS 'file:/run/secrets/pw'")
-        found = wiring.find(state(), "secret", "pw")
+        found = dependencies.find(state(), "secret", "pw")
         assert found.external.reference == "file:/run/secrets/pw"
         assert found.external.revision == 1
 
@@ -42,9 +42,9 @@ class TestCreate:
 
     def test_links_are_ids(self, setting: Any, state: Now) -> None:
         """What a definition names is kept by id, and is among its uses."""
-        base = wiring.find(state(), "connection", "base")
-        child = wiring.find(state(), "connection", "c")
-        secret = wiring.find(state(), "secret", "pw")
+        base = dependencies.find(state(), "connection", "base")
+        child = dependencies.find(state(), "connection", "c")
+        secret = dependencies.find(state(), "secret", "pw")
         assert base.item.links == {"secret:SASL PASSWORD": secret.item_id}
         assert base.external.options["SASL PASSWORD"] == SecretRef("pw")
         assert child.item.links == {"connection": base.item_id}
@@ -52,15 +52,15 @@ class TestCreate:
 
     def test_inheritance(self, setting: Any, state: Now) -> None:
         """A connection has what its base has, and its own."""
-        child = wiring.find(state(), "connection", "c")
-        whole = wiring.effective(state(), child.item_id)
+        child = dependencies.find(state(), "connection", "c")
+        whole = dependencies.effective(state(), child.item_id)
         assert whole.options["BROKER"] == "a.example.com:9092"
         assert whole.options["kafka.linger.ms"] == "5"
         assert list(whole.secrets) == ["SASL PASSWORD"]
 
     def test_a_source_has_where_its_rows_came_from(self, setting: Any, state: Now) -> None:
         """Declared columns, then Kafka's four."""
-        found = wiring.find(state(), "source", "s")
+        found = dependencies.find(state(), "source", "s")
         assert [(c.name, c.type) for c in found.item.definition.columns] == [
             ("id", "BIGINT"), ("name", "STRING"), ("_topic", "STRING"), ("_partition", "INT"),
             ("_offset", "BIGINT"), ("_timestamp", "TIMESTAMP"),
@@ -74,14 +74,14 @@ class TestCreate:
     ) -> None:
         """TEXT and BYTES give one column, called value."""
         do(f"CREATE SOURCE raw FROM KAFKA CONNECTION c (TOPIC 'r') FORMAT {format_}")
-        columns = wiring.find(state(), "source", "raw").item.definition.columns
+        columns = dependencies.find(state(), "source", "raw").item.definition.columns
         assert [c.type for c in columns if c.name == "value"] == types
 
     def test_include(self, do: Any, setting: Any, state: Now) -> None:
         """INCLUDE shows the key and the position under names of one's choice."""
         do("CREATE SOURCE i (id INT) FROM KAFKA CONNECTION c (TOPIC 'i') FORMAT JSON "
            "INCLUDE KEY, OFFSET AS at")
-        columns = wiring.find(state(), "source", "i").item.definition.columns
+        columns = dependencies.find(state(), "source", "i").item.definition.columns
         assert [(c.name, c.type) for c in columns[:3]] == [
             ("id", "INT"), ("key", "STRING"), ("at", "BIGINT")
         ]
@@ -92,9 +92,11 @@ class TestCreate:
                "ON ERROR INTO bad"
         do(text.format("one"))
         do(text.format("two"))
-        bad = wiring.find(state(), "relation", "bad")
+        bad = dependencies.find(state(), "relation", "bad")
         for name in ("one", "two"):
-            assert wiring.find(state(), "source", name).item.links["dead_letters"] == bad.item_id
+            assert (
+                dependencies.find(state(), "source", name).item.links["dead_letters"] == bad.item_id
+            )
         assert bad.mapping.kind == "table"
 
     def test_the_cluster_is_made_once(self, setting: Any, state: Now) -> None:
@@ -108,7 +110,7 @@ class TestCreate:
         """A log whose name is taken gets 1, 2, … appended until nothing has it."""
         do("CREATE SOURCE night_log (id INT) FROM KAFKA CONNECTION c (TOPIC 'n') FORMAT JSON "
            "; CREATE CLUSTER night")
-        log = wiring.find(state(), "log", "night_log1")
+        log = dependencies.find(state(), "log", "night_log1")
         assert log.item.definition.properties == {"primary_index": "night_log1-night-primary-idx"}
 
     def test_again(self, plan: Plan, setting: Any) -> None:
@@ -162,8 +164,8 @@ class TestCreate:
         self, do: Any, plan: Plan, setting: Any, state: Now
     ) -> None:
         """Another connection or address is looked at like a new sink; other changes pass."""
-        brokers = wiring.effective(
-            state(), wiring.find(state(), "source", "s").item.links["connection"]
+        brokers = dependencies.effective(
+            state(), dependencies.find(state(), "source", "s").item.links["connection"]
         ).options["BROKER"]
         do("CREATE CONNECTION far TO KAFKA (BROKER 'far:9092');"
            "CREATE SINK home FROM s INTO KAFKA CONNECTION far (TOPIC 't') FORMAT JSON")
@@ -178,11 +180,13 @@ class TestCreate:
 class TestNames:
     def test_a_rename_reaches_nobody(self, do: Any, setting: Any, state: Now) -> None:
         """Users keep the id; their own statement shows the present name."""
-        before = wiring.fingerprint(state(), wiring.find(state(), "source", "s").item_id)
+        before = dependencies.fingerprint(
+            state(), dependencies.find(state(), "source", "s").item_id
+        )
         do("ALTER CONNECTION base RENAME TO basis")
-        source = wiring.find(state(), "source", "s")
-        assert wiring.fingerprint(state(), source.item_id) == before
-        shown = create_statement(state(), wiring.find(state(), "connection", "c"))
+        source = dependencies.find(state(), "source", "s")
+        assert dependencies.fingerprint(state(), source.item_id) == before
+        shown = create_statement(state(), dependencies.find(state(), "connection", "c"))
         assert "USING CONNECTION default.basis" in shown
 
     def test_drop_is_refused_while_used(self, plan: Plan, setting: Any) -> None:
@@ -205,7 +209,7 @@ class TestNames:
         self, do: Any, setting: Any, state: Now
     ) -> None:
         """Its shard retires, its name gets a tombstone."""
-        shard = wiring.find(state(), "source", "far").item.shard
+        shard = dependencies.find(state(), "source", "far").item.shard
         do("DROP SOURCE far")
         assert state().shards[shard].state == "retired"
         assert [(t.name, t.location) for t in state().tombstones] == [("far", shard)]
@@ -235,7 +239,7 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
         key=lambda m: (order.index(m.kind), int(m.item_id[1:])),
     )
     text = "\n".join(
-        create_statement(state(), wiring.by_id(state(), m.item_id)) for m in mappings
+        create_statement(state(), dependencies.by_id(state(), m.item_id)) for m in mappings
     )
     other = MemoryLog()
     create_catalog(other, warehouse="/warehouse")
@@ -245,6 +249,6 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
         commit(other, lambda _, changes=changes: changes, kind="test")  # type: ignore[misc]
     again = read_state(other)
     assert [
-        create_statement(again, wiring.find(again, m.kind, str(m.key.item_name)))
+        create_statement(again, dependencies.find(again, m.kind, str(m.key.item_name)))
         for m in mappings
-    ] == [create_statement(state(), wiring.by_id(state(), m.item_id)) for m in mappings]
+    ] == [create_statement(state(), dependencies.by_id(state(), m.item_id)) for m in mappings]

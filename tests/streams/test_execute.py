@@ -20,7 +20,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.language.parser import parse
 from catalog_migrate.language.statements import Explain
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import Verdict
 
@@ -63,8 +63,8 @@ def test_each_is_a_commit(executor: Executor, log: MemoryLog, tmp_path: Path) ->
     assert seen == ["cluster default.a created", "connection default.f created"]
     assert log.version() == before + 2
     state = read_state(log)
-    assert wiring.lookup(state, "connection", "f") is not None
-    assert wiring.lookup(state, "cluster", "b") is None
+    assert dependencies.lookup(state, "connection", "f") is not None
+    assert dependencies.lookup(state, "cluster", "b") is None
 
 
 def test_a_slip_leaves_all_undone(executor: Executor, log: MemoryLog) -> None:

@@ -17,11 +17,11 @@ from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.spark.shard_log import shard_version
 from catalog_migrate.engine.spark.shards import Shards, make_append_only
-from catalog_migrate.errors import EngineFailure, LostTrail
+from catalog_migrate.errors import EngineFailure, PositionLost
 from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.retention import expired
-from catalog_migrate.streams import following, wiring
+from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -52,7 +52,7 @@ class Place:
         self.do("CREATE CONNECTION pg TO POSTGRES (HOST 'db.example.com', DATABASE 'shop', "
                 "USER 'app')")
         self.do(SINK.format("k", ""))
-        self.sink = wiring.find(self.state, "sink", "k").item_id
+        self.sink = dependencies.find(self.state, "sink", "k").item_id
         self.checkpoint = Checkpoint(directory / "_checkpoints" / self.sink / "1")
 
     @property
@@ -313,7 +313,7 @@ def test_no_trail(place: Place) -> None:
     assert position is not None
     line = DeltaCodec().write(DeltaPosition(position.table_id, last + 1))
     place.checkpoint.replace_line(newest, 0, line)
-    with pytest.raises(LostTrail, match=r"default\.k .*default\.t"):
+    with pytest.raises(PositionLost, match=r"default\.k .*default\.t"):
         place.step()
     assert old in following.still_read(place.state)
 
@@ -353,7 +353,7 @@ def test_a_table_under_a_sink_only_grows(place: Place) -> None:
     path = place.path(place.shard)
     maker = ShardMaker.local()
     place.do(SINK.format("skipping", "WITH (ON CHANGE = 'skip')"))
-    skipping = wiring.find(place.state, "sink", "skipping").item_id
+    skipping = dependencies.find(place.state, "sink", "skipping").item_id
     maker.ensure(place.state, skipping)
     assert "delta.appendOnly" not in configuration()
     maker.ensure(place.state, place.sink)
@@ -385,7 +385,7 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
     place.do("CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092')")
     place.do("CREATE SOURCE s (id INT) FROM KAFKA CONNECTION c (TOPIC 'x') FORMAT JSON "
              "ON ERROR INTO bad")
-    source, bad = (wiring.find(place.state, kind, name).item_id
+    source, bad = (dependencies.find(place.state, kind, name).item_id
                    for kind, name in (("source", "s"), ("table", "bad")))
     old, new = place.path("default/bad/1"), place.path("default/bad/2")
     place.append("default/bad/1", 1)

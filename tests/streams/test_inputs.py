@@ -14,7 +14,7 @@ from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.streams import declare, wiring
+from catalog_migrate.streams import declare, dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
@@ -71,8 +71,8 @@ class Place:
                 maker.ensure(self.state, item_id)
                 maker.ensure(self.state, self.state.items[item_id].links.get("cluster", item_id))
 
-    def sink(self) -> wiring.Found:
-        return wiring.find(self.state, "sink", "k")
+    def sink(self) -> dependencies.CatalogEntry:
+        return dependencies.find(self.state, "sink", "k")
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_key_that_is_lost_sets_its_sink_aside(place: Place) -> None:
     assert report.plan is not None
     assert report.plan.shipments == (f"set aside sink default.k: {reason}",)
     assert report.outstanding == (f"sink default.k: {reason}",)
-    assert list(wiring.queries(place.state)) == []
+    assert list(dependencies.queries(place.state)) == []
 
 
 @pytest.mark.parametrize("was", ["table", None])
@@ -169,7 +169,7 @@ def test_a_first_release_ships_a_table_and_a_sink_on_it() -> None:
     assert report.outcome == "initialized"
     assert report.outstanding == ()
     assert place.start("1", V1, statements=shipped()).outcome == "unchanged"
-    reads = wiring.find(place.state, "sink", "s.out").item.links["reads"]
+    reads = dependencies.find(place.state, "sink", "s.out").item.links["reads"]
     assert place.state.items[reads].definition.item_name.name == "t"
 
 
@@ -183,11 +183,11 @@ def test_a_users_object_in_the_way_is_named_and_tried_again() -> None:
     (waiting,) = report.outstanding
     assert waiting.startswith("wait source s.src: CM0751 ")
     assert "s.base is POSTGRES" in waiting
-    assert wiring.lookup(place.state, "sink", "s.out") is not None
+    assert dependencies.lookup(place.state, "sink", "s.out") is not None
     assert place.start("2", V1, statements=shipped()).outstanding == (waiting,)
     place.do("DROP CONNECTION s.base")
     assert place.start("2", V1, statements=shipped()).outstanding == ()
-    assert wiring.find(place.state, "source", "s.src").mapping.owner == "shipped"
+    assert dependencies.find(place.state, "source", "s.src").mapping.owner == "shipped"
 
 
 def test_the_releases_own_mistake_is_not_a_users() -> None:
@@ -209,7 +209,7 @@ def test_a_shipped_sink_must_name_columns_that_are_there() -> None:
     with pytest.raises(RefusedStatement, match="has no column id"):
         place.start("2", V2, statements=shipped())
     place.start("2", V2, statements=renamed)
-    assert wiring.find(place.state, "sink", "s.out").external.key == ("key",)
+    assert dependencies.find(place.state, "sink", "s.out").external.key == ("key",)
 
 
 def test_a_users_table_that_cannot_be_registered_is_named(place: Place) -> None:

@@ -23,7 +23,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor
@@ -71,7 +71,7 @@ class Stage:
         create_catalog(self.log, warehouse=str(directory))
         self.client(lambda: None).run(SETTING)
         clock = Clock(self.engine.step, stretch=100 / LOOKS_A_SECOND)
-        cluster = wiring.find(self.state, "cluster", "main").item_id
+        cluster = dependencies.find(self.state, "cluster", "main").item_id
         lease = acquire(
             self.log, holder="runtime", clock=clock, key=f"cluster/{cluster}", ttl=1e9
         )
@@ -91,7 +91,7 @@ class Stage:
 
     @property
     def broker(self) -> object:
-        return wiring.find(self.state, "connection", "c").external.options["BROKER"]
+        return dependencies.find(self.state, "connection", "c").external.options["BROKER"]
 
     @property
     def row(self) -> OperationRecord:
@@ -437,7 +437,7 @@ class TestTold:
         for _ in range(400):
             stage.turn()
             stage.supervisor.clock.sleep(0.1)
-        source = wiring.find(stage.state, "source", "s").item_id
+        source = dependencies.find(stage.state, "source", "s").item_id
         assert stage.supervisor.managed[source].restarts > 5
         failed = "source default.s failed and is tried again: "
         assert [line for line in stage.said if line.startswith(failed)] == [

@@ -22,9 +22,9 @@ from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.errors import EditedPlan, InvalidOptions, UnsafeBlocked
 from catalog_migrate.language.parser import parse, parse_one
 from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.release.bundled_streams import canonical_statements
 from catalog_migrate.release.release import Place
-from catalog_migrate.release.shipped import canonical_statements
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.plain_secrets import plain_secrets
 from catalog_migrate.streams.plans import plan_statement
@@ -139,7 +139,7 @@ class TestStoredByAnOlderVersion:
         """The query gets the value as a secret: errors that repeat it are scrubbed."""
         state = as_was(**{"SASL PASSWORD": VALUE, "kafka.sasl.jaas.config": f"x {VALUE}",
                           "kafka.client.id": "mine"})
-        item = wiring.find(state, "source", "s").item_id
+        item = dependencies.find(state, "source", "s").item_id
         spec = spec_of(state, item, "/warehouse", resolve=lambda _: Secret("other"))
         assert spec.connection["SASL PASSWORD"] == Secret(VALUE)
         assert isinstance(spec.connection["kafka.sasl.jaas.config"], Secret)
@@ -149,7 +149,7 @@ class TestStoredByAnOlderVersion:
     def test_show_create(self, as_was: AsWas) -> None:
         """``***`` stands for it, and cannot be set."""
         state = as_was()
-        shown = create_statement(state, wiring.find(state, "source", "s"))
+        shown = create_statement(state, dependencies.find(state, "source", "s"))
         assert "SASL PASSWORD = '***'" in shown
         assert VALUE not in shown
         with pytest.raises(InvalidOptions, match="CM0714"):
@@ -275,12 +275,12 @@ def _trial(name: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def _store(log: CatalogLog, overrides: dict[str, OptionValue]) -> State:
     """Put options over the connection of source ``s``, unchecked, as older versions did."""
     state = read_state(log)
-    found = wiring.find(state, "source", "s")
+    found = dependencies.find(state, "source", "s")
     external = msgspec.structs.replace(found.external, overrides=overrides)
     changes = Changes()
     changes.put(
         "item", found.item_id,
-        msgspec.structs.replace(found.item, definition=wiring.redefine(found.item, external)),
+        msgspec.structs.replace(found.item, definition=dependencies.redefine(found.item, external)),
     )
     return commit(log, lambda _: changes, kind="test")
 

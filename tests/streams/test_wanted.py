@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.supervisor import Wanted
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def test_once_a_query_and_state(
         "FORMAT JSON"
     )
     state = read_state(log)
-    s, r = (wiring.find(state, "source", name).item_id for name in ("s", "r"))
-    expected = wiring.fingerprint(state, s)
+    s, r = (dependencies.find(state, "source", name).item_id for name in ("s", "r"))
+    expected = dependencies.fingerprint(state, s)
     asked: list[str] = []
 
     def counted(state: Any, item_id: str) -> str:
@@ -40,7 +40,7 @@ def test_once_a_query_and_state(
     wanted = Wanted(state, [s])
     assert list(wanted) == [s]
     assert wanted.fingerprint(s) == expected
-    monkeypatch.setattr(wiring, "fingerprint", counted)
+    monkeypatch.setattr(dependencies, "fingerprint", counted)
     assert wanted.fingerprint(s) == expected
     assert wanted.fingerprint(r) == ""
     assert asked == []

@@ -10,7 +10,7 @@ from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.log_directory import refuse_damaged_log
 from catalog_migrate.engine.spark.shard_log import data_files, shard_columns
-from catalog_migrate.engine.spark.verbatim import run, verbatim
+from catalog_migrate.engine.spark.variable_substitution import run, without_substitution
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.paths import local_path
@@ -98,7 +98,7 @@ class Copies:
         """Spark's message when the expression fails on one of the query's rows."""
         try:
             with failing(f"evaluate {expression}"):
-                with verbatim(self._spark, expression):
+                with without_substitution(self._spark, expression):
                     frame = run(self._spark, query).selectExpr(f"{expression} AS value")
                 frame.write.format("noop").mode("overwrite").save()
         except EngineFailure as failure:

@@ -23,18 +23,18 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.commits import lost, put_commit, refuse_later_epoch
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.forms import (
+from catalog_migrate.engine.spark.reshape import is_mapped, reshape
+from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
+from catalog_migrate.engine.spark.shadow_table import (
     ELSEWHERE,
     IN_EVERY_COMMIT,
     Form,
-    create_twin,
+    create_shadow_table,
     form_of,
 )
-from catalog_migrate.engine.spark.reshape import is_mapped, reshape
-from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.spark.shard_log import shard_columns
 from catalog_migrate.engine.spark.tables import open_table
-from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.objects import Column
@@ -113,7 +113,7 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
     try:
         with failing(f"create a twin of {path}"):
             twin.mkdir()  # never the shard with it: that may be gone
-        create_twin(str(twin), bare)
+        create_shadow_table(str(twin), bare)
         _alter(session, str(twin), wanted)
         reached = form_of(open_table(str(twin)))
     except EngineFailure as refused:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark.batched_lookup import BatchedLookup, Folded
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.looks import Folded, GroupLook
-from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import local_path
@@ -77,7 +77,7 @@ class Registrations:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        self._group_look = GroupLook(self._look)
+        self._batched_lookup = BatchedLookup(self._look)
 
     @property
     def persistent_names(self) -> bool:
@@ -229,7 +229,7 @@ class Registrations:
         if registration.kind == "function":
             standing = self._find_function(name)
         else:
-            standing = self._group_look.find(name, beside or (registration,))
+            standing = self._batched_lookup.find(name, beside or (registration,))
         if standing is None:
             return
         if standing.kind != registration.kind:

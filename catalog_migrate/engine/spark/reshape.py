@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine.spark import datatypes, statements
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path

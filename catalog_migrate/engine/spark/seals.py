@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.forms import form_of
+from catalog_migrate.engine.spark.shadow_table import form_of
 from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.errors import EngineFailure
 

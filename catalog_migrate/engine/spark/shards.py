@@ -15,10 +15,10 @@ from catalog_migrate.engine.spark import datatypes, seals, statements
 from catalog_migrate.engine.spark.checksums import write_checksum
 from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_twin
 from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.forms import create_empty, create_twin, form_of
 from catalog_migrate.engine.spark.log_directory import refuse_damaged_log, why_no_log
 from catalog_migrate.engine.spark.reshape import shard_layout
 from catalog_migrate.engine.spark.seals import CONSTRAINTS
+from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
 from catalog_migrate.engine.spark.shard_log import (
     file_sizes,
     grown,
@@ -28,7 +28,7 @@ from catalog_migrate.engine.spark.shard_log import (
     table_size,
 )
 from catalog_migrate.engine.spark.tables import open_table
-from catalog_migrate.engine.spark.verbatim import run
+from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
@@ -214,9 +214,9 @@ class Shards:
         """Physical names by the log's newest schema."""
         return shard_layout(open_table(path))
 
-    def create_twin(self, path: str, twin: str) -> None:
+    def create_shadow_table(self, path: str, twin: str) -> None:
         """An empty table like the one at ``path``."""
-        create_twin(twin, form_of(open_table(path)))
+        create_shadow_table(twin, form_of(open_table(path)))
 
     def evolve(
         self,

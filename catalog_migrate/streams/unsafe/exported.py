@@ -17,7 +17,7 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.lines import once, whole_number
@@ -42,7 +42,7 @@ class Exported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def export(state: State, kind: str, name: str) -> Exported:
     """Where a source or sink stands after its newest committed batch."""
-    found = wiring.find(state, kind, name)
+    found = dependencies.find(state, kind, name)
     stream = state.streams.get(found.item_id) or first_stream(found.item_id)
     checkpoint = Checkpoint(f"{state.config['warehouse'].value}/{stream.checkpoint}")
     positions: dict[str, dict[str, Any]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.specs import Resolve, spec_of
 from catalog_migrate.streams.unsafe.broker import held_by_kafka
@@ -22,7 +22,7 @@ def left_unread(
     """
     item = state.items[part.item_id]
     stream = state.streams.get(part.item_id)
-    kafka = item.definition.kind == "source" and wiring.external_of(item).connector == "KAFKA"
+    kafka = item.definition.kind == "source" and dependencies.external_of(item).connector == "KAFKA"
     if not kafka or stream is None or not found.topics:
         return 0, ()
     gone: dict[Partition, int] = {

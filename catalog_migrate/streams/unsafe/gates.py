@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UnsafeRefused
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 KEY = "streams.enable_unsafe_ops"
 """The configuration of the runtime that opens the gate."""
@@ -28,7 +28,7 @@ def missing(
     """
     found = []
     if not is_open(state, cluster):
-        name = wiring.display(state, cluster) if cluster else "of it"
+        name = dependencies.display(state, cluster) if cluster else "of it"
         found.append(
             f"the gate of cluster {name} is closed: start its runtime with {KEY} = true "
             "(environment CATALOG_MIGRATE__STREAMS__ENABLE_UNSAFE_OPS=true)"

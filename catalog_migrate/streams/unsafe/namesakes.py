@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.forecast import Row
 
 
@@ -46,7 +46,7 @@ def sent_before(state: State, item_id: str, rows: Iterable[Row]) -> list[str]:
     """
     item = state.items[item_id]
     source = state.items.get(item.links.get("reads", ""))
-    if item.definition.kind != "sink" or wiring.external_of(item).connector != "KAFKA":
+    if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
         return []
     if source is None or source.definition.kind != "source":
         return []

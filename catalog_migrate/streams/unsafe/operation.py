@@ -28,7 +28,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, decide, perform
@@ -342,7 +342,9 @@ class UnsafeOperations:
         # a sink that runs forms its row keys with the ids that it was started with
         if request.accept_new_topic:
             below = [
-                user for part in request.parts for user in wiring.users_of(state, part.item_id)
+                user
+                for part in request.parts
+                for user in dependencies.users_of(state, part.item_id)
                 if user in self.supervisor.managed
             ]
             self.supervisor.stop(below, state)
@@ -382,7 +384,7 @@ class UnsafeOperations:
             try:
                 apply_committed(self.open_checkpoint(path), part.item_id, stream)
             except CatalogMigrateError as error:
-                name = wiring.display(state, part.item_id)
+                name = dependencies.display(state, part.item_id)
                 problems.append(f"{name}: the start repeats what failed now: {error.message}")
         return problems
 

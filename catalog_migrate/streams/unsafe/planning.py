@@ -21,7 +21,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.external import External
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
@@ -200,11 +200,11 @@ def look(
             raise UnsafeBlocked(
                 f"{name} goes over to another topic of the same name too early",
                 problems=[
-                    f"sink {wiring.display(state, user)} has rows of the old topic to send"
+                    f"sink {dependencies.display(state, user)} has rows of the old topic to send"
                     for user in late
                 ],
-                remedy=f"PAUSE SOURCE {wiring.display(state, part.item_id)}, let the sinks catch "
-                "up (SHOW SINKS), say it again and RESUME; POLICY = 'allow' goes on without",
+                remedy=f"PAUSE SOURCE {dependencies.display(state, part.item_id)}, let the sinks "
+                "catch up (SHOW SINKS), say it again and RESUME; POLICY = 'allow' goes on without",
             )
         shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
         version = newest_version(spec.shard) if shard else None
@@ -229,15 +229,15 @@ def unsent(state: State, part: Part, again: Sequence[str]) -> tuple[str, ...]:
         return ()
     newest = delta_bounds(path).latest
     found = []
-    for user in wiring.users_of(state, part.item_id):
+    for user in dependencies.users_of(state, part.item_id):
         item = state.items[user]
-        if item.definition.kind != "sink" or wiring.external_of(item).connector != "KAFKA":
+        if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
             continue
         stream = state.streams.get(user) or first_stream(user)
         checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
         begun = checkpoint.latest_commits is not None or not has_rows_between(path, -1, newest)
         if not begun or not is_drained(
-            checkpoint, path, newest, skip_changes=wiring.skips_changes(item)
+            checkpoint, path, newest, skip_changes=dependencies.skips_changes(item)
         ):
             found.append(user)
     return tuple(found)
@@ -251,7 +251,7 @@ def sends(state: State, sink: str) -> bool:
 
 def _waiting(state: State, looked: Looked) -> str:
     """That the operation waits for sinks, in words."""
-    names = ", ".join(wiring.display(state, user) for user in looked.unsent)
+    names = ", ".join(dependencies.display(state, user) for user in looked.unsent)
     return (
         f"rows of the old topic are still to be sent by {names}: the source is stopped first, and "
         "goes over when they are"
@@ -338,7 +338,7 @@ def plan_unsafe(
                 dict(looked.survey.topics), dict(found.foreign), notes, jobs,
                 tuple(str(each) for each in verdicts
                       if each.item_id == part.item_id and not each.ok),
-                create_statement(after, wiring.by_id(after, part.item_id))
+                create_statement(after, dependencies.by_id(after, part.item_id))
                 if part.redefines else "",
                 looked.restore is not None, unread or msgspec.UNSET,
             )
@@ -364,7 +364,7 @@ def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str,
     )
     dead = state.items[part.item_id].links.get("dead_letters")
     if dead is not None:
-        notes += (f"dead letters that came since stay in {wiring.display(state, dead)}",)
+        notes += (f"dead letters that came since stay in {dependencies.display(state, dead)}",)
     return notes
 
 
@@ -409,7 +409,7 @@ def require_bound(state: State, request: Request) -> None:
         if bound_hash(item.definition) != part.bound:
             raise CommitConflict(
                 f"{item.definition.item_name} was changed by somebody else meanwhile: "
-                + wiring.changed_options(part.before, item.definition),
+                + dependencies.changed_options(part.before, item.definition),
                 remedy="look at it (SHOW CREATE), then plan again",
             )
         if generation != part.generation:
@@ -429,14 +429,14 @@ def jobs_below(state: State, item_id: str) -> tuple[Job, ...]:
     reached: dict[str, None] = {}
     pending = [item_id]
     while pending:
-        for user in wiring.users_of(state, pending.pop()):
+        for user in dependencies.users_of(state, pending.pop()):
             if user not in reached and state.items[user].definition.kind not in _NOT_BELOW:
                 reached[user] = None
                 pending.append(user)
     jobs = []
     for user in sorted(reached, key=lambda each: int(each[1:])):
         definition = state.items[user].definition
-        keyed = bool(wiring.external_of(state.items[user]).key)
+        keyed = bool(dependencies.external_of(state.items[user]).key)
         takes = "keyed" if keyed else "stateful" if definition.is_derived else "append"
         kind = "materialized view" if definition.is_derived else definition.kind
         jobs.append(Job(kind, str(definition.item_name), takes))

@@ -21,7 +21,7 @@ from catalog_migrate.language import statements as st
 from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.declare import checked_query
@@ -93,7 +93,7 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def keys(self) -> tuple[str, ...]:
         """Names of the properties that change."""
-        old, new = wiring.all_options(self.before), wiring.all_options(self.after)
+        old, new = dependencies.all_options(self.before), dependencies.all_options(self.after)
         return diff(old, new)
 
     def wish(self, policy: Policy) -> Wish:
@@ -265,8 +265,8 @@ def _settings(written: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
-    found = wiring.find(state, statement.kind, statement.name)
-    if not wiring.is_query(found.item):
+    found = dependencies.find(state, statement.kind, statement.name)
+    if not dependencies.is_query(found.item):
         raise UnsafeBlocked(
             f"{found.text} has no query, it is set aside: {found.item.quarantined}",
             remedy=f"mend that first, or DROP {statement.kind.upper()} and create it anew",
@@ -292,7 +292,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
 
 
 def _positions(
-    found: wiring.Found, actions: Iterable[st.UnsafeAction]
+    found: dependencies.CatalogEntry, actions: Iterable[st.UnsafeAction]
 ) -> tuple[tuple[str, ...] | None, dict[str, str | None], str | None, int | None]:
     """What the actions say of positions, merged: (reset, targets, everywhere, version)."""
     resets = [action for action in actions if isinstance(action, st.ResetSplits)]
@@ -320,7 +320,7 @@ def _positions(
 
 
 def _redefined(
-    state: State, found: wiring.Found, statement: st.Unsafe
+    state: State, found: dependencies.CatalogEntry, statement: st.Unsafe
 ) -> tuple[External, dict[str, str]]:
     """The external part and the links after SET, DROP and RESET of any property."""
     own, over = _sorted(found, statement)
@@ -345,10 +345,10 @@ def _redefined(
     checked, links = checked_query(state, statement.kind, statement.name, wanted)
     kept = {
         role: used for role, used in found.item.links.items()
-        if not role.startswith(wiring.OVERRIDE)
+        if not role.startswith(dependencies.OVERRIDE)
     }
     secrets = {
-        wiring.OVERRIDE + name: _secret(state, found, name, value)
+        dependencies.OVERRIDE + name: _secret(state, found, name, value)
         for name, value in wanted.overrides.items() if isinstance(value, SecretRef)
     }
     return checked, {**kept, **links, **secrets}
@@ -379,18 +379,18 @@ def require_checked(request: Request) -> None:
             checked_values(after.connector or "", "connection", fresh, where=where)
 
 
-def _secret(state: State, found: wiring.Found, name: str, value: SecretRef) -> str:
+def _secret(state: State, found: dependencies.CatalogEntry, name: str, value: SecretRef) -> str:
     """The item of an override's secret: an old one keeps its link, whatever it is called now."""
-    known = found.item.links.get(wiring.OVERRIDE + name)
+    known = found.item.links.get(dependencies.OVERRIDE + name)
     if known is not None and found.external.overrides.get(name) == value:
         return known
-    return wiring.find(state, "secret", value.secret).item_id
+    return dependencies.find(state, "secret", value.secret).item_id
 
 
 _Actions = list[st.SetOptions | st.DropOptions | st.ResetOptions]
 
 
-def _sorted(found: wiring.Found, statement: st.Unsafe) -> tuple[_Actions, _Actions]:
+def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Actions, _Actions]:
     """The actions on the item's own properties, and those on what its connection owns."""
     connector = found.external.connector or ""
     own_section = section_of(connector, statement.kind, where=found.text)
@@ -428,7 +428,7 @@ def _sorted(found: wiring.Found, statement: st.Unsafe) -> tuple[_Actions, _Actio
     return own, over
 
 
-def _require_fitting(found: wiring.Found, part: Part, *, by_time: bool) -> None:
+def _require_fitting(found: dependencies.CatalogEntry, part: Part, *, by_time: bool) -> None:
     """Refuse positions that the item does not have, and a move without positions."""
     kind, connector = found.mapping.kind, found.external.connector
     offsets = part.reset is not None or part.everywhere is not None or bool(part.targets)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between, log_actions
@@ -99,7 +99,7 @@ def obstacles(
 def readers(state: State, item_id: str) -> tuple[str, ...]:
     """The sinks that read the shard of a source."""
     return tuple(
-        user for user in wiring.users_of(state, item_id)
+        user for user in dependencies.users_of(state, item_id)
         if state.items[user].definition.kind == "sink"
         and state.items[user].links.get("reads") == item_id
     )
@@ -111,7 +111,7 @@ def _reader_obstacles(
     item, warehouse = state.items[user], state.config["warehouse"].value
     name = f"sink {item.definition.item_name}"
     if item.links.get("cluster", "") not in clusters:
-        cluster = wiring.display(state, item.links.get("cluster", ""))
+        cluster = dependencies.display(state, item.links.get("cluster", ""))
         return [f"{name} below runs in another cluster ({cluster})"]
     stream = state.streams.get(user) or first_stream(user)
     checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
@@ -119,7 +119,7 @@ def _reader_obstacles(
         return []
     if stream.reads and stream.reads != shard:
         return [f"{name} below still reads an earlier shard: let it catch up"]
-    skip = wiring.skips_changes(item)
+    skip = dependencies.skips_changes(item)
     batch = checkpoint.latest_commits
     line = "-" if batch is None else checkpoint.entry(batch).sources[0]
     position = DeltaCodec().read(line)

@@ -11,7 +11,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING, Chunk
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -104,7 +104,7 @@ def new_row(
     """The first row of an operation."""
     items = tuple(part.item_id for part in request.parts)
     names = tuple(
-        wiring.display(state, part.item_id) for part in request.parts if not part.past
+        dependencies.display(state, part.item_id) for part in request.parts if not part.past
     )
     jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
     return OperationRecord(

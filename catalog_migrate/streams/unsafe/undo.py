@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
@@ -126,7 +126,7 @@ def _part(state: State, key: str, done: Part, image: Image, *, restore: bool) ->
     )
     if not image.target and not restore:
         return part
-    connector = wiring.external_of(item).connector
+    connector = dependencies.external_of(item).connector
     if item.definition.kind == "sink":
         position = DeltaCodec().read(image.line)
         return msgspec.structs.replace(part, version=0 if position is None else position.version)

@@ -181,7 +181,7 @@ def test_what_a_crash_left_goes_with_the_next_change(path: str) -> None:
     """A twin that nobody took away is no table of the warehouse, and is not there for ever; what
     somebody else called much the same stays."""
     left = Path(path) / f"_catalog_migrate-{'0' * 32}"
-    Shards(None).create_twin(path, str(left))
+    Shards(None).create_shadow_table(path, str(left))
     notes = Path(path) / "_catalog_migrate-notes" / "mine.txt"
     notes.parent.mkdir()
     notes.write_text("mine")

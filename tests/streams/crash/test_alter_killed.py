@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 
 from .conftest import number_row
 from .runtime_process import PATIENCE
@@ -79,7 +79,7 @@ def kill_at_some_moment(
 
 
 def definition_of(pipeline: Killable, kind: str, name: str) -> ObjectDefinition:
-    return wiring.find(pipeline.catalog.state(), kind, pipeline.q(name)).item.definition
+    return dependencies.find(pipeline.catalog.state(), kind, pipeline.q(name)).item.definition
 
 
 def require_agreement(

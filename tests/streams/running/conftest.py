@@ -16,7 +16,7 @@ import pytest
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result
 from catalog_migrate.streams.operations import STARTED
 from catalog_migrate.testing.clock import SkippingClock
@@ -216,7 +216,9 @@ class Pipeline:
         assert self.runtime.supervisor is not None
         state = self.catalog.state()
         return {
-            wiring.display(state, item_id): each.query.run_id if each.query is not None else None
+            dependencies.display(state, item_id): each.query.run_id
+            if each.query is not None
+            else None
             for item_id, each in dict(self.runtime.supervisor.managed).items()
         }
 
@@ -225,7 +227,7 @@ class Pipeline:
         state = self.catalog.state()
         kind = next(m.kind for m in state.mappings.values() if m.kind in ("source", "sink")
                     and (m.schema, m.name) == (self.name, name))
-        return wiring.find(state, kind, self.q(name)).item_id
+        return dependencies.find(state, kind, self.q(name)).item_id
 
     def await_running(self, count: int) -> None:
         """Wait until so many queries have made progress."""
@@ -260,7 +262,7 @@ class Pipeline:
         from deltalake import DeltaTable, QueryBuilder
 
         state = self.catalog.state()
-        item = wiring.find(state, "source", self.q(source)).item
+        item = dependencies.find(state, "source", self.q(source)).item
         path = f"{state.config['warehouse'].value}/{item.shard}"
         table = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t")
         return Counter(table.read_all().column("id").to_pylist())

@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.state import State
+from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import finish_shared
 from catalog_migrate.reconciler.retention import expired
-from catalog_migrate.reconciler.work import Work
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.following import still_read
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF
 
@@ -189,14 +189,14 @@ class DeadLetters:
 
 
 def shard_of(state: State, pipeline: Pipeline, table: str = "orders") -> str:
-    shard = wiring.find(state, "table", pipeline.q(table)).item.shard
+    shard = dependencies.find(state, "table", pipeline.q(table)).item.shard
     assert shard is not None
     return shard
 
 
 def reads(pipeline: Pipeline, name: str) -> str:
     state = pipeline.catalog.state()
-    return state.streams[wiring.find(state, "sink", pipeline.q(name)).item_id].reads
+    return state.streams[dependencies.find(state, "sink", pipeline.q(name)).item_id].reads
 
 
 def remove_expired(pipeline: Pipeline, spark: SparkSession) -> None:
@@ -208,8 +208,14 @@ def remove_expired(pipeline: Pipeline, spark: SparkSession) -> None:
     lease = acquire(log, holder="test", clock=clock, wait=60.0)
     try:
         finish_shared(
-            Work(SparkEngine(spark), log, clock, state.config["warehouse"].value, lease=lease,
-                 retention=-1.0),
+            ExecutionContext(
+                SparkEngine(spark),
+                log,
+                clock,
+                state.config["warehouse"].value,
+                lease=lease,
+                retention=-1.0,
+            ),
             state,
         )
     finally:

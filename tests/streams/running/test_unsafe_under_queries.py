@@ -15,7 +15,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.hook import bootstrap
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
@@ -387,7 +387,7 @@ def test_upstream_moved(branch: Pipeline) -> None:
     assert branch.catalog.state().streams[branch.id("s")].topics == {
         topic: branch.kafka.topic_id(topic)
     }
-    assert wiring.lookup(branch.catalog.state(), "source", branch.q("s")) is not None
+    assert dependencies.lookup(branch.catalog.state(), "source", branch.q("s")) is not None
 
     def shown() -> tuple[object, object]:
         rows = branch.run("SHOW SOURCES")[0].rows
@@ -405,7 +405,7 @@ def test_on_record(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> No
     """
     topic = lay_out(pipeline)
     send(pipeline, topic, 0, 5)
-    cluster = wiring.find(pipeline.catalog.state(), "cluster", pipeline.q("main")).item_id
+    cluster = dependencies.find(pipeline.catalog.state(), "cluster", pipeline.q("main")).item_id
     changes = Changes()
     changes.put("cluster", cluster, ClusterRecord(unsafe=True))
     commit(pipeline.log, lambda _: changes, kind="test")

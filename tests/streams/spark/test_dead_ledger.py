@@ -19,7 +19,7 @@ from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.language.parser import parse
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.status import held_by
@@ -72,14 +72,14 @@ def test_only_the_sinks_on_a_dead_database_wait(
             "CREATE SINK p FROM s INTO POSTGRES CONNECTION pg (TABLE 't');"
             "CREATE SINK k FROM s INTO KAFKA CONNECTION kc (TOPIC 'o') FORMAT JSON;"
         )
-        ids = {name: wiring.find(state(), "sink", name).item_id for name in QUERIES}
+        ids = {name: dependencies.find(state(), "sink", name).item_id for name in QUERIES}
         changes = Changes()
         for name, query_id in QUERIES.items():
             place = f"_checkpoints/{ids[name]}/1"
             used(tmp_path / place, query_id)
             changes.put("stream", ids[name], StreamRecord(checkpoint=place))
         commit(log, lambda _: changes, kind="test")
-        cluster = wiring.find(state(), "cluster", "main").item_id
+        cluster = dependencies.find(state(), "cluster", "main").item_id
         key = f"cluster/{cluster}"
         acquire(log, holder="a", clock=SystemClock(), key=key, wait=5).release()
         lease = acquire(log, holder="b", clock=SystemClock(), key=key, wait=5)

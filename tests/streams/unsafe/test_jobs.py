@@ -9,7 +9,7 @@ import msgspec
 
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.planning import Job, jobs_below
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
     reads that is concerned too. What reads another source is not listed."""
     do(SETTING)
     state = read_state(log)
-    source = wiring.find(state, "source", "s")
+    source = dependencies.find(state, "source", "s")
     made = source.item.definition
     changes = Changes()
     for item_id, name, kind, contents, reads in (
@@ -49,4 +49,4 @@ def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
         Job("materialized view", "default.totals", "stateful"),
         Job("view", "default.v", "append"),
     )
-    assert jobs_below(state, wiring.find(state, "source", "other").item_id) == ()
+    assert jobs_below(state, dependencies.find(state, "source", "other").item_id) == ()

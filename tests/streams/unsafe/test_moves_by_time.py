@@ -12,7 +12,7 @@ import pytest
 
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.language.parser import parse_one
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.forecast import Held
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.targets import Target
@@ -98,7 +98,7 @@ def test_a_mirrored_topic(stage: Stage, ties: str, wanted: dict[int, int]) -> No
     )
     assert stage.positions() == wanted
     assert datetime.fromtimestamp(times[2] / 1000, timezone.utc).year >= 2024
-    assert wiring.external_of(stage.state.items[stage.id]).options["TOPIC"] == new
+    assert dependencies.external_of(stage.state.items[stage.id]).options["TOPIC"] == new
 
 
 @pytest.mark.services

@@ -11,7 +11,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.language.parser import parse
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import create_sink
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
@@ -44,7 +44,7 @@ def log() -> MemoryLog:
 def moved(log: MemoryLog, topics: dict[str, str], former: dict[str, str] | None = None) -> State:
     """The state after a move at version 7 of the table, from what BEFORE says to ``topics``."""
     state = read_state(log)
-    found = wiring.find(state, "source", "s")
+    found = dependencies.find(state, "source", "s")
     image = Image(
         item_id=found.item_id, definition=found.item.definition, links=dict(found.item.links),
         line="-", lines=(), batch=None, generation=1, topics=BEFORE, version=7,
@@ -66,20 +66,20 @@ def moved(log: MemoryLog, topics: dict[str, str], former: dict[str, str] | None 
 def test_another_topic_of_the_same_name(log: MemoryLog) -> None:
     """Rows of the earlier one came up to the version at which the source stood still."""
     state = moved(log, AFTER)
-    assert earlier_rows(state, wiring.find(state, "source", "s").item_id) == {"t": 7}
+    assert earlier_rows(state, dependencies.find(state, "source", "s").item_id) == {"t": 7}
 
 
 def test_also_when_the_source_has_gone_on_to_a_third(log: MemoryLog) -> None:
     """What it read in between is known by the ids of former topics."""
     state = moved(log, {"v": "3"}, former=AFTER)
-    assert earlier_rows(state, wiring.find(state, "source", "s").item_id) == {"t": 7}
+    assert earlier_rows(state, dependencies.find(state, "source", "s").item_id) == {"t": 7}
 
 
 def test_the_same_topic(log: MemoryLog) -> None:
     """A move within one topic, or away from it, leaves its keys as they are."""
     for topics, former in ((BEFORE, {}), ({"v": "3"}, BEFORE)):
         state = moved(log, topics, former)
-        assert earlier_rows(state, wiring.find(state, "source", "s").item_id) == {}
+        assert earlier_rows(state, dependencies.find(state, "source", "s").item_id) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_sink_goes_back(log: MemoryLog, name: str, target: int, refused: bool)
     has no such keys."""
     state = moved(log, AFTER)
     row = Row("s", 0, current=9, target=target)
-    found = sent_before(state, wiring.find(state, "sink", name).item_id, (row,))
+    found = sent_before(state, dependencies.find(state, "sink", name).item_id, (row,))
     assert [("t was created again" in each, "version 7" in each) for each in found] == (
         [(True, True)] if refused else []
     )

@@ -19,7 +19,7 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.language.parser import parse, parse_one
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
@@ -148,14 +148,14 @@ class TestProperties:
         """What the connection owns is set over it for this source alone, until it is dropped."""
         at([10], {0: 8})
         stage.unsafe("SET (kafka.client.id = 'mine')")
-        external = wiring.external_of(stage.state.items[stage.id])
+        external = dependencies.external_of(stage.state.items[stage.id])
         assert external.overrides == {"kafka.client.id": "mine"}
         assert external.connection == "c"
         assert stage.positions_untouched()
-        connection = wiring.find(stage.state, "connection", "c")
+        connection = dependencies.find(stage.state, "connection", "c")
         assert "kafka.client.id" not in connection.external.options
         stage.unsafe("DROP (kafka.client.id)")
-        assert wiring.external_of(stage.state.items[stage.id]).overrides == {}
+        assert dependencies.external_of(stage.state.items[stage.id]).overrides == {}
 
     def test_secret_over_the_connection(
         self, stage: Stage, at: At, kafka: Any, monkeypatch: pytest.MonkeyPatch
@@ -415,7 +415,7 @@ def test_after_the_commit_it_is_never_refused(stage: Stage, at: At) -> None:
 def test_an_error_of_before(stage: Stage, at: At) -> None:
     """Without a runtime SHOW SOURCES has what the last one failed of, until that is mended."""
     at([10], {0: 8})
-    cluster = wiring.find(stage.state, "cluster", "main").item_id
+    cluster = dependencies.find(stage.state, "cluster", "main").item_id
     log = ClusterLog(log_path(stage.state, cluster, str(stage.warehouse)), "gone")
     log.write([QueryStatus(stage.id, "default.s", "source", "backing_off", error="offsets lost")])
 

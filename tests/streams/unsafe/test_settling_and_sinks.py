@@ -19,7 +19,7 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
 )
 from catalog_migrate.language.parser import parse_one
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -125,7 +125,7 @@ def test_all_or_nothing(stage: Stage, at: At) -> None:
     assert stage.positions() == {0: 9}
     client.run(both("3", "2"), "r", confirm=lambda _: True)
     assert stage.positions() == {0: 3}
-    second = wiring.find(stage.state, "source", "s2").item_id
+    second = dependencies.find(stage.state, "source", "s2").item_id
     assert stage.state.streams[second].generation == 1
     assert stage.operation.unsafe.sources == ("default.s", "default.s2")  # type: ignore[union-attr]
 
@@ -232,7 +232,7 @@ class TestSink:
         old = stage.state.streams[stage.id].topics[topic]
         move = "SET (TOPIC = '{}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
         stage.unsafe(move.format(new))
-        sink = wiring.find(stage.state, "sink", "k").item_id
+        sink = dependencies.find(stage.state, "sink", "k").item_id
         ids = spec_of(stage.state, sink, str(stage.warehouse)).topic_ids
         assert ids.keys() == {topic, new}
         assert ids[topic] == old
@@ -250,7 +250,7 @@ class TestSink:
         assert stream.former.keys() == {new}
 
     def started(self, stage: Stage, table_id: str, version: int) -> Checkpoint:
-        item = wiring.find(stage.state, "sink", "k").item_id
+        item = dependencies.find(stage.state, "sink", "k").item_id
         stream = msgspec.structs.replace(
             first_stream(item), upstream=stage.cluster_id,
             reads=stage.state.items[stage.id].shard or "",

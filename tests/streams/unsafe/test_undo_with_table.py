@@ -14,7 +14,7 @@ from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.language.parser import parse_one
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -91,7 +91,7 @@ def sink(stage: Stage, consumed: int) -> Checkpoint:
     stage.run("CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'out') "
               "KEY (id) FORMAT JSON")
     state = stage.state
-    item = wiring.find(state, "sink", "k").item_id
+    item = dependencies.find(state, "sink", "k").item_id
     shard = state.items[stage.id].shard or ""
     stage.put("stream", item, msgspec.structs.replace(first_stream(item), reads=shard))
     checkpoint = Checkpoint(f"{stage.warehouse}/{first_stream(item).checkpoint}")

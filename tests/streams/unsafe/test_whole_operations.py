@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from catalog_migrate.errors import UnsafeBlocked
-from catalog_migrate.streams import wiring
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.metrics import OPERATIONS, PARTITIONS
 from catalog_migrate.streams.unsafe.undo import undo_request
 
@@ -30,14 +30,14 @@ def test_all_in_one(stage: Stage, at: At) -> None:
     old = at([10, 5], {0: 8, 1: 4})
     stage.run("ALTER SOURCE s SET (MAX OFFSETS PER TRIGGER = 5, TRIGGER = '2 seconds')")
     new = stage.topic("n", [6, 6])
-    before = wiring.external_of(stage.state.items[stage.id])
+    before = dependencies.external_of(stage.state.items[stage.id])
     key = stage.unsafe(
         f"SET (TOPIC = '{new}', kafka.client.id = 'mine'), DROP (MAX OFFSETS PER TRIGGER), "
         f"RESET (TRIGGER), RESET SPLITS, INJECT OFFSETS ('{new}:1' = 2) "
         "WITH (ACCEPT NEW TOPIC = true)"
     ).operation
     assert key is not None
-    external = wiring.external_of(stage.state.items[stage.id])
+    external = dependencies.external_of(stage.state.items[stage.id])
     assert external.options["TOPIC"] == new
     assert external.overrides == {"kafka.client.id": "mine"}
     assert not {"MAX OFFSETS PER TRIGGER", "TRIGGER"} & set(external.settings)
@@ -50,7 +50,7 @@ def test_all_in_one(stage: Stage, at: At) -> None:
 
     asked = undo_request(stage.state, key)
     stage.executor().unsafe.run(asked, "taken back", confirm=lambda _: True)
-    assert wiring.external_of(stage.state.items[stage.id]) == before
+    assert dependencies.external_of(stage.state.items[stage.id]) == before
     assert stage.positions() == {0: 8, 1: 4}
     assert stage.state.streams[stage.id].topics == {old: stage.kafka.topic_id(old)}
 

@@ -1,0 +1,93 @@
+"""Whether directories of a moved or copied installation are its own: links, and what lies inside.
+
+Looks only; whoever finds a reason here refuses the whole relocation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from catalog_migrate.administration.survey import held
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import HOME, open_log, read_state
+from catalog_migrate.engine.spark.shard_log import shard_version
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.files import read_file
+from catalog_migrate.model.paths import is_absolute, local_path, shard_location
+from catalog_migrate.storage import is_remote
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two paths are one directory, by spelling or by links."""
+    if os.path.normpath(one) == os.path.normpath(other):
+        return True
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def originals_shards(state: State) -> frozenset[str]:
+    """Real directories of every shard that the installation which this is a copy of has now.
+
+    Empty when that one is gone or does not answer: then nobody can say.
+    """
+    record = state.config.get(HOME)
+    if record is None:
+        return frozenset()
+    try:
+        original = read_state(open_log(record.value))
+    except (CatalogMigrateError, OSError):
+        return frozenset()
+    if original.lineage != state.lineage:
+        return frozenset()
+    place = original.setting("warehouse")
+    return frozenset(os.path.realpath(shard_location(place, shard)) for shard in original.shards)
+
+
+def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterator[str]:
+    """Directories in the warehouse ``new`` of a copy that are the original's, by links.
+
+    Shards that are no table's any more count too, and those of attempts that died: the copy would
+    remove them one day, or at once.
+    """
+    paths = {shard for shard in state.shards if not is_absolute(shard)}
+    for intent in state.intents.values():
+        paths.update(path for path in intent.paths if not is_absolute(path))
+    for path in sorted(paths):
+        here = shard_location(new, path)
+        if os.path.lexists(here) and (
+            same_place(here, shard_location(old, path)) or os.path.realpath(here) in theirs
+        ):
+            yield here
+
+
+def misplaced(path: str, state: State, home: str, warehouse: str) -> Iterator[str]:
+    """Why a directory cannot be an adopted table's own: what is inside it, and what it is in."""
+    real = os.path.realpath(path)
+    for inside in held(real, state, home, warehouse):
+        yield f"{inside} lies inside it"
+    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+        around = os.path.realpath(local_path(place))
+        if not is_remote(place) and real.startswith(around.rstrip("/") + "/"):
+            yield f"it lies inside {what} {place}"
+    outer = next((str(up) for up in Path(real).parents if (up / "_delta_log").is_dir()), None)
+    if outer is not None:
+        yield f"it lies inside another table, {outer}"
+
+
+def went_on(old: str, new: str) -> bool:
+    """Whether a table that still stands in its old place has a commit that the new one lacks.
+
+    It was copied then and not moved, and rows that came meanwhile would be left behind.
+    """
+    if same_place(old, new) or shard_version(new) is None:
+        return False
+    try:
+        version = shard_version(old)
+        newest = f"_delta_log/{version or 0:020d}.json"
+        return version is not None and (
+            not os.path.exists(os.path.join(new, newest))
+            or read_file(os.path.join(old, newest)) != read_file(os.path.join(new, newest))
+        )
+    except (CatalogMigrateError, OSError):
+        return False  # what stands there cannot be read any more

@@ -1,0 +1,502 @@
+"""Follows a catalog or warehouse that was moved, or turns a copy into an installation of its own.
+
+Shard rows hold paths relative to the warehouse, so that a move is one commit. A copy takes a new
+lineage: until then every write is refused, for it would be made to the original's rows. What was
+alive in the original (leases, sessions, operations under way) is not alive in the copy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.administration import copied_sinks
+from catalog_migrate.administration.marks import mark_at, put_mark
+from catalog_migrate.administration.own_directories import (
+    misplaced,
+    originals_shards,
+    same_place,
+    shared,
+    went_on,
+)
+from catalog_migrate.administration.survey import held
+from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.history import entries
+from catalog_migrate.catalog.in_use import GIVEN_BACK
+from catalog_migrate.catalog.lease import MIGRATION, acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.marks import HOME as HOME_MARK
+from catalog_migrate.catalog.marks import LINEAGE, marks_of
+from catalog_migrate.catalog.process import proven_dead, this_holder
+from catalog_migrate.catalog.records import (
+    ConfigRecord,
+    HoldRecord,
+    LeaseRecord,
+    OperationRecord,
+    ShardRecord,
+    StreamRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import HOME, open_log, read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.engine.spark.shard_log import shard_columns, shard_version
+from catalog_migrate.errors import (
+    CatalogExported,
+    CatalogMigrateError,
+    CatalogNotFound,
+    CommitConflict,
+    NotACatalog,
+    Problem,
+    RelocationRefused,
+    UsageError,
+)
+from catalog_migrate.model.hashes import schema_fingerprint
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.model.wording import counted
+from catalog_migrate.reconciler.actions import FORMER, former, originals
+from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.streams.specs import CHECKPOINTS
+
+ORIGINAL_THERE = "CM0821"
+NO_COPY = "CM0822"
+SHARED_ROWS = "CM0823"
+SHARD_MISSING = "CM0824"
+SHARD_DIFFERS = "CM0825"
+SHARD_OF_OTHERS = "CM0826"
+MISPLACED = "CM0827"
+UNREADY = "CM0828"
+LEFT_BEHIND = "CM0829"
+RUNNING = "CM0806"
+
+COPIED = "copied installation: it would send the same rows a second time"
+"""Why the sources and sinks of a copy wait for a word."""
+
+_UNDER_WAY = frozenset({"validating", "trial", "requested", "stopping"})
+
+
+class Relocation(msgspec.Struct, frozen=True):
+    """What was, or would be, done.
+
+    ``held`` names the sources and sinks of a copy that wait for an operator, ``tables`` counts the
+    shards that were found in the new place, ``notes`` is what people should know.
+    """
+
+    home: str | None
+    warehouse: str
+    lineage: str
+    new_lineage: bool
+    tables: int
+    held: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    changed: bool = True
+
+
+class _Aim(msgspec.Struct, frozen=True):
+    """Where everything is to be; ``away`` is whether the catalog itself is not at home."""
+
+    away: bool
+    here: str | None
+    old_warehouse: str
+    warehouse: str
+    moved: Mapping[str, str]
+    """Adopted shard -> where it lies now."""
+
+
+def relocate(
+    log: CatalogLog, *, warehouse: str | None = None, new_lineage: bool = False,
+    names_copied: bool = False, tables: Mapping[str, str] | None = None, dry_run: bool = False,
+    clock: Clock | None = None, wait: float | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Relocation:
+    """Give the catalog of ``log`` the home that it lies in, and its warehouse the place it has.
+
+    ``warehouse`` is where the shards are now (default: where they were, or beside a catalog that
+    was moved together with them); ``tables`` maps names of adopted tables to their directories.
+    ``new_lineage`` makes a copy an installation of its own; ``names_copied`` says that the
+    metastore is a copy as well, so that the names in it are this installation's. ``dry_run``
+    looks only.
+
+    Raises RelocationRefused with every reason; nothing was changed then. Killed anywhere, the same
+    call goes on.
+    """
+    state = read_state(log)
+    if GIVEN_BACK in state.config:
+        raise CatalogExported(
+            f"the tables of the catalog at {log.uri} were given back",
+            remedy="adopt them into a new catalog: catalog-migrate init --adopt",
+        )
+    if new_lineage and _just_parted(log, state):
+        new_lineage = False  # done; what is left is to see that everything is in its place
+    aim, problems = _aim(log, state, warehouse, new_lineage, tables or {})
+    problems += _shard_problems(state, aim, new_lineage)
+    if new_lineage:
+        problems += _shared_problems(state, aim)
+    changed = aim.away or bool(aim.moved) or not same_place(aim.old_warehouse, aim.warehouse)
+    if changed and not aim.away:
+        problems += _running(state)
+    if problems:
+        raise RelocationRefused(
+            f"{counted(len(problems), 'reason')} against it; nothing was changed",
+            problems=problems, remedy="do what is written below each",
+        )
+    lineage = uuid4().hex if new_lineage else state.lineage
+    found = Relocation(
+        home=aim.here, warehouse=aim.warehouse, lineage=lineage, new_lineage=new_lineage,
+        tables=sum(1 for _ in _live(state)),
+        held=_to_hold(state) if new_lineage else (),
+        notes=tuple(_notes(state, aim)),
+        changed=changed,
+    )
+    if dry_run or not found.changed:
+        return found
+    clock = clock or SystemClock()
+    # away from home nobody else may write, so there is nobody to keep out: the commit frees all
+    lease = None if aim.away else acquire(
+        log, holder=this_holder(), clock=clock, wait=wait
+    )
+    try:
+        _mark(state, aim, lineage, new_lineage, on_step)
+        parted = (
+            copied_sinks.part(state, aim.warehouse, lineage, on_step) if new_lineage else {}
+        )
+        on_step("commit")
+
+        def decide(current: State) -> Changes:
+            if current.serial != state.serial:
+                raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
+            if not aim.away and [*_running(current)]:
+                raise CommitConflict("a cluster was started meanwhile", remedy="stop it first")
+            return _changes(current, aim, lineage, new_lineage, names_copied, parted, clock)
+
+        commit(
+            log, decide, epoch=None if lease is None else lease.epoch, kind="relocate",
+            anyway=aim.away,
+        )
+    finally:
+        if lease is not None:
+            lease.release()
+    return found
+
+
+def _just_parted(log: CatalogLog, state: State) -> bool:
+    """Whether the newest change is that this copy, at home since, took a lineage of its own.
+
+    Who was killed right after that may call again; a copy of it has everything before it.
+    """
+    home = state.config.get(HOME)
+    if home is None or log.home is None or not same_place(home.value, log.home):
+        return False
+    newest = next((each for each in entries(log) if not each.is_routine), None)
+    if newest is None or newest.verb != "relocate" or not newest.version:
+        return False
+    return State.from_snapshot(log.read_at(newest.version - 1)).lineage != state.lineage
+
+
+def _aim(
+    log: CatalogLog, state: State, warehouse: str | None, new_lineage: bool,
+    tables: Mapping[str, str],
+) -> tuple[_Aim, list[Problem]]:
+    problems: list[Problem] = []
+    record = state.config.get(HOME)
+    home, here = (None if record is None else record.value), log.home
+    away = home is not None and here is not None and not same_place(home, here)
+    if away and home is not None and not new_lineage and _stands(home, state.lineage):
+        problems.append(Problem(
+            ORIGINAL_THERE, f"the catalog that this one is a copy of is still at {home}",
+            remedy="add --new-lineage to make the copy an installation of its own; "
+            "if it was meant to move, take the original away first",
+        ))
+    if new_lineage and not away:
+        problems.append(Problem(
+            NO_COPY, f"the catalog at {log.uri} is at home there: it is no copy",
+            remedy="copy its directory, and call this on the copy",
+        ))
+    old = state.setting("warehouse")
+    place = warehouse
+    if place is None:
+        place = old
+        if away and home is not None and here is not None and _within(old, home):
+            place = here + os.path.normpath(old)[len(os.path.normpath(home)):]
+    if new_lineage and away and same_place(place, old):
+        problems.append(Problem(
+            SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
+            remedy="copy that directory too, and say where: --warehouse DIR",
+        ))
+    moved: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for name, path in tables.items():
+        mapping = state.mappings.get(identity_text(parse_reference(name)))
+        shard = None if mapping is None else state.items[mapping.item_id].shard
+        if shard is None or not is_absolute(shard):
+            raise UsageError(
+                f"{name} is no adopted table of this catalog",
+                remedy="shards below the warehouse move with it: --warehouse DIR",
+            )
+        if not same_place(shard, path):
+            moved[shard] = os.path.abspath(path)
+        real = os.path.realpath(path)
+        reasons = [*misplaced(path, state, here or home or log.uri, place)]
+        if real in said:
+            reasons.append(f"it is said to be {said[real]}'s too")
+        said[real] = name
+        problems += [
+            Problem(MISPLACED, f"{name} at {path}: {reason}",
+                    remedy="a table has a directory of its own: give the right --table")
+            for reason in reasons
+        ]
+    if away or not same_place(place, old):
+        problems += [
+            Problem(MISPLACED, f"{shard}: {inside} lies inside it",
+                    remedy="put the catalog and its warehouse elsewhere")
+            for _, shard in _live(state) if is_absolute(shard) and shard not in moved
+            for inside in held(os.path.realpath(shard), None, here or home or log.uri, place)
+        ]
+    return _Aim(away, here, old, place, moved), problems
+
+
+def _live(state: State) -> Iterator[tuple[str, str]]:
+    """(item id, shard path) of every table in force; a source not yet started may have none."""
+    for item_id, item in sorted(state.items.items()):
+        if item.shard is not None and (
+            item.definition.kind == "table" or item_id in state.streams
+        ):
+            yield item_id, item.shard
+
+
+def _shard_problems(state: State, aim: _Aim, new_lineage: bool) -> list[Problem]:
+    problems = []
+    fingerprints = {m.item_id: m.fingerprint for m in state.mappings.values()}
+    for item_id, shard in _live(state):
+        name = state.items[item_id].definition.item_name
+        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
+        if new_lineage and is_absolute(shard) and shard not in aim.moved:
+            problems.append(Problem(
+                SHARED_ROWS, f"{name} was adopted at {shard}, where it is the original's",
+                remedy=f"copy that directory, and say where: --table {name}=PATH",
+            ))
+            continue
+        try:
+            version = shard_version(path)
+            columns = [] if version is None else shard_columns(path)
+            mark = None if version is None else mark_at(path)
+        except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
+            problems.append(Problem(
+                SHARD_MISSING, f"{name}: {path} cannot be read: {error}",
+                remedy="copy or restore the directory whole",
+            ))
+            continue
+        if version is None:
+            problems.append(Problem(
+                SHARD_MISSING, f"{name}: there is no Delta table at {path}",
+                remedy="copy or restore the directory, or give the right --warehouse",
+            ))
+            continue
+        found = schema_fingerprint((c.name, c.type, c.nullable) for c in columns)
+        if found != fingerprints[item_id] and not state.shards[shard].evolve:
+            problems.append(Problem(
+                SHARD_DIFFERS, f"{name}: the table at {path} has other columns",
+                remedy="that is another table: give the right --warehouse or --table",
+            ))
+        before = shard_location(aim.old_warehouse, shard)
+        if shard in aim.moved and mark is not None and mark.item_id not in ("", item_id):
+            problems.append(Problem(
+                MISPLACED, f"{name}: the table at {path} is another of these, {mark.item_id}",
+                remedy="give the right --table",
+            ))
+            continue
+        if mark is not None and mark.lineage != state.lineage and mark.home != aim.here:
+            problems.append(Problem(
+                SHARD_OF_OTHERS, f"{name}: the table at {path} belongs to {mark.lineage}"
+                + (f" at {mark.home}" if mark.home else ""),
+                remedy="that is another installation's: give the right --warehouse or --table",
+            ))
+        elif not new_lineage and went_on(before, path):
+            problems.append(Problem(
+                LEFT_BEHIND, f"{name}: the table at {before} was written after {path} was copied",
+                remedy="stop its writers and copy it again; or take the old directory away, and "
+                "what was written since with it",
+            ))
+    return problems
+
+
+def _running(state: State) -> Iterator[Problem]:
+    """Runtimes that may be at work: they would go on in the old place, and lose what they do."""
+    for key, lease in sorted(state.leases.items()):
+        item = state.items.get(key.removeprefix("cluster/"))
+        if key == MIGRATION or not lease.holder or proven_dead(lease):
+            continue
+        name = key if item is None else str(item.definition.item_name)
+        yield Problem(
+            RUNNING, f"the runtime of cluster {name} is held by {lease.holder} (process "
+            f"{lease.pid} on {lease.host})",
+            remedy="stop it; if it is gone for good, start the cluster once and stop it",
+        )
+
+
+def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
+    """Why the rows and checkpoints of a copy would not be its own."""
+    if same_place(aim.warehouse, aim.old_warehouse):
+        return  # told already
+    theirs = originals_shards(state)
+    linked = [*shared(state, aim.old_warehouse, aim.warehouse, theirs)]
+    linked += [path for path in aim.moved.values() if os.path.realpath(path) in theirs]
+    for path in linked:
+        yield Problem(
+            SHARED_ROWS, f"{path} is the original's own directory, by now or by a link",
+            remedy="copy that directory, or what the link leads to, and say where it is",
+        )
+    there, here = (f"{place}/{CHECKPOINTS}" for place in (aim.old_warehouse, aim.warehouse))
+    if state.streams and same_place(there, here):
+        yield Problem(
+            SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
+            remedy="copy what the link leads to, and put that in its place",
+        )
+    for reason in copied_sinks.unready(state, aim.warehouse):
+        yield Problem(UNREADY, reason, remedy="copy it again when the original has stopped")
+
+
+def _mark(
+    state: State, aim: _Aim, lineage: str, new_lineage: bool, on_step: Callable[[str], None]
+) -> None:
+    """Say in each shard whose it is from now on, before it counts: a second run finds our home."""
+    if not (new_lineage or aim.away or aim.moved):
+        return
+    for item_id, shard in _live(state):
+        path = aim.moved.get(shard) or shard_location(aim.warehouse, shard)
+        marks = marks_of(state, item_id, state.items[item_id].definition)
+        marks[LINEAGE] = lineage
+        if aim.here is not None:
+            marks[HOME_MARK] = aim.here
+        on_step(f"mark {path}")
+        put_mark(path, marks, lambda _: True)
+
+
+def _changes(
+    state: State, aim: _Aim, lineage: str, new_lineage: bool, names_copied: bool,
+    parted: Mapping[str, StreamRecord], clock: Clock,
+) -> Changes:
+    """``parted`` are the sinks of a copy, by item id, with checkpoints of their own."""
+    changes = Changes()
+    warehouses, lineages = former(state)
+    if new_lineage:
+        kept: dict[str, tuple[str, ...]] = {
+            "originals": tuple(sorted(filter(is_absolute, state.shards)))
+        }
+        if names_copied:
+            kept = {
+                "warehouses": (*warehouses, aim.old_warehouse),
+                "lineages": (*lineages, state.lineage),
+                "originals": originals(state),
+            }
+    else:
+        places = {*warehouses}
+        if not same_place(aim.old_warehouse, aim.warehouse):
+            places.add(aim.old_warehouse)
+        kept = {
+            "warehouses": tuple(sorted(places)), "lineages": lineages,
+            "originals": originals(state),
+        }
+    changes.put("config", FORMER, ConfigRecord(value=msgspec.json.encode(kept).decode()))
+    changes.put("config", "warehouse", ConfigRecord(value=aim.warehouse))
+    changes.put("config", "lineage", ConfigRecord(value=lineage))
+    if aim.here is not None:
+        changes.put("config", HOME, ConfigRecord(value=aim.here))
+    now = int(clock.wall())
+    if new_lineage:
+        for shard, record in state.shards.items():
+            if is_absolute(shard) and shard not in aim.moved:  # the original's, also what retired
+                changes.put("shard", shard, _left(record, now))
+    for shard, path in aim.moved.items():
+        record = state.shards[shard]
+        item = state.items[record.item_id]
+        changes.put("shard", shard, _left(record, now, path))
+        changes.put("shard", path, record)
+        changes.put("item", record.item_id, msgspec.structs.replace(item, shard=path))
+        changes.raise_serial()
+    for item_id, stream in {**state.streams, **parted}.items():
+        if item_id in parted or stream.reads in aim.moved:  # the table is elsewhere now
+            changes.put("stream", item_id, msgspec.structs.replace(
+                stream, reads=aim.moved.get(stream.reads, stream.reads)
+            ))
+    for key, intent in state.intents.items():  # a seal is taken off where the table is now
+        changes.put("intent", key, msgspec.structs.replace(intent, seals=tuple(
+            msgspec.structs.replace(seal, path=aim.moved.get(seal.path, seal.path))
+            for seal in intent.seals
+        )))
+    if aim.away:
+        _end_what_lived_elsewhere(changes, state, new_lineage, clock)
+    changes.put("operation", RECONCILE, OperationRecord(
+        kind="reconcile", state="pending", detail={"step": "register what was relocated"},
+    ))
+    return changes
+
+
+def _left(record: ShardRecord, now: int, moved_to: str | None = None) -> ShardRecord:
+    """The record of a directory that is not this catalog's any more: nothing is done to it."""
+    return msgspec.structs.replace(
+        record, state="gone", retired_at=record.retired_at or now, evolve=False, shape=None,
+        removing=False, moved_to=moved_to,
+    )
+
+
+def _end_what_lived_elsewhere(
+    changes: Changes, state: State, new_lineage: bool, clock: Clock
+) -> None:
+    """Leases, sessions and acts under way belong to processes of the place it was moved from."""
+    for key, lease in state.leases.items():
+        changes.put("lease", key, LeaseRecord(epoch=lease.epoch + 1))
+    for key in state.sessions:
+        changes.delete("session", key)
+    for key, operation in state.operations.items():
+        if operation.state in _UNDER_WAY:
+            ended = "stale" if operation.unsafe is not None else "failed"
+            changes.put("operation", key, msgspec.structs.replace(
+                operation, state=ended,
+                detail={**operation.detail, "reason": "the catalog was moved or copied meanwhile"},
+            ))
+            for hold_key, hold in state.holds.items():  # nobody else would ever lift them
+                if hold.holder == f"operation:{key}":
+                    changes.delete("hold", hold_key)
+    if not new_lineage:
+        return
+    since = str(int(clock.wall()))
+    for item_id, item in state.items.items():
+        if item.definition.kind in ("source", "sink"):
+            changes.put("hold", f"{item_id}/operator/0", HoldRecord(
+                item_id=item_id, holder="operator", reason=COPIED, since=since,
+            ))
+
+
+def _to_hold(state: State) -> tuple[str, ...]:
+    return tuple(sorted(
+        str(item.definition.key) for item in state.items.values()
+        if item.definition.kind in ("source", "sink")
+    ))
+
+
+def _notes(state: State, aim: _Aim) -> Iterator[str]:
+    for shard, row in sorted(state.shards.items()):
+        if row.state != "retired" or is_absolute(shard):
+            continue
+        path = shard_location(aim.warehouse, shard)
+        if not os.path.isdir(path):
+            yield f"the earlier version of a table is not at {path}: nothing reads it any more"
+
+
+def _stands(home: str, lineage: str) -> bool:
+    """Whether the catalog of this lineage is still at its home."""
+    try:
+        return read_state(open_log(home)).lineage == lineage
+    except (CatalogNotFound, NotACatalog):
+        return False
+    except CatalogMigrateError:
+        return True  # something is there that does not answer: better asked than two of one
+
+
+def _within(path: str, directory: str) -> bool:
+    return os.path.normpath(path).startswith(os.path.normpath(directory) + os.sep)

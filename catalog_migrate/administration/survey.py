@@ -1,0 +1,325 @@
+"""Looks at Delta tables that may be adopted, and says everything that stands in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.administration.lost import still_has
+from catalog_migrate.catalog.marks import Mark, read_mark
+from catalog_migrate.catalog.records import identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
+from catalog_migrate.engine.spark.shard_log import shard_size
+from catalog_migrate.errors import CatalogMigrateError, Problem
+from catalog_migrate.model.names import ItemName, identity_of
+from catalog_migrate.model.objects import Check, ObjectDefinition
+from catalog_migrate.model.paths import is_absolute, local_path, shard_location
+from catalog_migrate.reconciler.actions import is_twin
+from catalog_migrate.storage import is_remote
+
+if TYPE_CHECKING:
+    from catalog_migrate.engine.port import Registration
+    from catalog_migrate.release.release import Release
+
+NOT_A_TABLE = "CM0811"
+INSIDE = "CM0812"
+TWICE = "CM0813"
+NAME_IN_FORCE = "CM0814"
+UNWRITABLE = "CM0815"
+NOT_DESCRIBED = "CM0816"
+ADOPTED_ELSEWHERE = "CM0817"
+SEALED = "CM0818"
+
+_FEATURES = frozenset({
+    "appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns",
+    "columnMapping", "deletionVectors", "timestampNtz", "variantType",
+})
+"""Table features under which delta-rs can seal and mark a table (tried)."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A table that was asked for: its name, where it lies, how it stands in the session's catalog.
+
+    ``registration`` is ``managed``, ``external`` or ``path`` (no name); ``asked`` is whether it
+    was named, so that what cannot be done is an error and not a table left alone.
+    """
+
+    name: ItemName
+    path: str
+    registration: str
+    asked: bool = True
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A table that can be adopted, as it lies there at ``version``.
+
+    ``definition`` has its columns, layout, CHECKs and comments under the release's name; ``rows``
+    is -1 where the log's statistics do not say.
+    """
+
+    wanted: Wanted
+    definition: ObjectDefinition
+    version: int
+    rows: int
+    size: int
+
+
+class LeftAlone(msgspec.Struct, frozen=True):
+    """A relation of the schema that stays as it is, and why."""
+
+    name: ItemName
+    reason: str
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """What was found: tables to adopt, relations left alone, and every problem."""
+
+    candidates: tuple[Candidate, ...]
+    left_alone: tuple[LeftAlone, ...]
+    problems: tuple[Problem, ...]
+
+
+def survey(
+    wanted: Sequence[Wanted], release: Release, state: State | None, *, home: str, warehouse: str,
+    forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
+) -> Survey:
+    """Look at each table once; nothing is written.
+
+    ``home`` is the directory of the catalog, ``warehouse`` of its shards; ``state`` is None where
+    there is no catalog yet. ``forgotten`` are lineages whose marks do not count any more.
+    """
+    left = list(left_alone)
+    problems: list[Problem] = list(_twice(wanted))
+    candidates: list[Candidate] = []
+    forgotten = frozenset(forgotten)
+    for each in sorted(wanted, key=lambda one: one.name.folded):
+        described = release.by_identity.get(identity_of("table", *each.name))
+        if described is None or described.kind != "table":
+            reason = (
+                "the release does not describe it" if described is None
+                else f"the release has a {described.kind} of this name"
+            )
+            if each.asked:
+                problems.append(_problem(
+                    NOT_DESCRIBED, each, reason, "declare the table in the release"
+                ))
+            else:
+                left.append(LeftAlone(each.name, reason))
+            continue
+        found = list(_misplaced(each, wanted, state, home, warehouse))
+        if not found:
+            candidate, found = _look(each, described, state, forgotten)
+            if candidate is not None and not found:
+                candidates.append(candidate)
+        problems += found
+    return Survey(
+        tuple(candidates), tuple(sorted(left, key=lambda one: one.name.folded)), tuple(problems)
+    )
+
+
+def registered(
+    found: Iterable[Registration], *, asked: bool
+) -> tuple[list[Wanted], list[LeftAlone]]:
+    """What the registrations of a schema come to: tables that are wanted, and the rest."""
+    wanted: list[Wanted] = []
+    left: list[LeftAlone] = []
+    for each in found:
+        if each.kind != "table" or each.location is None:
+            left.append(LeftAlone(each.name, f"it is a {each.kind}"))
+            continue
+        if not asked and not (Path(each.location) / "_delta_log").is_dir():
+            left.append(LeftAlone(each.name, "it is no Delta table"))
+            continue
+        if is_twin(each.location):
+            left.append(LeftAlone(
+                each.name, "it is the empty twin of a table whose name was being dropped"
+            ))
+            continue
+        kind = "managed" if each.managed else "external"
+        wanted.append(Wanted(each.name, each.location, kind, asked))
+    return wanted, left
+
+
+def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinition, int]:
+    """The table as it lies at ``path`` under the name of ``described``, and its version.
+
+    Of the table properties only those count that the release sets too: the others are the
+    table's own and stay. A CHECK that says the same as the release's has the release's name.
+    """
+    from deltalake import DeltaTable
+
+    table = DeltaTable(path)
+    metadata = table.metadata()
+    configuration = metadata.configuration
+    definition = ObjectDefinition(
+        schema=described.schema,
+        kind="table",
+        name=described.name,
+        columns=tuple(datatypes.columns_of(json.loads(table.schema().to_json()))),
+        contents=described.contents,
+        comment=metadata.description or None,
+        properties={
+            name: configuration[name] for name in described.properties if name in configuration
+        },
+        partitioned_by=tuple(metadata.partition_columns),
+        checks=tuple(_checks(configuration, described)),
+    )
+    return definition, int(table.version())
+
+
+def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> Iterator[Check]:
+    from catalog_migrate.sql.references import normalised_tokens
+
+    def meaning(expression: str) -> tuple[str, ...]:
+        return tuple(normalised_tokens(expression, None))
+
+    known = {meaning(check.expression): check for check in described.checks}
+    for name, expression in sorted(configuration.items()):
+        if not name.startswith(CONSTRAINTS):
+            continue
+        same = known.get(meaning(expression))
+        yield same if same is not None else Check(name[len(CONSTRAINTS):], expression)
+
+
+def _look(
+    each: Wanted, described: ObjectDefinition, state: State | None, forgotten: frozenset[str]
+) -> tuple[Candidate | None, list[Problem]]:
+    from deltalake import DeltaTable
+
+    try:
+        table = DeltaTable(each.path)
+        definition, version = definition_at(each.path, described)
+        rows, size = shard_size(each.path)
+    except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return None, [_problem(
+            NOT_A_TABLE, each, f"its log cannot be read: {first}", "mend the table first"
+        )]
+    problems: list[Problem] = []
+    configuration = table.metadata().configuration
+    lacking = sorted(set(table.protocol().writer_features or ()) - _FEATURES)
+    if lacking:
+        problems.append(_problem(
+            UNWRITABLE, each, f"it has the table feature {', '.join(lacking)}, under which it can "
+            "be neither marked nor sealed",
+            "copy it into a plain Delta table (CREATE TABLE … AS SELECT) and adopt that",
+        ))
+    if CONSTRAINTS + SEAL_CONSTRAINT in configuration:
+        problems.append(_problem(
+            SEALED, each, "it is sealed: a migration has replaced it",
+            "adopt the table that took its place",
+        ))
+    mark = read_mark(configuration)
+    if not may_take(mark, None if state is None else state.lineage, forgotten):
+        assert mark is not None
+        problems.append(elsewhere(each, mark))
+    elif mark is not None and mark.lineage in forgotten and still_has(mark, each.path):
+        problems.append(_problem(
+            ADOPTED_ELSEWHERE, each,
+            f"it belongs to the installation {mark.lineage}, whose catalog stands at {mark.home}",
+            "export it there first: --forget is for a catalog that is gone for good",
+        ))
+    return Candidate(each, definition, version, rows, size), problems
+
+
+def may_take(mark: Mark | None, lineage: str | None, forgotten: frozenset[str]) -> bool:
+    """Whether a table with this mark is free for the installation ``lineage``."""
+    return mark is None or mark.lineage == lineage or mark.lineage in forgotten
+
+
+def elsewhere(each: Wanted, mark: Mark) -> Problem:
+    """The problem of a table that another installation has adopted or made."""
+    place = f" at {mark.home}" if mark.home else ""
+    return _problem(
+        ADOPTED_ELSEWHERE, each, f"it belongs to the installation {mark.lineage}{place}",
+        "export it there first; if that catalog is gone for good, "
+        f"add --forget {mark.lineage}",
+    )
+
+
+def _misplaced(
+    each: Wanted, wanted: Sequence[Wanted], state: State | None, home: str, warehouse: str
+) -> Iterator[Problem]:
+    if "://" in each.path:
+        yield _problem(NOT_A_TABLE, each, "only tables in a local directory can be adopted",
+                       "copy it to a directory")
+        return
+    real = os.path.realpath(each.path)
+    for place, what in _places(home, warehouse):
+        if _within(real, os.path.realpath(local_path(place))):
+            yield _problem(INSIDE, each, f"it lies inside {what} {place}",
+                           "adopt tables that lie elsewhere")
+            return
+    for inside in held(real, state, home, warehouse):
+        yield _problem(INSIDE, each, f"{inside} lies inside it", "move that out first")
+    if state is not None and identity_text(identity_of("table", *each.name)) in state.mappings:
+        yield _problem(NAME_IN_FORCE, each, "the catalog has an object of this name already",
+                       "leave it out, or adopt it under a name that is free")
+    if state is not None:
+        for path, record in state.shards.items():
+            lies = os.path.realpath(shard_location(state.setting("warehouse"), path))
+            if record.state in ("live", "retired") and lies == real:
+                yield _problem(TWICE, each, f"the catalog has it already, as {record.item_id}",
+                               "leave it out")
+    if not (Path(real) / "_delta_log").is_dir():
+        yield _problem(NOT_A_TABLE, each, "there is no Delta table", "give the table's directory")
+        return
+    outer = next((str(up) for up in Path(real).parents if (up / "_delta_log").is_dir()), None)
+    if outer is not None:
+        yield _problem(INSIDE, each, f"it lies inside another table, {outer}",
+                       "move the inner table out first")
+    for other in wanted:
+        there = os.path.realpath(other.path)
+        if there != real and _within(there, real):
+            yield _problem(INSIDE, each, f"the table {other.name} lies inside it",
+                           "move the inner table out first")
+
+
+def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
+    """What of a catalog lies inside a real directory: a migration would remove that one day."""
+    for place, what in _places(home, warehouse):
+        if _within(os.path.realpath(local_path(place)), directory):
+            yield f"{what} {place}"
+    if state is None:
+        return
+    for path, record in sorted(state.shards.items()):
+        if not is_absolute(path) or record.state not in ("live", "retired"):
+            continue
+        lies = os.path.realpath(path)
+        if lies != directory and _within(lies, directory):
+            yield f"{path}, a table of {record.item_id},"
+
+
+def _places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
+    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+        if not is_remote(place):
+            yield place, what
+
+
+def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:
+    names: dict[tuple[str, str], Wanted] = {}
+    places: dict[str, Wanted] = {}
+    for each in wanted:
+        before = names.setdefault(each.name.folded, each)
+        if before is not each and before.path != each.path:
+            yield _problem(TWICE, each, f"the name is given to {before.path} too", "name it once")
+            continue
+        other = places.setdefault(os.path.realpath(each.path), each)
+        if other is not each:
+            yield _problem(TWICE, each, f"the same table is asked for as {other.name} too",
+                           "name it once")
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _problem(code: str, each: Wanted, message: str, remedy: str) -> Problem:
+    return Problem(code, f"{each.name} at {each.path}: {message}", remedy=remedy)

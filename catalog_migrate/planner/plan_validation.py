@@ -1,0 +1,175 @@
+"""Adds to a plan what was seen outside the planner: views that bind, names and rows that stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from catalog_migrate.errors import StalePlan
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.missing_data import MissingData
+from catalog_migrate.planner.plan import Blocked, Plan, Unparsed, Validation
+from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.planner.staleness import AGAIN
+
+if TYPE_CHECKING:
+    from catalog_migrate.release.release import Release
+
+DOES_NOT_BIND = "CM0330"
+NAME_HELD = "CM0331"
+ROWS_GONE = "CM0332"
+
+
+_ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
+
+
+class Held(NamedTuple):
+    """A name of the new state that something of others holds; what that is, in words.
+
+    ``adoptable``: it is a table, and the release has a table there.
+    """
+
+    name: str
+    reason: str
+    adoptable: bool
+
+
+def with_bodies(migration: Migration, release: Release, *, views: bool = True) -> Migration:
+    """The migration once the SQL of every object that changes by itself was found to parse.
+
+    ``views`` False: Spark's analyser is to read the queries. Raises InvalidRelease with every text
+    that no Spark parses.
+    """
+    changed = {
+        change.name for change in migration.plan.changes
+        if change.action != "drop" and change.cause != "dependency"
+    }
+    if not changed:
+        return migration
+    from catalog_migrate.release.loader import require_bodies
+
+    only = {
+        entry.definition.identity for entry in release.written
+        if str(entry.definition.key) in changed
+    }
+    unparsed = require_bodies(release, only, views=views)
+    return replace(migration, plan=with_unparsed(migration.plan, unparsed))
+
+
+def with_unparsed(plan: Plan, unparsed: Iterable[tuple[str, str, str]]) -> Plan:
+    """The plan with the (object, kind, why) of each text that nobody has parsed."""
+    return replace(plan, unparsed=tuple(Unparsed(*each) for each in unparsed))
+
+
+def with_validations(
+    migration: Migration, proofs: Sequence[tuple[str, str | None]]
+) -> Migration:
+    """The migration with the outcome of each view's proof: (name, None or Spark's reason).
+
+    A view that does not bind blocks the plan; ``bound`` says that all were tried.
+    """
+    blocked = [
+        Blocked(
+            name=name,
+            code=DOES_NOT_BIND,
+            reason=f"the view does not bind: {reason}",
+            remedy=f"correct the SQL or the column list of {name} in the release",
+        )
+        for name, reason in proofs
+        if reason is not None
+    ]
+    validations = [Validation(name, reason is None, reason) for name, reason in proofs]
+    return _extended(migration, blocked, validations, bound=True)
+
+
+def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
+    """The migration with every name of the new state that something of others holds."""
+    if not held:
+        return migration
+    blocked = [
+        Blocked(
+            name=each.name,
+            code=NAME_HELD,
+            reason=each.reason,
+            remedy=(_ADOPT.format(name=each.name) if each.adoptable else "")
+            + f"rename or drop what stands under {each.name}; it is never replaced",
+        )
+        for each in held
+    ]
+    validations = [Validation(each.name, False, each.reason) for each in held]
+    return _extended(migration, blocked, validations, bound=migration.plan.bound)
+
+
+def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Migration:
+    """The migration with every table of the old state whose rows are not where they should be.
+
+    But for one that goes: what is gone for good is given up by dropping it.
+    """
+    blocked = _by_missing_data(migration.plan, found)
+    if not blocked:
+        return migration
+    return _extended(migration, blocked, (), bound=migration.plan.bound)
+
+
+def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
+    """A plan that was saved, blocked by what is gone since.
+
+    Raises :class:`~catalog_migrate.errors.StalePlan` where it was made while other rows were gone:
+    what it says of them does not hold any more.
+    """
+    blocked = _by_missing_data(plan, found)
+    then = {each.name for each in plan.blocked if each.code == ROWS_GONE}
+    if not then:
+        return _plan_extended(plan, blocked, (), bound=plan.bound) if blocked else plan
+    now = {each.name for each in blocked}
+    if now == then:
+        return plan
+    raise StalePlan(
+        "other rows can be seen now than when the plan was made",
+        changes=(
+            *(f"the rows of {name} are there again" for name in sorted(then - now)),
+            *(f"the rows of {name} are gone since" for name in sorted(now - then)),
+        ),
+        remedy=AGAIN,
+    )
+
+
+def _by_missing_data(plan: Plan, found: Sequence[MissingData]) -> list[Blocked]:
+    dropped = {change.name for change in plan.changes if change.action == "drop"}
+    return [
+        Blocked(each.name, ROWS_GONE, each.reason, each.remedy)
+        for each in found if each.name not in dropped
+    ]
+
+
+def _extended(
+    migration: Migration,
+    blocked: Sequence[Blocked],
+    validations: Sequence[Validation],
+    *,
+    bound: bool,
+) -> Migration:
+    return replace(
+        migration, plan=_plan_extended(migration.plan, blocked, validations, bound=bound)
+    )
+
+
+def _plan_extended(
+    before: Plan,
+    blocked: Sequence[Blocked],
+    validations: Sequence[Validation],
+    *,
+    bound: bool,
+) -> Plan:
+    plan = replace(
+        before,
+        validations=(*before.validations, *validations),
+        blocked=(*before.blocked, *blocked),
+        bound=bound,
+        applyable=before.applyable and not blocked,
+    )
+    if blocked:  # proofs alone are not part of the hash
+        plan = replace(plan, plan_hash=plan_hash(plan))
+    return plan

@@ -1,0 +1,174 @@
+"""What every act on the world needs at hand, and how it reports progress and retries."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.engine.port import Engine
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
+from catalog_migrate.model.paths import shard_location
+from catalog_migrate.reconciler.workers import Workers
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+ATTEMPTS = 4
+"""How often a transient engine failure is tried in all; back-off doubles from 0.2 s."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """One step of long work: ``phase`` (a word), how far of how many, and the object at hand."""
+
+    phase: str
+    done: int
+    total: int
+    name: str = ""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def silent(_: Progress) -> None:
+    """The progress callback of a caller that does not want one."""
+
+
+def new_token() -> str:
+    """A random part of a path that no other attempt of any process will use."""
+    return uuid4().hex
+
+
+@dataclass(slots=True)
+class ExecutionContext:
+    """The world and the catalog, with the right to change them while ``lease`` is held.
+
+    ``warehouse`` is an absolute directory or URI; ``workers`` run parallel statements;
+    ``token`` names new shards. ``lease`` is None for local work, which needs no right.
+    ``tolerated`` takes what fails on users' objects instead of an error (I8), where it is given.
+    """
+
+    engine: Engine
+    log: CatalogLog
+    clock: Clock
+    warehouse: str
+    workers: Workers = field(default_factory=lambda: Workers(4))
+    on_progress: OnProgress = silent
+    token: Callable[[], str] = new_token
+    lease: Lease | None = None
+    retention: float = 7 * 86_400.0
+    tolerated: list[str] | None = None
+    attempt: list[str] = field(default_factory=list)
+    """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
+    named: int = 0
+    """How many registrations were made or dropped so far, our own views' among them."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that shared work is done under."""
+        if self.lease is None:
+            raise UsageError("shared work was asked for without the lease")
+        return self.lease.epoch
+
+    def ensure(self) -> None:
+        """Prove, before an act on the world, that the lease is ours (no-op for local work)."""
+        if self.lease is not None:
+            with self._lock:
+                self.lease.ensure()
+
+    def absolute(self, path: str) -> str:
+        """The absolute form of a shard path."""
+        return absolute(self.warehouse, path)
+
+    def retrying(self, act: Callable[[], R]) -> R:
+        """Run one idempotent act; transient engine failures are tried again with back-off."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self.ensure()
+                return act()
+            except EngineFailure as error:
+                error.data["attempts"] = attempt
+                if not error.transient or attempt == ATTEMPTS:
+                    raise
+                self.clock.sleep(0.2 * 2 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    def each(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R | Exception]]:
+        """Run ``act`` on independent items, in parallel where workers allow; failures are values.
+
+        Results come in the order of ``items``; only :class:`Exception` is caught, so that a crash
+        or Ctrl-C ends the whole.
+        """
+        def guarded(item: T) -> R | Exception:
+            try:
+                return self.retrying(lambda: act(item))
+            except Exception as error:  # noqa: BLE001 - handed to the caller as a value
+                return error
+
+        yield from self.workers.each(items, guarded)
+
+    def all(self, items: Sequence[T], act: Callable[[T], R], *, phase: str) -> list[R]:
+        """Run ``act`` on independent items; the first failure is raised after all have ended."""
+        results: list[R] = []
+        failure: Exception | None = None
+        for number, (item, result) in enumerate(self.each(items, act), start=1):
+            if isinstance(result, Exception):
+                failure = failure or result
+            else:
+                results.append(result)
+            self.on_progress(Progress(phase, number, len(items), str(item)))
+        if failure is not None:
+            raise failure
+        return results
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[None]:
+        """Renew the lease from a thread while one long act (a copy, a callback) is under way."""
+        lease = self.lease
+        if lease is None or not lease.wants_heartbeat:
+            yield
+            return
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(lease.ttl / 3):
+                try:
+                    self.ensure()
+                except CatalogMigrateError:
+                    return  # the next ensure() of the working thread reports it
+
+        thread = threading.Thread(target=beat, name="lease heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+
+def absolute(warehouse: str, path: str) -> str:
+    """Join a warehouse and a shard path; an adopted table's is absolute already."""
+    return shard_location(warehouse, path)
+
+
+def relative(warehouse: str, location: str) -> str | None:
+    """The shard path of a location below the warehouse, None when it lies elsewhere."""
+    prefix = warehouse.rstrip("/") + "/"
+    if location.startswith(prefix):
+        return location[len(prefix) :].rstrip("/")
+    if "://" not in warehouse:
+        real = os.path.realpath(warehouse).rstrip("/") + "/"
+        if location.startswith(real):
+            return location[len(real) :].rstrip("/")
+    return None

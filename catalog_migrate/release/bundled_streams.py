@@ -1,0 +1,182 @@
+"""Connections, sources and sinks that a release ships: CREATE statements in one canonical form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
+from catalog_migrate.model.names import quote_part, split_name
+
+if TYPE_CHECKING:
+    from catalog_migrate.language.statements import Statement
+    from catalog_migrate.release.release import Place
+
+SYNTAX = "CM0101"
+TWICE = "CM0102"
+NOT_BUNDLED = "CM0114"
+NO_REFERENCE = "CM0117"
+
+_RANK = {"CreateSecret": 0, "CreateCluster": 1, "CreateConnection": 2, "CreateSource": 3,
+         "CreateSink": 4}
+
+
+def canonical_statements(
+    written: Iterable[tuple[str, Place]], *, default_schema: str | None
+) -> tuple[tuple[str, ...], list[Problem]]:
+    """The statements in the order in which they can be executed, and everything that is wrong.
+
+    Names without a schema go to ``default_schema``. What can be told without a catalog is told
+    here, with its place; the rest when the release is planned, against what is in the catalog.
+    """
+    found: dict[tuple[str, str], tuple[int, Statement, Place]] = {}
+    problems: list[Problem] = []
+    for text, place in written:
+        statement = _parsed(text, place, problems)
+        if statement is None:
+            continue
+        kind = type(statement).__name__
+        if kind not in _RANK:
+            problems.append(_problem(NOT_BUNDLED, "only CREATE can be shipped", place, text))
+            continue
+        named = _with_schema(statement, default_schema)
+        key = kind, str(getattr(named, "name", "")).lower()
+        if key in found:
+            problems.append(_problem(TWICE, "this is declared twice", place, text))
+            continue
+        found[key] = _RANK[kind], named, place
+        problems += _wrong_in_itself(named, place, text)
+    if not found:
+        return (), problems
+    from catalog_migrate.language.printer import render
+
+    ordered = sorted(
+        found.items(), key=lambda entry: (entry[1][0], _depth(entry[1][1], found), entry[0][1])
+    )
+    return tuple(render(statement) for _, (_, statement, _) in ordered), problems
+
+
+def _parsed(text: str, place: Place, problems: list[Problem]) -> Statement | None:
+    from catalog_migrate.language.parser import parse_one
+
+    try:
+        return parse_one(text)
+    except SyntaxProblem as error:
+        first = place.line or 1
+        column = error.column + (place.column or 1) - 1 if error.line == 1 else error.column
+        problems.append(
+            Problem(
+                SYNTAX, error.message.partition(": ")[2] or error.message, file=place.file,
+                line=first + error.line - 1 if place.line is not None else None,
+                column=column if place.line is not None else None,
+                text=error.source_line.strip(), remedy=error.remedy,
+            )
+        )
+        return None
+
+
+def _problem(code: str, message: str, place: Place, text: str) -> Problem:
+    return Problem(
+        code, message, file=place.file, line=place.line, column=place.column, text=_head(text)
+    )
+
+
+def _head(text: str) -> str:
+    """How a statement begins, without any value in it: it may be a secret."""
+    return re.split(r"[('\"]", text, maxsplit=1)[0].strip()
+
+
+def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Problem]:
+    """What no catalog could make right: a secret's text, options and their values."""
+    reference = getattr(statement, "reference", None)
+    if reference is not None:
+        return _no_reference(reference, place, text)
+    external = getattr(statement, "external", None)
+    if external is None:
+        return []
+    from catalog_migrate.connections.options import EXCLUSIVE, MISSING, check
+
+    section = type(statement).__name__.removeprefix("Create").lower()
+    where = f"{section} {statement.name}"  # type: ignore[union-attr]
+    try:
+        check(
+            (external.connector or "").upper(), section,  # type: ignore[arg-type]
+            external.options, settings=external.settings, where=where,
+        )
+    except InvalidOptions as error:
+        # what a base connection brings along is known with the catalog alone
+        unknown = (MISSING, EXCLUSIVE) if section == "connection" and external.connection else ()
+        found = error.problems or (Problem(error.code, error.message, remedy=error.remedy),)
+        return [
+            replace(
+                each, message=f"{where}: {each.message}" if error.problems else each.message,
+                file=place.file, line=place.line, column=place.column,
+                text=each.text or _head(text),
+            )
+            for each in found if each.code not in unknown
+        ]
+    return []
+
+
+def _no_reference(reference: str, place: Place, text: str) -> list[Problem]:
+    """A secret whose text names no place where its value is kept; the text itself is not told."""
+    from catalog_migrate.connections.secrets import is_scheme, schemes
+
+    scheme, _, rest = reference.partition(":")
+    if rest and is_scheme(scheme):
+        return []
+    found = _problem(
+        NO_REFERENCE, "this is no reference to a secret (its text is not shown, it may be one)",
+        place, text,
+    )
+    written = " or ".join(f"'{each}:…'" for each in schemes())
+    return [replace(found, remedy=f"write where the value is kept: {written}; values themselves "
+                    "are never stored")]
+
+
+def _with_schema(statement: Statement, default_schema: str | None) -> Statement:
+    """The statement with every name of an item qualified."""
+    if default_schema is None:
+        return statement
+    changes: dict[str, object] = {"name": _qualified(statement.name, default_schema)}  # type: ignore[union-attr]
+    external = getattr(statement, "external", None)
+    if external is not None:
+        names = {
+            field: _qualified(getattr(external, field), default_schema)
+            for field in ("connection", "reads", "dead_letters", "cluster")
+            if getattr(external, field) is not None
+        }
+        options = {
+            name: msgspec.structs.replace(value, secret=_qualified(value.secret, default_schema))
+            if hasattr(value, "secret") else value
+            for name, value in external.options.items()
+        }
+        changes["external"] = msgspec.structs.replace(external, options=options, **names)
+    return msgspec.structs.replace(statement, **changes)
+
+
+def _qualified(name: str, default_schema: str) -> str:
+    schema, last = split_name(name)
+    return f"{quote_part(schema or default_schema)}.{quote_part(last)}"
+
+
+def _depth(
+    statement: Statement, found: dict[tuple[str, str], tuple[int, Statement, Place]]
+) -> int:
+    """How many shipped connections a connection inherits from: bases come first."""
+    depth = 0
+    seen: set[str] = set()
+    external = getattr(statement, "external", None)
+    while external is not None and external.connection is not None:
+        name = external.connection.lower()
+        entry = found.get(("CreateConnection", name))
+        if entry is None or name in seen:
+            break
+        seen.add(name)
+        depth += 1
+        external = getattr(entry[1], "external", None)
+    return depth

@@ -1,0 +1,322 @@
+"""Connections, sources and sinks that a release ships, brought into the catalog (pure).
+
+Nothing is ever taken away: a definition that a user altered stays as the user has it, and what a
+release no longer ships is handed over to the user, rows, positions and all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import (
+    AllocatorRecord,
+    ItemRecord,
+    MappingRecord,
+    identity_text,
+)
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.language import statements as st
+from catalog_migrate.language.parser import parse_one
+from catalog_migrate.model.external import External
+from catalog_migrate.model.names import Identity
+from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.streams import declare, dependencies, inputs
+from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.show import create_statement
+
+_APART = 1_000_000_000
+"""The first item id of shipped objects where two releases are compared without a catalog."""
+
+Action = Literal["create", "alter", "keep", "hand over", "wait"]
+
+_CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
+    st.CreateSecret: ("secret", declare.create_secret),
+    st.CreateCluster: ("cluster", declare.create_cluster),
+    st.CreateConnection: ("connection", declare.create_connection),
+    st.CreateSource: ("source", declare.create_source),
+    st.CreateSink: ("sink", declare.create_sink),
+}
+
+
+class BundledStream(msgspec.Struct, frozen=True):
+    """What becomes of one shipped object; ``reason`` is for the report.
+
+    ``wait``: an object of the user's is in the way; it is tried again at every start (I8).
+    """
+
+    kind: str
+    name: str
+    action: Action
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.kind} {self.name}: {self.reason}"
+
+
+class BundledStreamsPlan(msgspec.Struct, frozen=True):
+    """All of a release's shipments, and the one set of changes that makes them."""
+
+    shipments: tuple[BundledStream, ...]
+    changes: Changes | None
+    created: tuple[str, ...] = ()
+
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What an object of the user's is in the way of, in words."""
+        return tuple(str(each) for each in self.shipments if each.action == "wait")
+
+
+def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStreamsPlan:
+    """What bringing a release's statements in force would do; objects of others are left alone.
+
+    What fails because of an object of the user's waits, and says why: the software starts without
+    it. Raises what is wrong with the statements themselves (InvalidOptions, UnknownItem, …).
+    """
+    shipments: list[BundledStream] = []
+    changes = Changes()
+    created: list[str] = []
+    current = state
+    seen: set[str] = set()
+    parsed = [_parsed(text) for text in statements]
+    for kind, statement in parsed:
+        seen.add(identity_text(dependencies.identity_of(kind, statement.name)))
+        try:
+            step, shipment, made = _one(current, kind, statement)
+        except CatalogMigrateError as error:
+            _require_users_fault(current, parsed, error)
+            remedy = f" ({error.remedy})" if error.remedy else ""
+            shipments.append(
+                BundledStream(kind, statement.name, "wait", f"{error.code} {error.message}{remedy}")
+            )
+            continue
+        created += made
+        if shipment is not None:
+            shipments.append(shipment)
+        if step is not None:
+            changes.merge(step)
+            current = current.changed(current.version, step.effective(current))
+    handed = _hand_over(current, seen, shipments)
+    if handed is not None:
+        changes.merge(handed)
+    acting = any(shipment.action not in ("keep", "wait") for shipment in shipments)
+    effective = bool(changes.effective(state))
+    return BundledStreamsPlan(
+        tuple(shipments), changes if acting or effective else None, tuple(created)
+    )
+
+
+def _parsed(text: str) -> tuple[str, Any]:
+    statement: Any = parse_one(text)
+    return _CREATE[type(statement)][0], statement
+
+
+def _one(
+    state: State, kind: str, statement: Any
+) -> tuple[Changes | None, BundledStream | None, tuple[str, ...]]:
+    """What one statement changes, what is said of it, and the items that it creates."""
+    found = dependencies.lookup(state, kind, statement.name)
+    if found is None:
+        _, create = _CREATE[type(statement)]
+        effect = create(state, statement, owner="shipped")
+        made = BundledStream(kind, statement.name, "create", "new in this release")
+        return effect.changes, made, effect.created
+    if found.mapping.owner != "shipped":
+        reason = f"a {found.mapping.owner}'s {kind} has that name; it stays as it is"
+        return None, BundledStream(kind, statement.name, "keep", reason), ()
+    step, shipment = _again(state, found, statement)
+    return step, shipment, ()
+
+
+def _require_users_fault(
+    state: State, parsed: Sequence[tuple[str, Any]], error: CatalogMigrateError
+) -> None:
+    """Raise ``error`` unless the very statements are fine in a catalog without users' objects."""
+    users = [key for key, mapping in state.mappings.items() if mapping.owner == "user"]
+    if not users:
+        raise error
+    without = Changes()
+    for key in users:
+        without.delete("mapping", key)
+    bare = state.changed(state.version, without.effective(state))
+    for kind, statement in parsed:
+        try:
+            step, _, _ = _one(bare, kind, statement)
+        except CatalogMigrateError:
+            raise error from None
+        if step is not None:
+            bare = bare.changed(bare.version, step.effective(bare))
+
+
+def _again(
+    state: State, found: dependencies.CatalogEntry, statement: Any
+) -> tuple[Changes | None, BundledStream | None]:
+    """An object that an earlier release shipped: altered by this one, by a user, or neither."""
+    wanted, links = _wanted(state, found, statement)
+    item = found.item
+    before = item.shipped or item.definition
+    if wanted.external == before.external:
+        return None, None
+    name, kind = str(item.definition.item_name), found.mapping.kind
+    if item.definition.external != before.external:
+        # the user's word stands; that this release says something else is remembered as said
+        changes = Changes()
+        changes.put("item", found.item_id, replace(item, shipped=wanted))
+        return changes, BundledStream(
+            kind, name, "keep", "a user has altered it: the user's definition stays"
+        )
+    draft = Draft(state, owner="shipped")
+    draft.redefine(found, wanted, links=links, shipped=wanted)
+    return draft.changes, BundledStream(
+        kind, name, "alter", "its definition changes with this release"
+    )
+
+
+def _wanted(
+    state: State, found: dependencies.CatalogEntry, statement: Any
+) -> tuple[ObjectDefinition, dict[str, str]]:
+    """The definition that a release's statement asks for, checked as a whole."""
+    item, kind = found.item, found.mapping.kind
+    if kind == "secret":
+        declare.check_reference(statement.reference)
+        external = replace(
+            found.external, reference=statement.reference,
+            revision=(item.shipped or item.definition).external.revision,  # type: ignore[union-attr]
+        )
+        return dependencies.redefine(item, external), {}
+    if kind == "cluster":
+        return dependencies.redefine(item, External()), dict(item.links)
+    if kind == "connection":
+        asked = dependencies.redefine(item, statement.external)
+        return declare.checked_connection(state, asked, item_id=found.item_id)
+    external, links = declare.checked_query(state, kind, statement.name, statement.external)  # type: ignore[arg-type]
+    if kind == "sink":
+        reads = dependencies.by_id(state, item.links["reads"])
+        declare.check_input(f"sink {statement.name}", reads, external)
+    return dependencies.redefine(item, external), {**item.links, **links}
+
+
+def _hand_over(state: State, seen: set[str], shipments: list[BundledStream]) -> Changes | None:
+    """What is no longer shipped belongs to the user from now on."""
+    changes: Changes | None = None
+    # a cluster came along with the first query in it and serves whoever runs there
+    kinds = {kind for kind, _ in _CREATE.values()} - {"cluster"}
+    for key, mapping in state.mappings.items():
+        if mapping.owner != "shipped" or key in seen or mapping.kind not in kinds:
+            continue
+        changes = changes or Changes()
+        changes.raise_serial()
+        item = state.items[mapping.item_id]
+        changes.put("mapping", key, replace(mapping, owner="user"))
+        changes.put(
+            "item", mapping.item_id, replace(item, owner="user", shipped=None)
+        )
+        shipments.append(
+            BundledStream(mapping.kind, str(mapping.key.item_name), "hand over",
+                     "this release no longer ships it; it is yours now, DROP removes it")
+        )
+    return changes
+
+
+def with_bundled_streams(
+    migration: Migration, state: State, statements: Sequence[str]
+) -> Migration:
+    """A migration whose plan also says what becomes of connections and queries.
+
+    Raises what is wrong with the release's statements, so that nothing was touched by then.
+    """
+    lines: tuple[str, ...] = ()
+    if migration.plan.changes:
+        lines = inputs.described(state, migration)
+    if statements or state.has_owner("shipped"):
+        shipping = plan_bundled_streams(_migrated(state, migration), statements)
+        lines += tuple(str(each) for each in shipping.shipments)
+    if not lines:
+        return migration
+    return replace(migration, plan=replace(migration.plan, shipments=lines))
+
+
+def _migrated(state: State, migration: Migration) -> State:
+    """The state with the names of the migration, for statements that use what comes with it."""
+    changes = Changes()
+    for identity in migration.removed:
+        changes.delete("mapping", identity_text(identity))
+    for target in migration.targets:
+        known = state.items.get(target.item_id)
+        _put(
+            changes, target.identity, target.definition, item_id=target.item_id,
+            global_id=target.global_id, fingerprint=target.fingerprint,
+            shard=known.shard if known is not None else None,
+        )
+    # ids that the migration takes are not handed out again
+    free = state.allocators.get("i", AllocatorRecord(next=1)).next
+    changes.put("allocator", "i", AllocatorRecord(next=max(free, migration.next_item)))
+    changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
+    inputs.put_inputs(changes, state, migration)
+    return state.changed(state.version, changes.effective(state))
+
+
+def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
+    """The state of a catalog that has nothing but one release, for comparing it with another.
+
+    Bundled streams are numbered apart, so that the ids of ``baseline`` and of what comes after it
+    stay free. Raises what is wrong with the release's own statements.
+    """
+    state = create_catalog(MemoryLog(), warehouse="/")
+    item_of = {identity: each.item_id for identity, each in baseline.objects.items()}
+    changes = Changes()
+    for identity, each in baseline.objects.items():
+        uses = sorted({item_of[use] for use in each.uses if use in item_of})
+        _put(
+            changes, identity, each.definition, item_id=each.item_id, global_id=each.global_id,
+            fingerprint=each.fingerprint, uses=tuple(uses),
+        )
+    changes.put("allocator", "i", AllocatorRecord(next=_APART))
+    state = state.changed(state.version, changes.effective(state))
+    shipped = plan_bundled_streams(state, statements).changes
+    if shipped is None:
+        return state
+    return state.changed(state.version, shipped.effective(state))
+
+
+def bundled_statements(state: State) -> tuple[str, ...]:
+    """What the release in force ships, as it was shipped: users' changes of it are left out."""
+    found = []
+    for mapping in state.mappings.values():
+        item = state.items[mapping.item_id]
+        if mapping.owner != "shipped" or mapping.kind == "log":
+            continue
+        asked = replace(item, definition=item.shipped or item.definition)
+        found.append(create_statement(state, dependencies.CatalogEntry(mapping, asked)))
+    return tuple(sorted(found))
+
+
+def _put(
+    changes: Changes, identity: Identity, definition: ObjectDefinition, *, item_id: str,
+    global_id: str, fingerprint: str, uses: tuple[str, ...] = (), shard: str | None = None,
+) -> None:
+    """Put a release's object as far as statements look at it."""
+    changes.put(
+        "item", item_id,
+        ItemRecord(
+            owner="release", global_id=global_id, definition=definition, uses=uses, shard=shard
+        ),
+    )
+    changes.put(
+        "mapping", identity_text(identity),
+        MappingRecord(
+            schema=definition.schema, kind=definition.kind, name=definition.name, owner="release",
+            item_id=item_id, global_id=global_id, fingerprint=fingerprint, definition_hash="",
+            storage_hash="",
+        ),
+    )

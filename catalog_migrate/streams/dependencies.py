@@ -1,0 +1,327 @@
+"""What hangs on what: connections by inheritance, queries by their links (pure, on the state).
+
+Names in a definition are as they were written; everything here follows ``ItemRecord.links``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
+from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.options import diff
+from catalog_migrate.errors import UnknownItem
+from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
+from catalog_migrate.model.names import namespace_of, split_name
+from catalog_migrate.model.objects import ObjectDefinition
+
+DEFAULT_SCHEMA = "default"
+"""Schema of a name that is written without one."""
+
+OVERRIDE = "override:"
+"""Roles of links to the secrets of overrides are this and the option's name."""
+
+SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
+"""Roles of links to secrets are this and the option's name."""
+
+
+class CatalogEntry(msgspec.Struct, frozen=True):
+    """An object by its name: mapping and item."""
+
+    mapping: MappingRecord
+    item: ItemRecord
+
+    @property
+    def item_id(self) -> str:
+        """The id for life."""
+        return self.mapping.item_id
+
+    @property
+    def external(self) -> External:
+        """What it declares beyond columns."""
+        return external_of(self.item)
+
+    @property
+    def text(self) -> str:
+        """For messages: ``connection default.c``."""
+        return f"{self.mapping.kind} {self.item.definition.item_name}"
+
+
+def external_of(item: ItemRecord) -> External:
+    """The external part of an item, empty for tables and views."""
+    return item.definition.external or External()
+
+
+def identity_of(kind: str, name: str) -> tuple[str, str, str]:
+    """The identity that a name as written stands for."""
+    schema, last = split_name(name)
+    return namespace_of(kind), (schema or DEFAULT_SCHEMA).lower(), last.lower()
+
+
+def lookup(state: State, kind: str, name: str) -> CatalogEntry | None:
+    """The object of ``kind`` called ``name``; None when nothing has that name.
+
+    ``kind`` ``relation`` finds a table, view or source. Raises :class:`UnknownItem` when the name
+    belongs to another kind of the same namespace.
+    """
+    looked_up = "table" if kind == "relation" else kind
+    mapping = state.mappings.get(identity_text(identity_of(looked_up, name)))
+    if mapping is None:
+        return None
+    if kind != "relation" and mapping.kind != kind:
+        raise UnknownItem(
+            f"{mapping.key} is a {mapping.kind}, not a {kind}",
+            remedy=f"name a {kind}; SHOW {kind.upper()}S lists them",
+        )
+    return CatalogEntry(mapping, state.items[mapping.item_id])
+
+
+def find(state: State, kind: str, name: str) -> CatalogEntry:
+    """:func:`lookup`, or :class:`UnknownItem` with the nearest names."""
+    found = lookup(state, kind, name)
+    if found is not None:
+        return found
+    names = sorted(
+        str(mapping.key.item_name) for mapping in state.mappings.values()
+        if mapping.kind == kind
+        or (kind == "relation" and namespace_of(mapping.kind) == namespace_of("table"))
+    )
+    other = _elsewhere(state, kind, name)
+    near = _near(name, names) if not other else []
+    raise UnknownItem(
+        f"there is no {kind} called {name}",
+        remedy="did you mean " + " or ".join(near) + "?" if near
+        else f"{other}the {kind}s of this catalog: {_listed(names)}; "
+        "create it when it is missing",
+    )
+
+
+_LISTED = 10
+
+
+def _elsewhere(state: State, kind: str, name: str) -> str:
+    """That a query of the other kind has the name, in words."""
+    other = {"source": "sink", "sink": "source"}.get(kind)
+    if other is None or identity_text(identity_of(other, name)) not in state.mappings:
+        return ""
+    return f"it is a {other}; "
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return (", ".join(names[:_LISTED]) or "none") + more
+
+
+def _near(name: str, names: list[str]) -> list[str]:
+    """At most three names that were probably meant: nearly the same, or that in another schema.
+
+    The last part decides: that a schema is the same says nothing.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    schema, last = split_name(name)
+    lasts: dict[str, list[str]] = {}
+    for each in names:
+        lasts.setdefault(split_name(each)[1].lower(), []).append(each)
+    meant = get_close_matches(last.lower(), lasts, n=5, cutoff=0.65)
+    written = f"{schema or DEFAULT_SCHEMA}.{last}"
+    return sorted(
+        (each for found in meant for each in lasts[found]),
+        key=lambda each: -SequenceMatcher(None, written, each).ratio(),
+    )[:3]
+
+
+def by_id(state: State, item_id: str) -> CatalogEntry:
+    """An object by its id; KeyError when it is gone."""
+    item = state.items[item_id]
+    return CatalogEntry(state.mappings[identity_text(item.definition.identity)], item)
+
+
+def display(state: State, item_id: str) -> str:
+    """``schema.name`` of an item, its id when it is gone."""
+    item = state.items.get(item_id)
+    return str(item.definition.item_name) if item is not None else item_id
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """A connection with everything it inherits.
+
+    ``options`` by canonical name; ``secrets`` the secret's item id by option; ``chain`` the item
+    ids from the connection to its last base.
+    """
+
+    connector: str
+    options: Mapping[str, OptionValue]
+    secrets: Mapping[str, str]
+    chain: tuple[str, ...]
+
+
+def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
+    """Everything that a source or sink sets: options, settings, and what it overrides."""
+    external = definition.external or External()
+    return {**external.overrides, **external.options, **external.settings}
+
+
+def changed_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
+    """Which options differ, by name and in words; values are not told."""
+    names = diff(all_options(before), all_options(now))
+    return ", ".join(names) or "its definition"
+
+
+def effective(state: State, connection_id: str) -> Effective:
+    """Resolve a connection's inheritance: what it does not set comes from its base."""
+    chain: list[str] = []
+    options: dict[str, OptionValue] = {}
+    secrets: dict[str, str] = {}
+    current: str | None = connection_id
+    connector = ""
+    while current is not None:
+        item = state.items[current]
+        external = external_of(item)
+        connector = connector or (external.connector or "")
+        chain.append(current)
+        for name, value in external.options.items():
+            if name not in options:
+                options[name] = value
+                if isinstance(value, SecretRef):
+                    secrets[name] = item.links[SECRET + name]
+        current = item.links.get("connection")
+    return Effective(connector, options, secrets, tuple(chain))
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def is_query(item: ItemRecord) -> bool:
+    """Whether an item runs as a query of a cluster."""
+    return item.definition.kind in CLUSTER_KINDS and item.quarantined is None
+
+
+def queries(state: State, cluster: str | None = None) -> Iterator[CatalogEntry]:
+    """Sources and sinks (of one cluster, by its item id), by item id's number."""
+    for mapping in sorted(state.mappings.values(), key=lambda m: int(m.item_id[1:])):
+        item = state.items[mapping.item_id]
+        if is_query(item) and (cluster is None or item.links.get("cluster") == cluster):
+            yield CatalogEntry(mapping, item)
+
+
+def skips_changes(sink: ItemRecord) -> bool:
+    """Whether a sink passes over UPDATE, DELETE and MERGE of what it reads (ON CHANGE 'skip')."""
+    return external_of(sink).settings.get("ON CHANGE") == "skip"
+
+
+def must_only_grow(state: State, sinks: Iterable[str]) -> frozenset[str]:
+    """Items of the tables that must be append-only, because one of these sinks reads them."""
+    found = set()
+    for item_id in sinks:
+        item = state.items.get(item_id)
+        reads = item.links.get("reads") if item is not None and is_query(item) else None
+        if item is None or reads is None or skips_changes(item):
+            continue
+        table = state.items.get(reads)
+        if table is not None and table.definition.kind == "table":
+            found.add(reads)
+    return frozenset(found)
+
+
+def dependents(state: State, item_id: str) -> tuple[str, ...]:
+    """The queries that use an item directly or through connections, by number of id.
+
+    Follows secrets and connections only: a sink does not restart because the source whose table
+    it reads does.
+    """
+    users: dict[str, set[str]] = {}
+    for user_id, item in state.items.items():
+        for role, used in item.links.items():
+            if role == "connection" or role.startswith((SECRET, OVERRIDE)):
+                users.setdefault(used, set()).add(user_id)
+    reached: set[str] = set()
+    pending = [item_id]
+    while pending:
+        for user in users.get(pending.pop(), ()):
+            if user not in reached:
+                reached.add(user)
+                pending.append(user)
+    found = [user for user in reached if is_query(state.items[user])]
+    return tuple(sorted(found, key=lambda each: int(each[1:])))
+
+
+def users_of(state: State, item_id: str) -> tuple[str, ...]:
+    """The items that use an item directly, by number of id."""
+    found = [user for user, item in state.items.items() if item_id in item.uses]
+    return tuple(sorted(found, key=lambda each: int(each[1:])))
+
+
+def fingerprint(state: State, item_id: str) -> str:
+    """A hash of everything that a query is started from, secrets by id and revision.
+
+    Two states in which it is equal need no restart: names, comments and options that come out the
+    same do not enter.
+    """
+    import xxhash
+
+    item = state.items[item_id]
+    external = external_of(item)
+    parts: list[object] = [
+        item.shard,
+        [(column.name, column.type, column.nullable) for column in item.definition.columns],
+        external.connector, sorted(external.settings.items()), external.format,
+        sorted(external.include.items()), external.key, external.order_by,
+        sorted((name, _unresolved(value)) for name, value in external.options.items()),
+    ]
+    if external.overrides:
+        parts.append(sorted(
+            (name, _revised(state, item, name, value)) for name, value in external.overrides.items()
+        ))
+    # the shard that a sink reads is followed by its positions, not by a new definition
+    reads = item.links.get("reads")
+    parts += [reads, item.links.get("dead_letters")]
+    stream = state.streams.get(reads or "")
+    if stream is not None and external.connector == "KAFKA":
+        parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
+    connection = item.links.get("connection")
+    if connection is not None:
+        whole = effective(state, connection)
+        parts.append(whole.connector)
+        for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
+            secret = whole.secrets.get(name)
+            revision = external_of(state.items[secret]).revision if secret is not None else 0
+            parts.append((name, secret or _unresolved(value), revision))
+    return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
+
+
+def _revised(state: State, item: ItemRecord, name: str, value: OptionValue) -> str:
+    """An override, a secret's by id and revision."""
+    secret = item.links.get(OVERRIDE + name)
+    if secret is None:
+        return _unresolved(value)
+    return f"secret {secret} {external_of(state.items[secret]).revision}"
+
+
+def _unresolved(value: OptionValue) -> str:
+    return value if isinstance(value, str) else f"secret {value.secret}"
+
+
+def topological(state: State, item_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Queries in waves: a source before the sinks that read it, independent ones together."""
+    wanted = set(item_ids)
+
+    def depth(item_id: str) -> int:
+        item = state.items[item_id]
+        upstream = item.links.get("reads")
+        return 1 + depth(upstream) if upstream in wanted and upstream is not None else 0
+
+    waves: dict[int, list[str]] = {}
+    for item_id in sorted(wanted, key=lambda each: int(each[1:])):
+        waves.setdefault(depth(item_id), []).append(item_id)
+    return tuple(tuple(waves[level]) for level in sorted(waves))
+
+
+def redefine(item: ItemRecord, external: External, **changes: object) -> ObjectDefinition:
+    """An item's definition with another external part."""
+    return msgspec.structs.replace(item.definition, external=external, **changes)

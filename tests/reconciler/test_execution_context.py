@@ -1,0 +1,62 @@
+"""Acts side by side under a lease: none of them outlives the call, however that ends."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+import pytest
+
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.engine.port import Engine
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
+from catalog_migrate.reconciler.workers import Workers
+
+
+def work(**settings: object) -> ExecutionContext:
+    return ExecutionContext(
+        cast(Engine, None), MemoryLog(), SystemClock(), "/warehouse", workers=Workers(2),
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def test_nothing_goes_on_when_the_caller_of_progress_fails() -> None:
+    """A pipe that nobody reads any more: whoever catches that gives the lease back."""
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def act(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.05)
+        ended.append(number)
+
+    def heard(_: Progress) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError) as failure:
+        work(on_progress=heard).all(range(40), act, phase="copy rows")
+    assert failure.traceback, "it holds every frame that it came through"
+    seen = list(begun)
+    assert sorted(ended) == sorted(seen)
+    time.sleep(0.2)
+    assert begun == seen
+    assert len(seen) < 10
+
+
+def test_all_end_before_the_first_failure_is_raised() -> None:
+    ended: list[int] = []
+
+    def act(number: int) -> int:
+        if number in (1, 3):
+            raise EngineFailure(f"act {number}")
+        time.sleep(0.01 * number)
+        ended.append(number)
+        return number
+
+    heard: list[int] = []
+    with pytest.raises(EngineFailure, match="act 1"):
+        work(on_progress=lambda step: heard.append(step.done)).all(range(6), act, phase="x")
+    assert sorted(ended) == [0, 2, 4, 5]
+    assert heard == [1, 2, 3, 4, 5, 6]

@@ -1,0 +1,295 @@
+"""What stands still, why, and what to do next; the gate of a cluster; no service is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from catalog_migrate.api import Status
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.process import this_process
+from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
+from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.cli.status import document, text
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.show import show
+from catalog_migrate.streams.stalled_queries import StalledQuery, stalled_queries
+from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
+from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.unsafe.client import OfflineQueries
+from catalog_migrate.streams.unsafe.history import Unseen
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.memory_log import MemoryLog
+
+Do = Callable[[str], Any]
+
+
+def put(log: MemoryLog, collection: str, key: str, record: Any) -> None:
+    changes = Changes()
+    changes.put(collection, key, record)
+    commit(log, lambda _: changes, kind="test")
+
+
+def still(log: MemoryLog) -> list[StalledQuery]:
+    return list(stalled_queries(read_state(log), "/nowhere"))
+
+
+def runtime(log: MemoryLog) -> str:
+    """A runtime of cluster ``main`` lives in this process; its item id."""
+    cluster = dependencies.find(read_state(log), "cluster", "main").item_id
+    put(log, "lease", f"cluster/{cluster}", LEASE)
+    return cluster
+
+
+_ME = this_process()
+LEASE = LeaseRecord(
+    epoch=1, holder="here", host=_ME.host, boot_id=_ME.boot_id, pid=_ME.pid, started=_ME.started
+)
+
+
+@pytest.fixture
+def laid_out(log: MemoryLog, do: Do) -> MemoryLog:
+    """Source ``s`` and sink ``k`` below it."""
+    do(
+        "CREATE CLUSTER main; CREATE CONNECTION c TO KAFKA (BROKER 'a.example.com:9092');"
+        "CREATE SOURCE s (id BIGINT) IN CLUSTER main FROM KAFKA CONNECTION c (TOPIC 't') "
+        "FORMAT JSON;"
+        "CREATE SINK k IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id) "
+        "FORMAT JSON"
+    )
+    return log
+
+
+def test_without_a_runtime_all_stand_still(laid_out: MemoryLog) -> None:
+    """The next command starts the runtime."""
+    run = "catalog-migrate run --cluster default.main"
+    assert still(laid_out) == [
+        StalledQuery("sink", "default.k", "no runtime", (), run),
+        StalledQuery("source", "default.s", "no runtime", (), run),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("holder", "next_"),
+    [
+        ("operator", 'catalog-migrate sql -c "RESUME SOURCE default.s"'),
+        (
+            "upstream",
+            "catalog-migrate unsafe reset-splits default.s --accept-new-topic "
+            "--reason 'the upstream changed' --plan",
+        ),
+        (
+            "operation:1",
+            "wait for the operation: catalog-migrate sql -c 'SHOW OPERATIONS'",
+        ),
+        ("migration:3", "catalog-migrate bootstrap, or start the application"),
+    ],
+)
+def test_held(laid_out: MemoryLog, holder: str, next_: str) -> None:
+    """Each hold is told with its reason and since when, and what lifts it; the sink runs."""
+    runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    since = "2026-01-31T00:00:00+00:00"
+    put(laid_out, "hold", f"{item}/{holder}/1", HoldRecord(item, holder, "because", since))
+    assert still(laid_out) == [
+        StalledQuery("source", "default.s", "held", (f"{holder}: because (since {since})",), next_)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lives", "holder", "next_"),
+    [
+        (False, "operation:1", "run --cluster default.main"),
+        (False, "fence", "run --cluster default.main"),
+        (True, "fence", 'sql -c "VALIDATE CONNECTION default.c"'),
+        (False, "operator", 'sql -c "RESUME SOURCE default.s"'),
+    ],
+)
+def test_what_lifts_a_hold(laid_out: MemoryLog, lives: bool, holder: str, next_: str) -> None:
+    """Where only a runtime lifts it and none lives, the next command is to start one; a fence is
+    lifted once the destination answers."""
+    if lives:
+        runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    put(laid_out, "hold", f"{item}/{holder}/1", HoldRecord(item, holder, "because"))
+    (found,) = (each for each in still(laid_out) if each.name == "default.s")
+    assert found.next == f"catalog-migrate {next_}"
+
+
+@pytest.mark.parametrize(
+    ("error", "next_"),
+    [
+        (
+            "[USER_RAISED_EXCEPTION] cannot read the record at topic a.b-c, partition 2, offset 30:"
+            " it is not one JSON object of the declared columns",
+            "unsafe inject-offsets default.s --partition a.b-c:2=31 "
+            "--reason 'record 30 cannot be read' --plan",
+        ),
+        (
+            "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions were deleted",
+            "unsafe reset-splits default.s --reason 'partitions are gone' --plan",
+        ),
+        (
+            "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records",
+            "unsafe inject-offsets default.s --to committed --policy clamp "
+            "--reason 'records are gone' --plan",
+        ),
+        (
+            "caused by: KafkaIllegalStateException: Some data may have been lost because they are "
+            "not available in Kafka any more; either the data was aged out",
+            "unsafe inject-offsets default.s --to committed --policy clamp "
+            "--reason 'records are gone' --plan",
+        ),
+        ("[STREAM_FAILED] no route to host", 'sql -c "VALIDATE CONNECTION default.c"'),
+    ],
+)
+@pytest.mark.parametrize("state", ["backing_off", "starting"])
+def test_failing(
+    laid_out: MemoryLog, tmp_path: Path, state: str, error: str, next_: str
+) -> None:
+    """What a source fails of decides the next command, also while it is tried once more."""
+    cluster = runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log.write([QueryStatus(item, "default.s", "source", state, error=error)])
+    (found,) = stalled_queries(read_state(laid_out), str(tmp_path))
+    assert (found.name, found.state, found.reasons) == ("default.s", state, (error,))
+    assert found.next == f"catalog-migrate {next_}"
+
+
+@pytest.mark.parametrize("living", [True, False])
+@pytest.mark.parametrize(
+    ("runtime_", "since"),
+    [("there", ""), ("here", "2999-01-01T00:00:00+00:00")],
+    ids=["another process", "another life of this one"],
+)
+def test_what_a_dead_runtime_said(
+    laid_out: MemoryLog, tmp_path: Path, living: bool, runtime_: str, since: str
+) -> None:
+    """It is told as such, with its age, until the living one reports: ``running`` and a lag of 0
+    are nobody's word on how things are."""
+    cluster = runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    lease = msgspec.structs.replace(LEASE, since=since) if living else LeaseRecord(epoch=1)
+    put(laid_out, "lease", f"cluster/{cluster}", lease)
+    dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), runtime_)
+
+    def shown() -> dict[str, object]:
+        rows = show(read_state(laid_out), "sources", str(tmp_path))
+        (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
+        return row
+
+    status = QueryStatus(item, "default.s", "source", "running", "r", "q", 7, 12, 0)
+    dead.write([status])
+    row = shown()
+    assert row["state"] == ("starting" if living else "no runtime")
+    assert [row[name] for name in ("batch", "rows", "lag", "at", "error", "run_id")] == [None] * 6
+    assert re.fullmatch(
+        r"running, batch 7, rows 12, lag 0: a runtime that has ended, \d+ s ago",
+        str(row["earlier"]),
+    )
+    if living:
+        put(laid_out, "lease", f"cluster/{cluster}", LEASE)
+        dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+        dead.write([msgspec.structs.replace(status, state="starting", lag=5061)])
+        row = shown()
+        assert (row["state"], row["lag"], row["earlier"]) == ("starting", 5061, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("no topic t", "no topic t"),
+        ("[STREAM_FAILED] Query a [id = 1] / caused by: SparkException: Job aborted / caused by: "
+         "TimeoutException: Call: listTopics", "TimeoutException: Call: listTopics"),
+        ("[STREAM_FAILED] Query a / caused by: [KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may "
+         "have been lost because they are not available in Kafka any more; or it is gone. Reason: "
+         "Partitions t-1 have been deleted. / caused by: OffsetOutOfRangeException: t-1",
+         "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Partitions t-1 have been deleted."),
+        ("x" * 2000, "x" * 199 + "…"),
+    ],
+    ids=["one", "innermost", "class", "long"],
+)
+def test_an_error_in_a_line(
+    laid_out: MemoryLog, tmp_path: Path, error: str, shown: str
+) -> None:
+    """SHOW SOURCES tells what the chain comes to, status the whole of it."""
+    cluster = runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log.write([QueryStatus(item, "default.s", "source", "backing_off", error=error)])
+    rows = show(read_state(laid_out), "sources", str(tmp_path))
+    assert dict(zip(rows.columns, rows.values[0], strict=True))["error"] == shown
+    (found,) = stalled_queries(read_state(laid_out), str(tmp_path))
+    assert found.reasons == (error,)
+
+
+def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog, tmp_path: Path) -> None:
+    """It is no reason to act: the one that has taken over has not said that anything fails."""
+    cluster = runtime(laid_out)
+    item = dependencies.find(read_state(laid_out), "source", "s").item_id
+    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "there")
+    log.write([QueryStatus(item, "default.s", "source", "backing_off", error="no route to host")])
+    assert stalled_queries(read_state(laid_out), str(tmp_path)) == ()
+
+
+@pytest.mark.parametrize("number", [3, 8])
+def test_status_reminds_of_the_newest(number: int) -> None:
+    """Of what nobody has acknowledged the newest three are shown, and how many more there are;
+    programs are told all."""
+    unseen = tuple(
+        Unseen(f"key-{each}", "set", "done", "2026-01-31", "default.s", 1, 0, 0, "", "because")
+        for each in range(number)
+    )
+    status = Status("r", 1, "l", 0, (), None, None, 0, (), "/w", (), unsafe=unseen)
+    shown = text(status)
+    assert [f"key-{each}" in shown for each in range(number)] == [
+        each >= number - 3 for each in range(number)
+    ]
+    more = "… and 5 older that nobody has seen: catalog-migrate unsafe list"
+    assert (more in shown) is (number == 8)
+    assert len(document(status)["unsafe"]) == number  # type: ignore[arg-type]
+
+
+def test_the_gate_is_shown(laid_out: MemoryLog) -> None:
+    """SHOW CLUSTERS tells a living runtime's gate; a dead one's only as what it left."""
+
+    def gate() -> object:
+        rows = show(read_state(laid_out), "clusters", "/nowhere")
+        (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
+        return row["unsafe_ops"]
+
+    assert gate() == "closed: no runtime was ever started"
+    cluster = runtime(laid_out)
+    put(laid_out, "cluster", cluster, ClusterRecord(unsafe=True))
+    assert gate() == "open"
+    put(laid_out, "lease", f"cluster/{cluster}", LeaseRecord(epoch=1))
+    assert gate() == "no runtime lives; the last one left it open"
+
+
+def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
+    """A source that is held because its topic was gone says when it is there again as another."""
+    state = read_state(laid_out)
+    cluster, item = (
+        dependencies.find(state, kind, name).item_id
+        for kind, name in (("cluster", "main"), ("source", "s"))
+    )
+    clock = SystemClock()
+    lease = acquire(laid_out, holder="test", clock=clock, key=f"cluster/{cluster}", wait=0)
+    supervisor = Supervisor(
+        log=laid_out, lease=lease, engine=OfflineQueries(), clock=clock, cluster=cluster,
+        warehouse="/nowhere", ensure_shards=lambda _state, _item: None,
+    )
+    for reason in ("topic t is gone", "topic t was recreated"):
+        supervisor.hold(item, "upstream", reason)
+    (hold,) = read_state(laid_out).holds.values()
+    assert hold.reason == "topic t was recreated"
+    assert hold.since
