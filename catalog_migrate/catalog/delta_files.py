@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from catalog_migrate.catalog.history import Commit
+from catalog_migrate.catalog.log import Commit
 from catalog_migrate.errors import CatalogCorrupt
 from catalog_migrate.storage import plainly
 

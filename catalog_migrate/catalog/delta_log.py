@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlparse
 
 from catalog_migrate.catalog.audit import AuditTable
 from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles, remedy_unreadable
-from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.log import Commit, LogRow
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.renewals import Renewals
-from catalog_migrate.catalog.state import State, sum_rows
+from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -37,7 +37,6 @@ from catalog_migrate.storage import Storage, is_remote, plainly
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from catalog_migrate.catalog.history import Commit
     from catalog_migrate.catalog.remote_files import RemoteCommits
 
 _CONFIGURATION = {

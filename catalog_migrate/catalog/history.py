@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from catalog_migrate.catalog.log import CatalogLog, Commit
+from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
-
-if TYPE_CHECKING:
-    from catalog_migrate.catalog.log import CatalogLog
-    from catalog_migrate.catalog.state import State
 
 ROUTINE = frozenset({
     "take lease", "release lease", "intent", "clean up", "reconcile", "remove", "compact", "ship",
@@ -28,20 +25,6 @@ MANY = "*"
 """Stands for the item ids of a commit that touches more than its metadata should list."""
 
 _RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"
-
-
-class Commit(NamedTuple):
-    """One commit of the log as it stands there.
-
-    ``place`` is its file, for messages; ``milliseconds`` since 1970 when it was made, by its
-    writer's clock (None where the log has none); ``metadata`` what was written with it.
-    """
-
-    version: int
-    place: str
-    commit_id: str | None
-    milliseconds: int | None
-    metadata: Mapping[str, str]
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -126,8 +109,6 @@ def state_at(log: CatalogLog, serial: int) -> State:
     Raises :class:`~catalog_migrate.errors.UnknownSerial`, and
     :class:`~catalog_migrate.errors.CatalogCorrupt` when a file of that time is missing.
     """
-    from catalog_migrate.catalog.state import State
-
     newest = State.from_snapshot(log.read())
     if newest.serial == serial:
         return newest

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from catalog_migrate.catalog.history import Commit
-    from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.state import LogSnapshot, State
 
 
 class LogRow(NamedTuple):
@@ -19,43 +17,18 @@ class LogRow(NamedTuple):
     diff: int
 
 
-class LogSnapshot:
-    """The log read at one version: the rows whose ``diff`` sums to one, in no order.
+class Commit(NamedTuple):
+    """One commit of the log as it stands there.
 
-    ``state`` is what ``State.from_snapshot`` made of the rows, kept here so that reading an
-    unchanged log again decodes nothing. After a commit of our own it is known from the start, and
-    the rows follow from it.
+    ``place`` is its file, for messages; ``milliseconds`` since 1970 when it was made, by its
+    writer's clock (None where the log has none); ``metadata`` what was written with it.
     """
 
-    __slots__ = ("_rows", "state", "version")
-
-    def __init__(
-        self, version: int, rows: Sequence[tuple[str, str, str]] | None, state: State | None = None
-    ) -> None:
-        self.version = version
-        self.state = state
-        self._rows = rows
-
-    @property
-    def rows(self) -> Sequence[tuple[str, str, str]]:
-        """(kind, key, value) of every row that is left."""
-        if self._rows is None:
-            raw = {} if self.state is None else self.state.raw
-            self._rows = [
-                (kind, key, value) for kind, held in raw.items() for key, value in held.items()
-            ]
-        return self._rows
-
-    def keep(self, state: State) -> None:
-        """Remember the state of these rows; it holds their texts, so the rows need not be."""
-        self.state = state
-        self._rows = None
-
-    def at(self, version: int) -> LogSnapshot:
-        """The same rows as of a later version that changed nothing."""
-        if self.state is None:
-            return LogSnapshot(version, self._rows)
-        return LogSnapshot(version, None, self.state.at(version))
+    version: int
+    place: str
+    commit_id: str | None
+    milliseconds: int | None
+    metadata: Mapping[str, str]
 
 
 class CatalogLog(Protocol):

@@ -13,7 +13,7 @@ from catalog_migrate.storage import Storage, plainly
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from catalog_migrate.catalog.history import Commit
+    from catalog_migrate.catalog.log import Commit
 
 
 class RemoteCommits:

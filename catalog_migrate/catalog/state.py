@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from catalog_migrate.catalog.log import LogSnapshot
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
@@ -88,6 +87,45 @@ def sum_rows(rows: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, 
                 collection=kind, key=key,
             )
     return [row for row, total in totals.items() if total]
+
+
+class LogSnapshot:
+    """The log read at one version: the rows whose ``diff`` sums to one, in no order.
+
+    ``state`` is what ``State.from_snapshot`` made of the rows, kept here so that reading an
+    unchanged log again decodes nothing. After a commit of our own it is known from the start, and
+    the rows follow from it.
+    """
+
+    __slots__ = ("_rows", "state", "version")
+
+    def __init__(
+        self, version: int, rows: Sequence[tuple[str, str, str]] | None, state: State | None = None
+    ) -> None:
+        self.version = version
+        self.state = state
+        self._rows = rows
+
+    @property
+    def rows(self) -> Sequence[tuple[str, str, str]]:
+        """(kind, key, value) of every row that is left."""
+        if self._rows is None:
+            raw = {} if self.state is None else self.state.raw
+            self._rows = [
+                (kind, key, value) for kind, held in raw.items() for key, value in held.items()
+            ]
+        return self._rows
+
+    def keep(self, state: State) -> None:
+        """Remember the state of these rows; it holds their texts, so the rows need not be."""
+        self.state = state
+        self._rows = None
+
+    def at(self, version: int) -> LogSnapshot:
+        """The same rows as of a later version that changed nothing."""
+        if self.state is None:
+            return LogSnapshot(version, self._rows)
+        return LogSnapshot(version, None, self.state.at(version))
 
 
 class State:

@@ -25,7 +25,7 @@ def note_unmet(plan: Plan, approve: Collection[str]) -> None:
         return
     from difflib import get_close_matches
 
-    from catalog_migrate.planner.contents import approval_parts
+    from catalog_migrate.planner.policy_evaluation import approval_parts
 
     met = {approval_parts(name) for name in plan.approved}
     known = {

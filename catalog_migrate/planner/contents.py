@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.errors import UsageError
 from catalog_migrate.model.names import ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import cast_or_null, is_longer_text, is_lossless
@@ -16,8 +15,7 @@ from catalog_migrate.planner.baseline import BaselineObject
 from catalog_migrate.planner.diff import Compared, decision
 from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked, Question
-from catalog_migrate.planner.policy_evaluation import Risk, names_of
-from catalog_migrate.policy import Policy
+from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
 LOSSY_RETYPE = "CM0301"
 COLUMN_REMOVED = "CM0302"
@@ -33,76 +31,9 @@ _OF_A_FEATURE = re.compile(
     r"\b(?:VARIANT|TIMESTAMP_NTZ|INTERVAL|GEOMETRY|GEOGRAPHY|COLLATE)\b", re.IGNORECASE
 )
 """Types that Delta writes only into a table that has their table feature."""
-_APPROVAL_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 _TEXT = re.compile(r"\b(?:STRING|VARCHAR|CHAR)\b", re.IGNORECASE)
 ENOUGH_ALIKE = 0.6
 """From which :func:`likeness` on a name is taken for a spelling of another."""
-
-
-class Approvals:
-    """What the caller allows: ``schema.table`` (all of it) or ``schema.table.column``.
-
-    ``policy`` allows more by its rules. ``used`` collects what mattered, in canonical spelling, be
-    it the caller's or the policy's: it belongs to the plan. Raises :class:`UsageError` for an entry
-    that is neither.
-    """
-
-    __slots__ = ("_entries", "policy", "used")
-
-    def __init__(self, entries: Collection[str] = (), policy: Policy | None = None) -> None:
-        self._entries = frozenset(approval_parts(entry) for entry in entries)
-        self.policy = policy or Policy()
-        self.used: set[str] = set()
-
-    def cover(self, risk: str, key: ItemKey, column: str | None = None) -> bool:
-        """Whether a loss of the object, or of one of its columns, is allowed; notes the use.
-
-        ``risk`` is its kind, for the policy.
-        """
-        if self.given(key, column):
-            return True
-        names = names_of(key, column)
-        if not self.policy.says("allow", risk, *names):
-            return False
-        self.used.add(names[-1])
-        return True
-
-    def bear(self, risk: str, key: ItemKey, column: str) -> bool:
-        """Whether a risk that the plan can avoid at a price is to be taken.
-
-        It is unless the policy refuses it, or asks for an approval that was not given.
-        """
-        rule = self.policy.judge(risk, *names_of(key, column))
-        if rule is None or rule.action == "allow":
-            return True
-        return rule.action == "approve" and self.given(key, column)
-
-    def given(self, key: ItemKey, column: str | None = None) -> bool:
-        """Whether the caller approved it; notes the use."""
-        name = (key.schema.lower(), key.name.lower())
-        if name in self._entries:
-            self.used.add(str(key.item_name))
-            return True
-        if column is not None and (*name, column.lower()) in self._entries:
-            self.used.add(f"{key.item_name}.{quote_part(column)}")
-            return True
-        return False
-
-
-def approval_parts(entry: str) -> tuple[str, ...]:
-    """The names of an approval in small letters: schema, table, and a column; UsageError else."""
-    parts: list[str] = []
-    rest = "." + entry
-    while rest.startswith(".") and (match := _APPROVAL_PART.match(rest, 1)):
-        quoted, plain = match.groups()
-        parts.append((quoted.replace("``", "`") if quoted is not None else plain).lower())
-        rest = rest[match.end() :]
-    if rest or len(parts) not in (2, 3):
-        raise UsageError(
-            f"{entry!r} is not an approval",
-            remedy="write schema.table or schema.table.column, odd parts in backticks",
-        )
-    return tuple(parts)
 
 
 class Movement(msgspec.Struct, frozen=True):

@@ -15,7 +15,6 @@ from catalog_migrate.planner.contents import (
     ENOUGH_ALIKE,
     NAME_TAKEN,
     VIEW_WITHOUT_SQL,
-    Approvals,
     Movement,
     created_contents,
     likeness,
@@ -36,7 +35,7 @@ from catalog_migrate.planner.plan import (
     Step,
     Validation,
 )
-from catalog_migrate.planner.policy_evaluation import Risk, ruled, undecided
+from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided
 from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
 
+from catalog_migrate.errors import UsageError
 from catalog_migrate.model.names import ItemKey, quote_part
 from catalog_migrate.planner.plan import Blocked
-
-if TYPE_CHECKING:
-    from catalog_migrate.planner.contents import Approvals
+from catalog_migrate.policy import Policy
 
 POLICY_REFUSES = "CM0308"
 POLICY_ASKS = "CM0309"
@@ -18,6 +18,8 @@ UNDECIDED = {
     "CM0301": "convert", "CM0302": "drop_column", "CM0304": "not_null", "CM0305": "drop_table",
 }
 """Code of a missing decision -> the kind of risk that it is about."""
+
+_APPROVAL_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.\s]+)")
 
 
 class Risk(NamedTuple):
@@ -32,6 +34,72 @@ def names_of(key: ItemKey, column: str | None) -> tuple[str, ...]:
     """What a rule's pattern may fit: the object's name, and the column's below it."""
     name = str(key.item_name)
     return (name,) if column is None else (name, f"{name}.{quote_part(column)}")
+
+
+class Approvals:
+    """What the caller allows: ``schema.table`` (all of it) or ``schema.table.column``.
+
+    ``policy`` allows more by its rules. ``used`` collects what mattered, in canonical spelling, be
+    it the caller's or the policy's: it belongs to the plan. Raises :class:`UsageError` for an entry
+    that is neither.
+    """
+
+    __slots__ = ("_entries", "policy", "used")
+
+    def __init__(self, entries: Collection[str] = (), policy: Policy | None = None) -> None:
+        self._entries = frozenset(approval_parts(entry) for entry in entries)
+        self.policy = policy or Policy()
+        self.used: set[str] = set()
+
+    def cover(self, risk: str, key: ItemKey, column: str | None = None) -> bool:
+        """Whether a loss of the object, or of one of its columns, is allowed; notes the use.
+
+        ``risk`` is its kind, for the policy.
+        """
+        if self.given(key, column):
+            return True
+        names = names_of(key, column)
+        if not self.policy.says("allow", risk, *names):
+            return False
+        self.used.add(names[-1])
+        return True
+
+    def bear(self, risk: str, key: ItemKey, column: str) -> bool:
+        """Whether a risk that the plan can avoid at a price is to be taken.
+
+        It is unless the policy refuses it, or asks for an approval that was not given.
+        """
+        rule = self.policy.judge(risk, *names_of(key, column))
+        if rule is None or rule.action == "allow":
+            return True
+        return rule.action == "approve" and self.given(key, column)
+
+    def given(self, key: ItemKey, column: str | None = None) -> bool:
+        """Whether the caller approved it; notes the use."""
+        name = (key.schema.lower(), key.name.lower())
+        if name in self._entries:
+            self.used.add(str(key.item_name))
+            return True
+        if column is not None and (*name, column.lower()) in self._entries:
+            self.used.add(f"{key.item_name}.{quote_part(column)}")
+            return True
+        return False
+
+
+def approval_parts(entry: str) -> tuple[str, ...]:
+    """The names of an approval in small letters: schema, table, and a column; UsageError else."""
+    parts: list[str] = []
+    rest = "." + entry
+    while rest.startswith(".") and (match := _APPROVAL_PART.match(rest, 1)):
+        quoted, plain = match.groups()
+        parts.append((quoted.replace("``", "`") if quoted is not None else plain).lower())
+        rest = rest[match.end() :]
+    if rest or len(parts) not in (2, 3):
+        raise UsageError(
+            f"{entry!r} is not an approval",
+            remedy="write schema.table or schema.table.column, odd parts in backticks",
+        )
+    return tuple(parts)
 
 
 def ruled(

@@ -20,7 +20,6 @@ from catalog_migrate.planner.contents import (
     BECOMES_NOT_NULL,
     COLUMN_REMOVED,
     LOSSY_RETYPE,
-    Approvals,
     Movement,
     fits_in_place,
     storage_needs_copy,
@@ -29,7 +28,7 @@ from catalog_migrate.planner.contents import (
 from catalog_migrate.planner.diff import Compared
 from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked
-from catalog_migrate.planner.policy_evaluation import Risk
+from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
 NO_RETURN = "CM0340"
 ROWS_CHANGED = "CM0341"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
-import catalog_migrate
 from catalog_migrate.files import damaged
 from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.release.loader import load_texts
@@ -67,7 +66,7 @@ def _path(directory: str) -> str:
 
 def builtins_directory() -> Path:
     """Where the SQL files lie: inside the installed package, or beside it in a checkout."""
-    package = Path(catalog_migrate.__path__[0])
+    package = Path(__file__).resolve().parents[1]
     _refuse_incomplete(package)
     for directory in (package / "builtins", package.parent / "builtins"):
         if any(directory.glob("*.sql")):

@@ -22,6 +22,7 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.loops import refuse_new_loops
+from catalog_migrate.streams.unsafe.namesakes import earlier_topics
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
@@ -378,8 +379,6 @@ def _namesakes(
     """That rows of a topic which was created again get the keys of those of the new one."""
     if external.connector != "KAFKA" or reads.mapping.kind != "source":
         return ()
-    from catalog_migrate.streams.unsafe.namesakes import earlier_topics
-
     again = sorted(earlier_topics(state, reads.item_id))
     if not again:
         return ()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.catalog.log import LogRow, LogSnapshot
+from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
@@ -33,7 +33,7 @@ from catalog_migrate.catalog.records import (
     TombstoneRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import State, decode_record, encode_record, sum_rows
+from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit, rows_of
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat

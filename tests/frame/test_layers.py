@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 import catalog_migrate
@@ -28,6 +30,19 @@ def test_imports_only_go_down() -> None:
     """import-linter keeps every contract of pyproject.toml."""
     answer = _run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
     assert answer.returncode == 0, answer.stdout
+
+
+def test_no_module_imports_itself_by_others() -> None:
+    """Imports for types alone and those inside functions count as well."""
+    imports = grimp.build_graph("catalog_migrate", cache_dir=None)
+    graph = networkx.DiGraph(
+        (module, other)
+        for module in imports.modules
+        for other in imports.find_modules_directly_imported_by(module)
+    )
+    assert len(graph) > 200
+    circles = [one for one in networkx.strongly_connected_components(graph) if len(one) > 1]
+    assert circles == []
 
 
 @pytest.mark.parametrize(

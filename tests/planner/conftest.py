@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.log import LogSnapshot
 from catalog_migrate.catalog.records import (
     FORMAT_VERSION,
     AllocatorRecord,
@@ -17,7 +16,7 @@ from catalog_migrate.catalog.records import (
     ReleaseRecord,
     identity_text,
 )
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline, BaselineObject

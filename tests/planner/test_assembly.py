@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.log import LogSnapshot
 from catalog_migrate.catalog.records import (
     FORMAT_VERSION,
     AllocatorRecord,
@@ -15,7 +14,7 @@ from catalog_migrate.catalog.records import (
     MappingRecord,
     ReleaseRecord,
 )
-from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.catalog.state import LogSnapshot, State, encode_record
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base

@@ -6,7 +6,6 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-import catalog_migrate
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.release import builtin
@@ -82,7 +81,7 @@ def test_a_missing_file_of_ours_is_a_damaged_installation(
     listed = [f"catalog_migrate/builtins/{path.name}" for path in (package / "builtins").iterdir()]
     kind = type("Installed", (_Installed,), {"home": tmp_path})
     monkeypatch.setattr(builtin, "files", lambda name: [kind(each) for each in listed])
-    monkeypatch.setattr(catalog_migrate, "__path__", [str(package)])
+    monkeypatch.setattr(builtin, "__file__", str(package / "release" / "builtin.py"))
     assert system_release("a").objects
     (tmp_path / listed[0]).unlink()
     with pytest.raises(PrerequisiteMissing, match="damaged") as caught:

@@ -29,8 +29,8 @@ from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_in
+from catalog_migrate.streams.unsafe.images import UNSAFE, images_in
 from catalog_migrate.streams.unsafe.restore import transaction
-from catalog_migrate.streams.unsafe.rows import UNSAFE, images_in
 from catalog_migrate.streams.unsafe.undo import undo_request
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require

@@ -16,8 +16,8 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.forecast import split_of
+from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.positions import kafka_positions
-from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 from catalog_migrate.streams.unsafe.undo import operation_row
 

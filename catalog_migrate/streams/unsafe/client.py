@@ -39,10 +39,11 @@ from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.images import UNSAFE
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
-from catalog_migrate.streams.unsafe.rows import OPEN, UNSAFE, new_row, submit
+from catalog_migrate.streams.unsafe.rows import OPEN, new_row, submit
 from catalog_migrate.streams.unsafe.undo import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]

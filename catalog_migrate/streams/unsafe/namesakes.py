@@ -13,13 +13,12 @@ from collections.abc import Iterable
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.forecast import Row
+from catalog_migrate.streams.unsafe.images import images_in
 
 
 def earlier_rows(state: State, item_id: str) -> dict[str, int]:
     """Topics of which a source's table may hold rows of another one of the same name, and the
     newest version of the table that may have brought some (-1: none is known)."""
-    from catalog_migrate.streams.unsafe.rows import images_in
-
     stream = state.streams.get(item_id)
     known = stream.known_topics if stream is not None else {}
     found: dict[str, int] = {}

@@ -49,6 +49,7 @@ from catalog_migrate.streams.unsafe.chunks import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
@@ -59,16 +60,8 @@ from catalog_migrate.streams.unsafe.planning import (
     unsent,
     validated,
 )
-from catalog_migrate.streams.unsafe.requests import Part, Request, require_checked
-from catalog_migrate.streams.unsafe.rows import (
-    OPEN,
-    UNSAFE,
-    Image,
-    Prepared,
-    images_in,
-    prepared_in,
-    request_in,
-)
+from catalog_migrate.streams.unsafe.requests import Part, Request, request_in, require_checked
+from catalog_migrate.streams.unsafe.rows import OPEN, Prepared, prepared_in
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""

@@ -45,6 +45,7 @@ from catalog_migrate.streams.unsafe.positions import Question, Survey, require_n
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
 from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
 from catalog_migrate.streams.unsafe.restore import Restore, newest_version
+from catalog_migrate.streams.unsafe.staying import staying
 from catalog_migrate.streams.unsafe.translate import Stretch, time_spans
 
 FORMAT = 1
@@ -351,8 +352,6 @@ def plan_unsafe(
 
 
 def _staying(state: State, request: Request, part: Part, looked: Looked) -> tuple[str, ...]:
-    from catalog_migrate.streams.unsafe.staying import staying
-
     return staying(state, request, part.item_id, looked.checkpoint)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import (
     apply_actions,
@@ -132,6 +133,12 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: dict[str, dict[str, str]] = {}
     backfill: bool = False
     chunk: int = CHUNK
+
+
+def request_in(row: OperationRecord) -> Request:
+    """What an operation is to do."""
+    assert row.unsafe is not None
+    return msgspec.json.decode(row.unsafe.request, type=Request)
 
 
 def request_of(state: State, statement: st.Unsafe) -> Request:

@@ -1,4 +1,4 @@
-"""The durable row of an unsafe operation: how it begins, and what it keeps of before."""
+"""The durable row of an unsafe operation: how it begins, and what it is about to commit."""
 
 from __future__ import annotations
 
@@ -10,54 +10,18 @@ from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict
-from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING, Chunk
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
+from catalog_migrate.streams.unsafe.images import UNSAFE, Image
 from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
-from catalog_migrate.streams.unsafe.requests import Request
+from catalog_migrate.streams.unsafe.requests import Request, request_in
 from catalog_migrate.streams.unsafe.restore import Restore
-
-UNSAFE = "unsafe"
-"""Kind of an operation row."""
 
 OPEN = frozenset({"requested", "stopping", "restoring", "committed"})
 """States that are not the last."""
-
-
-class Image(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What stood before, of one item.
-
-    ``lines`` are those of the last two entries, oldest first; ``line`` is the position after the
-    newest committed batch ``batch``. ``generation`` is the one that this operation committed (that
-    of before when positions stayed); ``target`` the line that it wrote. ``version`` is that of the
-    table at ``shard`` after the stop, ``restored`` the one that its RESTORE made. ``past``: a sink
-    that was only moved past a RESTORE of the table that it reads. ``expired`` counts by partition
-    what was passed over and was not there to be read: no longer, or not yet.
-    """
-
-    item_id: str
-    definition: ObjectDefinition
-    links: dict[str, str]
-    line: str
-    lines: tuple[str, ...]
-    batch: int | None
-    generation: int
-    target: str = ""
-    upstream: str = ""
-    topics: dict[str, str] = {}
-    version: int | None = None
-    shard: str = ""
-    restored: int | None = None
-    past: bool = False
-    expired: dict[str, int] = {}
-
-    @property
-    def base(self) -> int | None:
-        """The version of the table that what comes twice is counted from."""
-        return self.version if self.restored is None else self.restored
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -83,19 +47,6 @@ def prepared_in(row: OperationRecord) -> Prepared:
     """What an operation that is restoring is about to commit."""
     assert row.unsafe is not None
     return msgspec.json.decode(row.unsafe.prepared, type=Prepared)
-
-
-def request_in(row: OperationRecord) -> Request:
-    """What an operation is to do."""
-    assert row.unsafe is not None
-    return msgspec.json.decode(row.unsafe.request, type=Request)
-
-
-def images_in(row: OperationRecord) -> tuple[Image, ...]:
-    """What stood before an operation; empty until it was committed."""
-    if row.unsafe is None or not row.unsafe.images:
-        return ()
-    return msgspec.json.decode(row.unsafe.images, type=tuple[Image, ...])
 
 
 def new_row(

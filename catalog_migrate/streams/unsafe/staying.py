@@ -6,10 +6,10 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.unsafe.audit import rows_of, stretches
 from catalog_migrate.streams.unsafe.forecast import split_of
+from catalog_migrate.streams.unsafe.images import Image, images_in
 from catalog_migrate.streams.unsafe.requests import Request
 from catalog_migrate.streams.unsafe.restorable import obstacles, rows_at
 from catalog_migrate.streams.unsafe.restore import newest_version
-from catalog_migrate.streams.unsafe.rows import Image, images_in
 
 
 def staying(

@@ -15,9 +15,9 @@ from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash
+from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
+from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in
 from catalog_migrate.streams.unsafe.restorable import readers
-from catalog_migrate.streams.unsafe.rows import UNSAFE, Image, images_in, request_in
 
 
 def operation_row(state: State, key: str) -> OperationRecord:

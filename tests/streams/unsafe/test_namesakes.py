@@ -16,8 +16,8 @@ from catalog_migrate.streams.declare import create_sink
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Row
+from catalog_migrate.streams.unsafe.images import UNSAFE, Image
 from catalog_migrate.streams.unsafe.namesakes import earlier_rows, sent_before
-from catalog_migrate.streams.unsafe.rows import UNSAFE, Image
 
 SETTING = """
 CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');
