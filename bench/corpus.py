@@ -51,7 +51,7 @@ def _create_root(warehouse: Path, uri: str) -> str:
     """The shard of the root as a real Delta table: a plan that replaces it looks at its size."""
     from deltalake import DeltaTable, Schema
 
-    from catalog_migrate.engine.spark.datatypes import json_schema
+    from catalog_migrate.delta.datatypes import json_schema
 
     state = read_state(open_log(uri))
     mapping = next(m for m in state.mappings.values() if m.name == "t00000")

@@ -239,7 +239,7 @@ class Catalog:
         or of what was given back are somebody else's.
         """
         from catalog_migrate.catalog.in_use import require_in_use
-        from catalog_migrate.engine.spark.log_directory import why_no_log
+        from catalog_migrate.delta.log import why_no_log
         from catalog_migrate.planner.missing_data import gone
 
         if is_remote(self.log.uri):
@@ -619,10 +619,11 @@ def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     item = state.items.get(item_id)
     if item is None or item.shard is None:
         return None
-    from catalog_migrate.engine.spark import log_directory, shard_log
+    from catalog_migrate.delta.log import why_no_log
+    from catalog_migrate.delta.table import shard_size as size_of
 
     path = shard_location(state.setting("warehouse"), item.shard)
-    if log_directory.why_no_log(path) is not None:
+    if why_no_log(path) is not None:
         return None
-    rows, size = shard_log.shard_size(path)
+    rows, size = size_of(path)
     return None if rows < 0 else (rows, size)

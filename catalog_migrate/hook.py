@@ -14,6 +14,7 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.files import read_file
 from catalog_migrate.model.paths import shard_location
@@ -140,7 +141,7 @@ def cluster_logs(log: CatalogLog) -> tuple[str, ...]:
     state = read_state(log)
     warehouse = state.setting("warehouse")
     paths = (shard_location(warehouse, shard) for shard in state.shards_of_kind("log"))
-    return tuple(path for path in paths if os.path.isdir(f"{path}/_delta_log"))
+    return tuple(path for path in paths if has_log(path))
 
 
 def migrate(

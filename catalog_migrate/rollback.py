@@ -185,7 +185,7 @@ def going_back_by(policy: Policy | None) -> Policy:
 
 def grown_on_disk(state: State) -> Grown:
     """How shards grew, from their own logs; needs no Spark."""
-    from catalog_migrate.engine.spark.shard_log import grown, shard_version
+    from catalog_migrate.delta.table import grown, shard_version
 
     warehouse = state.setting("warehouse")
 

@@ -22,9 +22,10 @@ from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.delta import datatypes
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import Engine, Registration
-from catalog_migrate.engine.spark import datatypes, statements
-from catalog_migrate.engine.spark.shard_log import shard_version
+from catalog_migrate.engine.spark import statements
 from catalog_migrate.errors import EngineFailure, NotSettled, Problem, Refusal
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column

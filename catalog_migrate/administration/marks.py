@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from catalog_migrate.catalog.marks import Mark, cleared, read_mark
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.engine.spark.shards import write_mark
 from catalog_migrate.errors import EngineFailure
 
@@ -48,7 +48,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
 
 def clear_mark(path: str, lineage: str) -> bool:
     """Take our mark off a table; False when it is another's, nobody's, or the table is gone."""
-    if not (Path(path) / "_delta_log").is_dir():
+    if not has_log(path):
         return False
     found = mark_at(path)
     if found is None or found.lineage != lineage:

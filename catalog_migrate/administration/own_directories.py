@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from pathlib import Path
 
 from catalog_migrate.administration.survey import held
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
-from catalog_migrate.engine.spark.shard_log import shard_version
+from catalog_migrate.delta.log import LOG, commit_name, table_around
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.files import read_file
 from catalog_migrate.model.paths import is_absolute, local_path, shard_location
@@ -70,7 +70,7 @@ def misplaced(path: str, state: State, home: str, warehouse: str) -> Iterator[st
         around = os.path.realpath(local_path(place))
         if not is_remote(place) and real.startswith(around.rstrip("/") + "/"):
             yield f"it lies inside {what} {place}"
-    outer = next((str(up) for up in Path(real).parents if (up / "_delta_log").is_dir()), None)
+    outer = table_around(real)
     if outer is not None:
         yield f"it lies inside another table, {outer}"
 
@@ -84,7 +84,7 @@ def went_on(old: str, new: str) -> bool:
         return False
     try:
         version = shard_version(old)
-        newest = f"_delta_log/{version or 0:020d}.json"
+        newest = f"{LOG}/{commit_name(version or 0)}"
         return version is not None and (
             not os.path.exists(os.path.join(new, newest))
             or read_file(os.path.join(old, newest)) != read_file(os.path.join(new, newest))

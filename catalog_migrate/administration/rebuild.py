@@ -37,9 +37,9 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.catalog.store import HOME
+from catalog_migrate.delta.table import shard_size
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.engine.spark.shards import list_shards
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -219,7 +219,7 @@ def _base(findings: _Findings, warehouse: str) -> int:
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
     from deltalake import DeltaTable
 
-    from catalog_migrate.engine.spark.shard_log import shard_columns
+    from catalog_migrate.delta.table import shard_columns
 
     places = {
         path: relative(warehouse, path) or path for path in list_shards(warehouse)

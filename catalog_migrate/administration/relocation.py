@@ -43,7 +43,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.spark.shard_log import shard_columns, shard_version
+from catalog_migrate.delta.table import shard_columns, shard_version
 from catalog_migrate.errors import (
     CatalogExported,
     CatalogMigrateError,

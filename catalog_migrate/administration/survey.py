@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,9 +13,10 @@ from catalog_migrate.administration.lost import still_has
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.delta import datatypes
+from catalog_migrate.delta.log import has_log, table_around
+from catalog_migrate.delta.table import shard_size
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shard_log import shard_size
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
@@ -134,7 +134,7 @@ def registered(
         if each.kind != "table" or each.location is None:
             left.append(LeftAlone(each.name, f"it is a {each.kind}"))
             continue
-        if not asked and not (Path(each.location) / "_delta_log").is_dir():
+        if not asked and not has_log(each.location):
             left.append(LeftAlone(each.name, "it is no Delta table"))
             continue
         if is_twin(each.location):
@@ -268,10 +268,10 @@ def _misplaced(
             if record.state in ("live", "retired") and lies == real:
                 yield _problem(TWICE, each, f"the catalog has it already, as {record.item_id}",
                                "leave it out")
-    if not (Path(real) / "_delta_log").is_dir():
+    if not has_log(real):
         yield _problem(NOT_A_TABLE, each, "there is no Delta table", "give the table's directory")
         return
-    outer = next((str(up) for up in Path(real).parents if (up / "_delta_log").is_dir()), None)
+    outer = table_around(real)
     if outer is not None:
         yield _problem(INSIDE, each, f"it lies inside another table, {outer}",
                        "move the inner table out first")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from catalog_migrate.cli import logs
+from catalog_migrate.delta.log import LOG
 from catalog_migrate.errors import CatalogMigrateError, FencedOut, MigrationBlocked, UsageError
 from catalog_migrate.model.visible import visible
 
@@ -109,7 +110,7 @@ def save_result(out: str, text: str) -> None:
     except (OSError, RuntimeError):
         source = False  # saving says what is wrong
         path = Path(out)
-    if "_delta_log" in path.parts:
+    if LOG in path.parts:
         raise OutputFailed(
             f"{out} is in the log of a Delta table", remedy="give --out another directory"
         )

@@ -120,7 +120,7 @@ def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:
 
 def _retired_columns(path: str) -> tuple[Column, ...]:
     """The columns of a retired shard: its rows are sent in the shape that they were appended in."""
-    from catalog_migrate.engine.spark.shard_log import shard_columns
+    from catalog_migrate.delta.table import shard_columns
 
     return tuple(shard_columns(path))
 

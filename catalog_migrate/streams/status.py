@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
@@ -125,7 +126,6 @@ def log_path(state: State, cluster_id: str, warehouse: str) -> str:
 
 def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
     """The newest status of every query, by item id, from the logs of all clusters."""
-    import os
 
     from deltalake import DeltaTable, QueryBuilder
 
@@ -133,7 +133,7 @@ def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
     clusters = [m.item_id for m in state.mappings.values() if m.kind == "cluster"]
     for cluster in clusters:
         path = log_path(state, cluster, warehouse)
-        if not os.path.isdir(f"{path}/_delta_log"):
+        if not has_log(path):
             continue
         table = QueryBuilder().register("log", DeltaTable(path)).execute(
             "SELECT item_id, name, kind, state, run_id, query_id, batch, rows, lag, error, "

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from catalog_migrate.engine.spark.shard_log import shard_columns
+from catalog_migrate.delta.table import shard_columns
 
 _TYPES = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
 

@@ -126,7 +126,7 @@ class Site:
         """Columns of a shard, as Arrow has them."""
         import pyarrow as pa
 
-        from catalog_migrate.engine.spark.shard_log import shard_columns
+        from catalog_migrate.delta.table import shard_columns
 
         types = {"INT": pa.int32(), "BIGINT": pa.int64(), "STRING": pa.string()}
         return pa.schema([(c.name, types[c.type]) for c in shard_columns(path)])

@@ -22,8 +22,8 @@ from catalog_migrate.engine.port import (
     Registration,
     ViewSpec,
 )
-from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.failures import failing
 from catalog_migrate.model.names import ItemName
 
 _COLUMN = re.compile(r"`?(\w+)`?|CAST\(`?(\w+)`? AS \w+\)")

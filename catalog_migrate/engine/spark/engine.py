@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import (
     BindRequest,
     BindResult,
@@ -14,13 +15,12 @@ from catalog_migrate.engine.port import (
     ShardSpec,
     ViewSpec,
 )
-from catalog_migrate.engine.spark import datatypes
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
-from catalog_migrate.engine.spark.failures import mute_query_errors
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
+from catalog_migrate.failures import mute_query_errors
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from catalog_migrate.delta import datatypes
+from catalog_migrate.delta.commit import lost, put_commit, refuse_later_epoch
+from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.table import open_table, shard_columns
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import datatypes, statements
-from catalog_migrate.engine.spark.commits import lost, put_commit, refuse_later_epoch
-from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.reshape import is_mapped, reshape
 from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.engine.spark.shadow_table import (
@@ -32,10 +34,9 @@ from catalog_migrate.engine.spark.shadow_table import (
     create_shadow_table,
     form_of,
 )
-from catalog_migrate.engine.spark.shard_log import shard_columns
-from catalog_migrate.engine.spark.tables import open_table
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.failures import failing
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
@@ -117,7 +118,7 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
         _alter(session, str(twin), wanted)
         reached = form_of(open_table(str(twin)))
     except EngineFailure as refused:
-        taken = Path(path).is_dir() and not (twin / "_delta_log").is_dir()
+        taken = Path(path).is_dir() and not has_log(twin)
         raise EngineFailure(
             refused.message.replace(str(twin), path), remedy=refused.remedy,
             condition=refused.condition, transient=refused.transient or taken,
@@ -151,7 +152,7 @@ def _sweep(directory: Path) -> None:
     """
     with suppress(OSError):
         for entry in list(directory.iterdir()):
-            if is_twin(entry.name) and (entry / "_delta_log").is_dir():
+            if is_twin(entry.name) and has_log(entry):
                 gone = directory / f"{_TWIN}{uuid4().hex}"
                 entry.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)

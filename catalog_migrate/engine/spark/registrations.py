@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.batched_lookup import BatchedLookup, Folded
-from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.failures import failing
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import local_path
 from catalog_migrate.sql.tokens import string_literal

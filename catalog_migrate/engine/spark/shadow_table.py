@@ -7,13 +7,12 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.engine.spark.checksums import write_checksum
-from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.delta.checksum import write_checksum
+from catalog_migrate.delta.log import log_directory
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.failures import failing
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -104,7 +103,7 @@ def create_empty(path: str, form: Form) -> None:
     Its log is one commit with the form's own actions, which no API of either library writes.
     """
     own = replace(form, identity={"id": str(uuid.uuid4()), "createdTime": int(time.time() * 1000)})
-    log = Path(local_path(path)) / "_delta_log"
+    log = log_directory(path)
     log.mkdir(parents=True, exist_ok=True)
     first = log / f"{0:020d}.json"
     if not first.exists():

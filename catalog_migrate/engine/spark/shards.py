@@ -10,26 +10,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import datatypes, seals, statements
-from catalog_migrate.engine.spark.checksums import write_checksum
-from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_twin
-from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.log_directory import refuse_damaged_log, why_no_log
-from catalog_migrate.engine.spark.reshape import shard_layout
-from catalog_migrate.engine.spark.seals import CONSTRAINTS
-from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
-from catalog_migrate.engine.spark.shard_log import (
+from catalog_migrate.delta import datatypes
+from catalog_migrate.delta.checksum import write_checksum
+from catalog_migrate.delta.log import LOG, has_log, refuse_damaged_log, why_no_log
+from catalog_migrate.delta.table import (
     file_sizes,
     grown,
+    open_table,
     shard_columns,
     shard_size,
     shard_version,
     table_size,
 )
-from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark import seals, statements
+from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_twin
+from catalog_migrate.engine.spark.reshape import shard_layout
+from catalog_migrate.engine.spark.seals import CONSTRAINTS
+from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.failures import failing
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path
@@ -240,7 +241,7 @@ class Shards:
             if not directory.is_dir():
                 return
             for entry in directory.iterdir():
-                if entry.name == "_delta_log":
+                if entry.name == LOG:
                     continue
                 if entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
@@ -276,7 +277,7 @@ def _remove_data(directory: Path) -> None:
             continue
         if entry.is_symlink() or not entry.is_dir():
             entry.unlink(missing_ok=True)
-        elif not (entry / "_delta_log").is_dir():
+        elif not has_log(entry):
             _remove_data(entry)
             if not any(entry.iterdir()):
                 entry.rmdir()
@@ -365,7 +366,7 @@ def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | 
 
 def _walk(root: str) -> Iterator[str]:
     for directory, below, _ in os.walk(root):
-        if "_delta_log" in below:
+        if LOG in below:
             below.clear()
             yield directory
         below[:] = [name for name in below if not is_twin(name)]

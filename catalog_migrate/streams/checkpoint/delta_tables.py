@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from catalog_migrate.delta.log import read_commit
 from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 
@@ -67,24 +66,12 @@ def has_rows_between(path: str, after: int, upto: int, *, skip_changes: bool = F
     """
     for version in range(after + 1, upto + 1):
         added = removed = False
-        for action in log_actions(path, version):
+        for action in read_commit(path, version):
             added = added or bool(action.get("add", {}).get("dataChange"))
             removed = removed or bool(action.get("remove", {}).get("dataChange"))
         if (added and not (skip_changes and removed)) or (removed and not skip_changes):
             return True
     return False
-
-
-def log_actions(path: str, version: int) -> Iterator[dict[str, Any]]:
-    """The actions of one commit of the table's log."""
-    file = Path(path, "_delta_log", f"{version:020d}.json")
-    try:
-        with file.open(encoding="utf-8") as lines:
-            for line in lines:
-                if line.strip():
-                    yield json.loads(line)
-    except (OSError, ValueError) as error:
-        raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
 
 
 def fence_delta(path: str, query_id: str, successor: str | None = None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
 from catalog_migrate.model.objects import Column

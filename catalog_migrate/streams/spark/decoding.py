@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.engine.spark.failures import failing
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.failures import failing
 from catalog_migrate.model.paths import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources

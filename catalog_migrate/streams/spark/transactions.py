@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.failures import failing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,6 +11,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import (
     CommitConflict,
     EditedPlan,
@@ -226,7 +227,7 @@ def unsent(state: State, part: Part, again: Sequence[str]) -> tuple[str, ...]:
     shard = state.items[part.item_id].shard
     warehouse = state.config["warehouse"].value
     path = shard_location(warehouse, shard or "")
-    if not again or not Path(path, "_delta_log").is_dir():
+    if not again or not has_log(path):
         return ()
     newest = delta_bounds(path).latest
     found = []

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.errors import EngineFailure, UnsafeBlocked
+from catalog_migrate.delta.log import rows_added
+from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions
 from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds
@@ -166,21 +165,6 @@ def _sink(asked: Question) -> Survey:
 _SURVEYS: Mapping[tuple[str, str], Callable[[Question], Survey]] = {
     ("source", "KAFKA"): _kafka, ("source", "FILES"): _files,
 }
-
-
-def rows_added(path: str, first: int, upto: int) -> int:
-    """Rows that the commits from version ``first`` to before ``upto`` appended to a table."""
-    total = 0
-    for version in range(first, upto):
-        file = Path(path, "_delta_log", f"{version:020d}.json")
-        try:
-            for line in file.read_text("utf-8").splitlines():
-                added = json.loads(line).get("add") if line.strip() else None
-                if added and added.get("dataChange"):
-                    total += int(json.loads(added.get("stats") or "{}").get("numRecords", 0))
-        except (OSError, ValueError) as error:
-            raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
-    return total
 
 
 def require_no_problem(name: str, found: Forecast) -> None:

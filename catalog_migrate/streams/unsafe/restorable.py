@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.delta.log import read_commit, rows_added
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
-from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between, log_actions
+from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.queries import QuerySpec
@@ -27,7 +28,6 @@ from catalog_migrate.streams.unsafe.positions import (
     Question,
     Survey,
     committed_line,
-    rows_added,
 )
 from catalog_migrate.streams.unsafe.restore import OWN, Restore, newest_version
 from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
@@ -46,13 +46,13 @@ def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str
     """
     own, found = {query_id}, []
     for version in range(after + 1, upto + 1):
-        actions = list(log_actions(path, version))
+        actions = list(read_commit(path, version))
         for each in actions:
             app = str(each.get("txn", {}).get("appId", ""))
             if app.startswith(_FENCED):
                 own.add(app.removeprefix(_FENCED))
     for version in range(after + 1, upto + 1):
-        actions = list(log_actions(path, version))
+        actions = list(read_commit(path, version))
         apps = {str(each["txn"].get("appId", "")) for each in actions if "txn" in each}
         ours = bool(apps & own) or any(app.startswith(OWN) for app in apps)
         moved = any(

@@ -6,10 +6,9 @@ it fail, and it carries the operation as a transaction. By delta-rs: no Spark is
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
 
 OWN = "catalog_migrate/unsafe/"
@@ -94,7 +93,7 @@ def bar(warehouse: str, restore: Restore) -> None:
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     path = f"{warehouse}/{restore.path}"
-    if not Path(path, "_delta_log").is_dir():
+    if not has_log(path):
         return
     try:
         table = DeltaTable(path)

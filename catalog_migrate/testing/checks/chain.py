@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.engine.spark.datatypes import without_lengths
+from catalog_migrate.delta.datatypes import without_lengths
 from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.planner.rollback import NO_RETURN
 from catalog_migrate.release.loader import load_release

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.engine.spark.datatypes import columns_of
 from catalog_migrate.hook import BootstrapReport, bootstrap
 from catalog_migrate.model.names import ItemName, quote_sql, split_name
 from catalog_migrate.rollback import rollback

@@ -16,11 +16,13 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
+from catalog_migrate.delta import commit
+from catalog_migrate.delta.commit import put_commit
+from catalog_migrate.delta.table import shard_size, shard_version
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import commits, evolution, seals
+from catalog_migrate.engine.spark import evolution, seals
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.evolution import OPERATION
-from catalog_migrate.engine.spark.shard_log import shard_size, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import PlacedColumn, Shape
@@ -224,7 +226,7 @@ def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
         for number in range(races + 5):
             append(path, number)
 
-    monkeypatch.setattr(commits, "_RACES", races)
+    monkeypatch.setattr(commit, "_RACES", races)
     monkeypatch.setattr(evolution, "_alter", slow)
     evolve(path, "later")
     assert operations(path)[-1] == OPERATION
@@ -239,10 +241,10 @@ def test_no_commit_is_put_below_a_checkpoint(path: str) -> None:
     for number in range(4):
         (Path(path) / "_delta_log" / f"{number:020d}.json").unlink()
     with pytest.raises(EngineFailure) as caught:
-        commits.put_commit(path, [], follows=1, operation="TEST")
+        put_commit(path, [], follows=1, operation="TEST")
     assert (caught.value.condition, caught.value.transient) == ("DELTA_CONCURRENT_WRITE", True)
     (Path(path) / "_delta_log" / f"{4:020d}.json").unlink()
-    assert commits.put_commit(path, [], follows=4, operation="TEST") == 5
+    assert put_commit(path, [], follows=4, operation="TEST") == 5
 
 
 def test_a_spark_that_writes_over_a_change_or_a_seal_is_seen(path: str, tmp_path: Path) -> None:
@@ -266,7 +268,7 @@ def test_a_spark_that_writes_over_a_change_or_a_seal_is_seen(path: str, tmp_path
 def test_a_table_that_asks_for_a_time_in_each_commit_is_left_as_it_is(path: str) -> None:
     """Neither delta-rs nor a commit of ours gives one. It is no refusal of Delta's, after which a
     copy would be tried; and where nothing is to be done there is nothing to refuse."""
-    commits.put_commit(
+    put_commit(
         path,
         [{"protocol": {
             "minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"],

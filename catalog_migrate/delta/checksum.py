@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.delta.log import log_directory, read_commit
+from catalog_migrate.errors import EngineFailure
 
 _EMPTY: dict[str, Any] = {
     "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
@@ -31,9 +31,9 @@ def write_checksum(path: str, version: int) -> bool:
     Returns whether one was written: not where the version before has none, where the commit does
     anything else, and where Spark has written its own. It is never needed, only fast.
     """
-    log = Path(local_path(path)) / "_delta_log"
+    log = log_directory(path)
     target = log / f"{version:020d}.crc"
-    checksum = _checksum(log, version)
+    checksum = _checksum(path, version)
     if checksum is None or target.exists():
         return False
     partial = log / f".{target.name}.{os.getpid()}"
@@ -46,20 +46,19 @@ def write_checksum(path: str, version: int) -> bool:
     return True
 
 
-def _checksum(log: Path, version: int) -> dict[str, Any] | None:
+def _checksum(path: str, version: int) -> dict[str, Any] | None:
     """The checksum of a version, None where it does not follow from the one before it."""
     try:
         if version == 0:
             checksum = dict(_EMPTY)
         else:
-            before = (log / f"{version - 1:020d}.crc").read_text(encoding="utf-8")
-            checksum = json.loads(before)
-        lines = (log / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError):
+            before = log_directory(path) / f"{version - 1:020d}.crc"
+            checksum = json.loads(before.read_text(encoding="utf-8"))
+        actions = list(read_commit(path, version))
+    except (OSError, ValueError, EngineFailure):
         return None
     checksum.pop("txnId", None)
-    for line in filter(None, lines):
-        action: dict[str, Any] = json.loads(line)
+    for action in actions:
         if not action.keys() <= _CARRIED:
             return None
         if "metaData" in action:

@@ -7,7 +7,7 @@ from pathlib import Path
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.engine.spark.shard_log import grown
+from catalog_migrate.delta.table import grown
 
 
 def rows(*values: int) -> Table:

@@ -8,7 +8,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.engine.spark.log_directory import refuse_damaged_log
+from catalog_migrate.delta.log import refuse_damaged_log
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 

@@ -1,19 +1,26 @@
-"""What a shard's Delta log says of it: version, columns, files, rows and bytes. Needs no Spark."""
+"""A table as delta-rs opens it: version, files, rows and bytes. Needs no Spark."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.engine.spark import datatypes
-from catalog_migrate.engine.spark.failures import failing
-from catalog_migrate.engine.spark.tables import open_table
+from catalog_migrate.delta.datatypes import columns_of
+from catalog_migrate.failures import failing
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+
+def open_table(path: str, *, version: int | None = None) -> DeltaTable:
+    """The table at a path, newest version or the one asked for; EngineFailure where none is."""
+    from deltalake import DeltaTable
+
+    with failing(f"read the shard {path}"):
+        return DeltaTable(local_path(path), version=version)
 
 
 def shard_version(path: str) -> int | None:
@@ -29,7 +36,7 @@ def shard_version(path: str) -> int | None:
 
 def shard_columns(path: str) -> Sequence[Column]:
     """Columns as the log has them now, with canonical types; needs no Spark."""
-    return datatypes.columns_of(_schema(open_table(path)))
+    return columns_of(json.loads(open_table(path).schema().to_json()))
 
 
 def shard_size(path: str) -> tuple[int, int]:
@@ -52,11 +59,6 @@ def grown(path: str, after: int, upto: int | None = None) -> int | None:
 def data_files(path: str, version: int) -> frozenset[str]:
     """Paths of a version's data files, as the log has them."""
     return frozenset(file_sizes(open_table(path, version=version)))
-
-
-def _schema(table: DeltaTable) -> Mapping[str, Any]:
-    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
-    return schema
 
 
 def file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:

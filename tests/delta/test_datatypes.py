@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.engine.spark import datatypes
+from catalog_migrate.delta import datatypes
 from catalog_migrate.model.objects import Column
 
 

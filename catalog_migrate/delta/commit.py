@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from catalog_migrate.engine.spark.failures import failing
+from catalog_migrate.delta.log import commit_name, log_directory, read_commit
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.failures import failing
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def put_commit(
     transaction. EngineFailure ``DELTA_METADATA_CHANGED`` or ``DELTA_CONCURRENT_APPEND`` where it
     may not go behind what came, ``FENCED`` where that carries a later epoch; all are transient.
     """
-    log = Path(local_path(path)) / "_delta_log"
+    log = log_directory(path)
     told = {
         "timestamp": int(time.time() * 1000), "operation": operation, "operationParameters": {},
         "readVersion": follows, "isBlindAppend": False,
@@ -70,9 +70,7 @@ def put_commit(
             while not _link(partial, log, version, path):
                 if version - follows == _RACES:
                     raise lost(path, "DELTA_CONCURRENT_APPEND", "others took every version")
-                _refuse_before(
-                    path, log / f"{version:020d}.json", app_id, epoch, behind_data=behind_data
-                )
+                _refuse_before(path, version, app_id, epoch, behind_data=behind_data)
                 version += 1
         finally:
             partial.unlink(missing_ok=True)
@@ -88,24 +86,23 @@ def refuse_later_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) ->
 
 def _link(partial: Path, log: Path, version: int, path: str) -> bool:
     """Whether the version was free. One below a checkpoint is too, once the log was cleaned up."""
-    name = f"{version - 1:020d}"
-    if not (log / f"{name}.json").exists() and not any(log.glob(f"{name}.checkpoint*")):
+    before = version - 1
+    if not (log / commit_name(before)).exists() and not any(log.glob(f"{before:020d}.checkpoint*")):
         raise lost(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
     try:
-        os.link(partial, log / f"{version:020d}.json")
+        os.link(partial, log / commit_name(version))
     except FileExistsError:
         return False
     return True
 
 
 def _refuse_before(
-    path: str, commit: Path, app_id: str, epoch: int, *, behind_data: bool
+    path: str, version: int, app_id: str, epoch: int, *, behind_data: bool
 ) -> None:
     """EngineFailure when ours may not follow this commit of somebody else."""
     if not behind_data:
         raise lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
-    for line in filter(None, commit.read_text(encoding="utf-8").splitlines()):
-        action: dict[str, Any] = json.loads(line)
+    for action in read_commit(path, version):
         mark = action.get("txn")
         if mark is not None and mark["appId"] == app_id and mark["version"] > epoch:
             raise _fenced(path, epoch)
