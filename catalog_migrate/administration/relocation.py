@@ -8,12 +8,13 @@ alive in the original (leases, sessions, operations under way) is not alive in t
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration import copied_sinks
 from catalog_migrate.administration.marks import mark_at, put_mark
 from catalog_migrate.administration.own_directories import (
     misplaced,
@@ -48,6 +49,7 @@ from catalog_migrate.errors import (
     CatalogExported,
     CatalogMigrateError,
     CatalogNotFound,
+    CheckpointCorrupt,
     CommitConflict,
     NotACatalog,
     Problem,
@@ -60,6 +62,8 @@ from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.identity import new_query_id
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 ORIGINAL_THERE = "CM0821"
@@ -162,7 +166,7 @@ def relocate(
     try:
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = (
-            copied_sinks.part(state, aim.warehouse, lineage, on_step) if new_lineage else {}
+            part(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         )
         on_step("commit")
 
@@ -356,7 +360,7 @@ def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
             SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
             remedy="copy what the link leads to, and put that in its place",
         )
-    for reason in copied_sinks.unready(state, aim.warehouse):
+    for reason in unready(state, aim.warehouse):
         yield Problem(UNREADY, reason, remedy="copy it again when the original has stopped")
 
 
@@ -500,3 +504,44 @@ def _stands(home: str, lineage: str) -> bool:
 
 def _within(path: str, directory: str) -> bool:
     return os.path.normpath(path).startswith(os.path.normpath(directory) + os.sep)
+
+
+def unready(state: State, warehouse: str) -> Iterator[str]:
+    """Names of sinks whose checkpoint in ``warehouse`` cannot be gone on from, with the reason."""
+    for item_id, stream in _sinks(state):
+        name = state.items[item_id].definition.item_name
+        checkpoint = Checkpoint(Path(warehouse, stream.checkpoint))
+        try:
+            if checkpoint.query_id is not None and checkpoint.restoring is not None:
+                yield f"{name}: a snapshot was being put back into {checkpoint.path}"
+        except CheckpointCorrupt as error:
+            yield f"{name}: {error.message}"
+
+
+def part(
+    state: State, warehouse: str, lineage: str, on_step: Callable[[str], None]
+) -> dict[str, StreamRecord]:
+    """Copy the checkpoint of each sink to a place of its own and change its query id there.
+
+    ``warehouse`` is the copy's, ``lineage`` its new one. Returns the records to be committed, by
+    item id. Killed before that, the copies are nobody's and a second run makes others.
+    """
+    records: dict[str, StreamRecord] = {}
+    for item_id, stream in _sinks(state):
+        old = Path(warehouse, stream.checkpoint)
+        if Checkpoint(old).query_id is None:
+            continue
+        directory = f"{CHECKPOINTS}/{item_id}/{lineage}"
+        new = Path(warehouse, directory)
+        on_step(f"part {new}")
+        shutil.copytree(old, new, ignore=shutil.ignore_patterns("*.tmp"))
+        new_query_id(Checkpoint(new), {}, active=())
+        records[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
+    return records
+
+
+def _sinks(state: State) -> Iterator[tuple[str, StreamRecord]]:
+    for item_id, stream in sorted(state.streams.items()):
+        item = state.items.get(item_id)
+        if item is not None and item.definition.kind == "sink":
+            yield item_id, stream

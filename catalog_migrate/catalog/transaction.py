@@ -7,14 +7,18 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
-from catalog_migrate.catalog.compaction import compact_when_due
 from catalog_migrate.catalog.history import touched_items
 from catalog_migrate.catalog.in_use import require_in_use
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CommitConflict, LeaseLost
+from catalog_migrate.errors import (
+    CatalogWriteRefused,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    LeaseLost,
+)
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -163,3 +167,22 @@ def commit(
         f"another writer was faster {attempts} times in a row ({kind})",
         remedy="run again when the other writers are done", kind=kind,
     )
+
+
+FILES = 64
+"""Most data files that a read may have to open (64: about 50 ms, STACK section 8)."""
+
+
+def compact_when_due(log: CatalogLog, *, files: int = FILES) -> bool:
+    """Rewrite the log into one file when more than ``files`` are live; whether it was done.
+
+    Best effort: the state is the same with or without it, so losing the race, or being refused,
+    is no failure of the commit before it.
+    """
+    if log.live_files() <= files:
+        return False
+    try:
+        log.compact(follows=log.version(), commit_id=uuid4().hex)
+    except (CommitConflict, CommitOutcomeUnknown, CatalogWriteRefused):
+        return False
+    return True

@@ -27,7 +27,7 @@ from catalog_migrate.cli.sources import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import InvalidRelease
-from catalog_migrate.model.visible import one_line
+from catalog_migrate.model.wording import one_line
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from catalog_migrate.cli.progress import shown
 from catalog_migrate.cli.sources import local_spark, threads_of
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogNotFound, FencedOut, MigrationBlocked
-from catalog_migrate.model.visible import visible
+from catalog_migrate.model.wording import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport

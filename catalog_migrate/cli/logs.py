@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.model.visible import visible
+from catalog_migrate.model.wording import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.errors import CatalogMigrateError

@@ -16,7 +16,7 @@ from uuid import uuid4
 from catalog_migrate.cli import logs
 from catalog_migrate.delta.log import LOG
 from catalog_migrate.errors import CatalogMigrateError, FencedOut, MigrationBlocked, UsageError
-from catalog_migrate.model.visible import visible
+from catalog_migrate.model.wording import visible
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings

@@ -25,10 +25,8 @@ from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.shard_provenance import rows_of
-from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
-from catalog_migrate.reconciler.relink import relink
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
 from catalog_migrate.streams.inputs import former_names, put_inputs
 
@@ -321,3 +319,48 @@ def _put_release(
             owner=owner, name=name, manifest_hash=manifest_hash, serial=serial, in_force=True
         ),
     )
+
+
+def relink(changes: Changes, state: State, migration: Migration) -> None:
+    """Point what is quarantined at the tables that come back from retired shards.
+
+    A table that comes back has a new item id, because ids never do. Its users keep theirs, use it
+    again and are let back into the world, unless something else that they use is gone.
+    """
+    back = {  # whose rows are put together: the table of then, and those that had its name since
+        state.shards[segment.path].item_id: target.item_id
+        for target in migration.targets if target.old is None
+        for segment in target.segments if segment.path in state.shards
+    }
+    if not back:
+        return
+    gone = {
+        state.mappings[identity_text(identity)].item_id
+        for identity in migration.removed if identity_text(identity) in state.mappings
+    }
+    present = {key for key, item in state.items.items() if item.quarantined is None} - gone
+    present |= {target.item_id for target in migration.targets}
+    waiting: dict[str, ItemRecord] = {
+        key: msgspec.structs.replace(
+            item,
+            uses=tuple(sorted({back.get(use, use) for use in item.uses})),
+            links={role: back.get(use, use) for role, use in item.links.items()},
+            quarantined=None,
+        )
+        for key, item in state.items.items() if item.quarantined is not None
+    }
+    touched: set[str] = {
+        key for key in waiting if not set(back).isdisjoint(state.items[key].uses)
+    }
+    again = True
+    while again:
+        again = False
+        for key, item in sorted(waiting.items()):
+            if key in present or not present.issuperset(item.uses):
+                continue
+            if key not in touched and touched.isdisjoint(item.uses):
+                continue  # quarantined for a reason that has nothing to do with these tables
+            changes.put("item", key, item)
+            present.add(key)
+            touched.add(key)
+            again = True

@@ -18,6 +18,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.planner.migration import Target
 from catalog_migrate.reconciler.workers import Workers
 
 T = TypeVar("T")
@@ -172,3 +173,22 @@ def relative(warehouse: str, location: str) -> str | None:
         if location.startswith(real):
             return location[len(real) :].rstrip("/")
     return None
+
+
+class NewShard(msgspec.Struct, frozen=True):
+    """A shard that a prepare built: whose it is, where, and where its rows came from.
+
+    ``expected`` counts the rows that several sources were to bring.
+    """
+
+    target: Target
+    path: str
+    source: str | None = None
+    source_version: int | None = None
+    version: int | None = None
+    rows: int = 0
+    unfilled: bool = False
+    expected: int = 0
+
+    def __str__(self) -> str:
+        return str(self.target.definition.item_name)

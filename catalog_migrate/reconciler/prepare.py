@@ -40,8 +40,7 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
-from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail

@@ -14,8 +14,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Target
 from catalog_migrate.reconciler import cleanup
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
-from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import projection_from, standing_names
 

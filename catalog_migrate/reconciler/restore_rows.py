@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.errors import CommitConflict, PrepareFailed
 from catalog_migrate.planner.migration import Segment
-from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.reconciler.new_shard import NewShard
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 
 
 def restore_from_segments(work: ExecutionContext, shard: NewShard) -> NewShard:

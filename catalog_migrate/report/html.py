@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from catalog_migrate.model.visible import one_line
+from catalog_migrate.model.wording import one_line
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Section, outline
 

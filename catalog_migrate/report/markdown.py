@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.errors import InvalidRelease, Problem
-from catalog_migrate.model.visible import visible
+from catalog_migrate.model.wording import visible
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.report.outline import Entry, Section, outline
 

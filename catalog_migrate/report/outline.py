@@ -7,16 +7,16 @@ from collections.abc import Mapping
 
 import msgspec
 
-from catalog_migrate.model.visible import one_line
-from catalog_migrate.model.wording import counted
+from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.planner.plan_validation import NAME_HELD
-from catalog_migrate.report.losses import goes_back, losses
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
     failed_proofs,
+    goes_back,
     incurable,
+    losses,
     unparsed_lines,
     verdict,
 )

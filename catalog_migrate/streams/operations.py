@@ -29,8 +29,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.probes import Verdict, probe_queries, refusal, validate
-from catalog_migrate.streams.probing import Probing
+from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.supervisor import Known, Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream

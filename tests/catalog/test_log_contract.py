@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog import compaction
+from catalog_migrate.catalog import transaction
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.remote_log import RemoteLog
@@ -139,8 +139,8 @@ class TestCompact:
         On a store, where each commit takes a quarter of a second, more than eight.
         """
         if isinstance(users.first, RemoteLog):
-            monkeypatch.setitem(compaction.compact_when_due.__kwdefaults__, "files", 8)
-        most = compaction.compact_when_due.__kwdefaults__["files"]
+            monkeypatch.setitem(transaction.compact_when_due.__kwdefaults__, "files", 8)
+        most = transaction.compact_when_due.__kwdefaults__["files"]
         create_catalog(users.first, warehouse="w")
         for number in range(most + 6):
             commit(users.first, _operation(number), kind="test")

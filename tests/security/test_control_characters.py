@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.cli.main import main
-from catalog_migrate.model.visible import one_line, visible
+from catalog_migrate.model.wording import one_line, visible
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.release.loader import load_texts

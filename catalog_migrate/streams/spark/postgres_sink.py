@@ -12,24 +12,28 @@ from pyspark.sql.window import Window
 from catalog_migrate.connections.values import table_of
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
+from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import (
+    JSON_OPTIONS,
     OFFSET,
     PARTITION,
     find_columns,
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.copy_text import copy_line
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.sources import plain_option
 
 if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.sql import Composed, Identifier
+    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
 
     from catalog_migrate.streams.spark.batches import Batch
+
 
 _CHUNK = 1000
 """Lines handed to the server at once."""
@@ -205,3 +209,51 @@ def _send(
                 chunk.clear()
         if chunk:
             copy.write("\n".join(chunk) + "\n")
+
+
+_AS_CAST = frozenset({
+    "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN", "DATE", "TIMESTAMP_NTZ",
+})  # fmt: skip
+_NULL = "\\N"
+
+
+def copy_line(columns: Sequence[Column]) -> Expression:
+    """One line, without its end: fields separated by tabs, NULL as ``\\N``."""
+    fields = [F.coalesce(_field(column), F.lit(_NULL)) for column in columns]
+    return F.concat_ws("\t", *fields)
+
+
+def _field(column: Column) -> Expression:
+    """One value as PostgreSQL reads it; NULL stays NULL.
+
+    Timestamps carry UTC's offset; arrays, maps, structs and variants are JSON (for columns of type
+    json, jsonb or text); floats print so that they read back to the same bits.
+    """
+    value = F.col(quote_sql(column.name))
+    tree = parse_type(column.type)
+    if isinstance(tree, Array | Map | Struct):
+        return _escaped(F.to_json(value, dict(JSON_OPTIONS)))
+    if isinstance(tree, Interval):
+        raise EngineFailure(
+            f"column {column.name} is {column.type}: intervals cannot be written to POSTGRES",
+            remedy="send a table without it",
+        )
+    if isinstance(tree, Atomic):
+        if tree.name in _AS_CAST:
+            return value.cast("string")
+        if tree.name == "BINARY":
+            # the backslash of \x is escaped, as every one is
+            return F.concat(F.lit("\\\\x"), F.lower(F.hex(value)))
+        if tree.name == "TIMESTAMP":
+            return F.concat(value.cast("string"), F.lit("+00"))
+        if tree.name == "VARIANT":
+            return _escaped(F.to_json(value, dict(JSON_OPTIONS)))
+        if tree.name == "VOID":
+            return F.lit(None).cast("string")
+    return _escaped(value.cast("string"))
+
+
+def _escaped(text: Expression) -> Expression:
+    for plain, escaped in (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r")):
+        text = F.replace(text, F.lit(plain), F.lit(escaped))
+    return text

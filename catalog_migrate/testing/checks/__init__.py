@@ -22,8 +22,7 @@ platform checks. The pytest plugin of this package gives the same as fixtures.
 """
 
 from catalog_migrate.testing.checks.chain import ChainReport, chains_of, run_chain
-from catalog_migrate.testing.checks.check import Check, CheckFailed
-from catalog_migrate.testing.checks.platform import Platform
+from catalog_migrate.testing.checks.check import Check, CheckFailed, Platform
 from catalog_migrate.testing.checks.rows import SampleRows
 from catalog_migrate.testing.checks.simulated import SimulatedPlatform
 from catalog_migrate.testing.checks.spark import SparkPlatform

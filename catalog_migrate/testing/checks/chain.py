@@ -18,7 +18,7 @@ from catalog_migrate.release.release import Release
 from catalog_migrate.testing.checks.check import Check, CheckFailed
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.checks.platform import Platform
+    from catalog_migrate.testing.checks.check import Platform
 
 Source = Release | str | os.PathLike[str]
 """A release: loaded, a directory of ``*.sql``, or a manifest file."""

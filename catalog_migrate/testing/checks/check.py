@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.release.release import Release
-    from catalog_migrate.testing.checks.platform import Platform
+
+
+Row = Mapping[str, Any]
+"""One row: column name in lower case -> value."""
+
+
+class Platform(Protocol):
+    """An installation of the team's software: one durable catalog, one warehouse, one engine."""
+
+    @property
+    def log(self) -> CatalogLog:
+        """The durable catalog."""
+
+    def start(self, release: Release, *, approve: Sequence[str] = ()) -> BootstrapReport:
+        """Start the software with a release, in a process whose session knows no name."""
+
+    def roll_back(self, serial: int, *, approve: Sequence[str] = ()) -> BootstrapReport:
+        """Bring the catalog back to what it was at a serial."""
+
+    def drift(self) -> Sequence[str]:
+        """Names that are not what is committed; empty when all are."""
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """Column name -> canonical type of a table or view, as a reader's session sees it."""
+
+    def rows(self, name: str) -> Sequence[Row]:
+        """All rows of a table or view (views: on Spark only), in no order."""
+
+    def append(self, name: str, rows: Sequence[Row]) -> None:
+        """Append rows to a table by its name; columns that a row lacks are NULL."""
 
 
 class CheckFailed(AssertionError):

@@ -20,7 +20,7 @@ from catalog_migrate.testing.checks.check import Check
 if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.release.release import Release
-    from catalog_migrate.testing.checks.platform import Platform, Row
+    from catalog_migrate.testing.checks.check import Platform, Row
 
 _DAY = date(2026, 1, 1)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import BindRequest
     from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
-    from catalog_migrate.testing.checks.platform import Row
+    from catalog_migrate.testing.checks.check import Row
 
 _WAREHOUSE = "/warehouse"
 

@@ -19,7 +19,7 @@ from catalog_migrate.rollback import rollback
 if TYPE_CHECKING:
     from catalog_migrate.policy import Policy
     from catalog_migrate.release.release import Release
-    from catalog_migrate.testing.checks.platform import Row
+    from catalog_migrate.testing.checks.check import Row
 
 _KINDS: Mapping[str, Literal["table", "view", "function"]] = {
     "table": "table", "view": "view", "function": "function", "source": "table", "log": "table",
