@@ -1,4 +1,4 @@
-"""Commits: no-ops, retries, fences, faults of the log, and intents."""
+"""Commits: no-ops, retries, fences, faults of the log."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.catalog.intent import dead_intents, extend_intent, put_intent, remove_intent
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
-    IntentRecord,
     OperationRecord,
-    SealedShard,
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
@@ -165,32 +162,3 @@ class TestFaults:
             "kind": "migrate", "serial": "1", "epoch": "1", "items": "", "who": this_user(),
             "host": this_host(),
         }
-
-
-class TestIntents:
-    def test_life(self, memory: MemoryLog, clock: Any) -> None:
-        """An intent is put, extended without losing its first record of a seal, and removed."""
-        epoch = acquire(memory, holder="a", clock=clock).epoch
-        first = SealedShard("s/t/0", 3, {"delta.appendOnly": None})
-        put_intent(memory, IntentRecord(epoch, "1:p", "1.1", ("s/t/1",), (first,)))
-        second = SealedShard("s/u/0", 1, {})
-        late = SealedShard("s/t/0", 4, {"delta.appendOnly": "true"})
-        state = extend_intent(memory, epoch, paths=("s/t/1", "s/u/1"), seals=(second, late))
-        assert state.intents["1"] == IntentRecord(
-            epoch, "1:p", "1.1", ("s/t/1", "s/u/1"), (first, second)
-        )
-        assert (state.serial, dead_intents(state, epoch=1)) == (0, ())
-        assert dead_intents(state, epoch=2) == (state.intents["1"],)
-        assert dict(remove_intent(memory, epoch=epoch, of_epoch=1).intents) == {}
-
-    def test_cleaned_up_meanwhile(self, memory: MemoryLog, clock: Any) -> None:
-        """An attempt whose intent is gone has lost, and must not leave anything more."""
-        epoch = acquire(memory, holder="a", clock=clock).epoch
-        with pytest.raises(LeaseLost, match="was cleaned up by another process"):
-            extend_intent(memory, epoch, paths=("s/t/1",))
-
-    def test_fenced(self, memory: MemoryLog, clock: Any) -> None:
-        """No intent is recorded under an epoch that is over."""
-        acquire(memory, holder="a", clock=clock).release()
-        with pytest.raises(LeaseLost):
-            put_intent(memory, IntentRecord(1, "1:p", "1.1"))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.postgres_probe import LEDGER
-from catalog_migrate.connections.reference import page
 from catalog_migrate.streams.spark import ledger
+from tests.connections.reference import page
 
 PAGE = Path(__file__).parents[2] / "docs" / "connections.md"
 
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "connections.md"
 def test_page_is_up_to_date() -> None:
     """docs/connections.md is what the module prints."""
     printed = subprocess.run(
-        [sys.executable, "-m", "catalog_migrate.connections.reference"],
+        [sys.executable, "-m", "tests.connections.reference"],
         check=True, capture_output=True, text=True,
     ).stdout
     assert PAGE.read_text(encoding="utf-8") == printed == page()

@@ -45,6 +45,31 @@ def test_no_module_imports_itself_by_others() -> None:
     assert circles == []
 
 
+def test_the_package_has_no_module_that_only_tests_reach() -> None:
+    """Verbs, hook, programming interface and what a team tests with reach all the others."""
+    imports = grimp.build_graph("catalog_migrate", cache_dir=None)
+    reached, next_ones = set(), ["catalog_migrate"] + [
+        module for module in imports.modules
+        if module.startswith(("catalog_migrate.cli.", "catalog_migrate.testing."))
+    ]
+    while next_ones:
+        module = next_ones.pop()
+        if module not in reached:
+            reached.add(module)
+            next_ones += imports.find_modules_directly_imported_by(module)
+    packages = {module.rpartition(".")[0] for module in imports.modules}
+    assert imports.modules - reached <= packages
+
+
+def test_the_package_imports_nothing_of_the_tests() -> None:
+    """A wheel has neither `tests` nor `examples`; the verb `demo` asks for them by name."""
+    found = [
+        path.name for path in (ROOT / "catalog_migrate").rglob("*.py")
+        if re.search(r"^\s*(from|import) (tests|examples|bench)\b", path.read_text("utf-8"), re.M)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "module",
     [

@@ -16,9 +16,9 @@ from catalog_migrate.language.printer import render
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql, split_name
 from catalog_migrate.release.loader import load_manifest, load_texts
 from catalog_migrate.release.manifest import encode_manifest
-from catalog_migrate.sql.printer import print_definition
 from catalog_migrate.sql.tokens import string_literal, tokenise
 from catalog_migrate.testing.engine import SimulatedEngine
+from tests.sql.printer import print_definition
 
 HOSTILE = (
     "a`b", "`", "o'quote", 'dq"x', "back\\slash", "new\nline", "tab\there", "cr\rx", "a.b", "..",

@@ -50,13 +50,9 @@ SAFE_PARTS = {
 """Names that may stand in a statement because of how they are made; a reviewed list."""
 
 TALK = {
-    # text for people: remedies, documentation, the demonstration, the language's own printer
+    # text for people: remedies, the language's own printer
     "connections/options.py",
-    "connections/reference.py",
-    "demo.py",
-    "demo_streams.py",
     "language/printer.py",
-    "sql/printer.py",
     "streams/stalled_queries.py",
     "streams/unsafe/requests.py",
 }

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from catalog_migrate import start
-from catalog_migrate.catalog import intent, lease, transaction
+from catalog_migrate.catalog import lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
@@ -82,7 +82,12 @@ def cleans_nothing_up() -> AbstractContextManager[None]:
     """Intents of dead epochs are forgotten without undoing what they name."""
 
     def undo(work: ExecutionContext, _: Any, __: str, dead: Any) -> Any:
-        return intent.remove_intent(work.log, epoch=work.epoch, of_epoch=dead.epoch)
+        def forget(_: State) -> transaction.Changes:
+            changes = transaction.Changes()
+            changes.delete("intent", str(dead.epoch))
+            return changes
+
+        return transaction.commit(work.log, forget, epoch=work.epoch, kind="clean up")
 
     return _instead((cleanup, "_undo", undo))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
-from catalog_migrate.sql.printer import print_definition
 from catalog_migrate.sql.statements import parse
+from tests.sql.printer import print_definition
 
 CORPUS = [
     ObjectDefinition("shop", "type", "money", definition="DECIMAL(18,2)", comment="it's"),

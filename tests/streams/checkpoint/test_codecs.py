@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition, UnsupportedCheckpoint
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_files import (
-    ListedFile,
-    listed_files,
-    newest_listed,
-)
+from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.checkpoint.codecs import CODECS
 from catalog_migrate.streams.checkpoint.lines import START
 
-KAFKA, DELTA, FILES = CODECS["KAFKA"], CODECS["DELTA"], CODECS["FILES"]
+KAFKA, DELTA = KafkaCodec(), DeltaCodec()
+CODECS = {"KAFKA": KAFKA, "DELTA": DELTA}
 GOLDEN_DELTA = (
     '{"sourceVersion":1,"reservoirId":"9add171e-4d5d-44f8-94bd-ed085c00cac7",'
     '"reservoirVersion":3,"index":-1,"isStartingVersion":false}'
@@ -29,7 +22,7 @@ TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
 
 
 class TestAll:
-    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA", "FILES"])
+    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA"])
     def test_a_dash_means_start_in_every_codec(self, kind: str) -> None:
         """A line ``-`` has no positions and no splits, and no positions give that line."""
         codec = CODECS[kind]
@@ -37,7 +30,7 @@ class TestAll:
         assert codec.kind == kind
         assert (codec.read(START), codec.write(None), codec.splits(START)) == (None, "-", ())
 
-    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA", "FILES"])
+    @pytest.mark.parametrize("kind", ["KAFKA", "DELTA"])
     @pytest.mark.parametrize("line", ["", "{", "[]", "7", "null", '"x"', "{}x", '{"a":1,"a":2}'])
     def test_what_is_no_offset_is_refused(self, kind: str, line: str) -> None:
         """Anything but one JSON object with distinct keys is an invalid position."""
@@ -215,54 +208,3 @@ class TestDelta:
             "the position is one of table y, the table there is x",
             "version 1 is expired, the oldest kept is 2",
         )
-
-
-class TestFiles:
-    def test_golden_line(self) -> None:
-        """The number of the list up to which files are read."""
-        assert FILES.write(2) == '{"logOffset":2}'
-        assert FILES.read('{"logOffset":2}') == 2
-        assert FILES.splits('{"logOffset":2}') == ("files",)
-
-    def test_before_the_first_is_start(self) -> None:
-        """Number -1 is written as START."""
-        assert FILES.write(-1) == START
-
-    @pytest.mark.parametrize("line", ['{"logOffset":"2"}', '{"logOffset":-1}', '{"offset":2}'])
-    def test_anything_else_is_refused(self, line: str) -> None:
-        """Numbers only, under the one key."""
-        with pytest.raises(InvalidPosition):
-            FILES.read(line)
-
-    def test_bounds(self) -> None:
-        """A position may be anywhere in the list, not beyond it."""
-        assert FILES.check(2, 2) == ()
-        assert FILES.check(3, 2) == ("number 3 is beyond the end, 2 is the newest listed",)
-        assert FILES.check(0, None) == ("number 0 is beyond the end, no file has been listed",)
-
-    def test_listed_files(self, tmp_path: Path) -> None:
-        """Files are listed once, in order, with the compacted ones; litter is passed over."""
-        line = '{{"path":"file:///d/{}.json","timestamp":17,"batchId":{}}}'
-        (tmp_path / "8").write_text("v1\n" + line.format("b", 8))
-        compact = ["v1", line.format("a", 0), line.format("b", 8), line.format("c", 9)]
-        (tmp_path / "9.compact").write_text("\n".join(compact))
-        (tmp_path / "10").write_text("v1\n" + line.format("d", 10))
-        (tmp_path / ".10.crc").write_bytes(b"\xff")
-
-        assert newest_listed(tmp_path) == 10
-        assert listed_files(tmp_path) == tuple(
-            ListedFile(f"file:///d/{name}.json", 17, number)
-            for name, number in [("a", 0), ("b", 8), ("c", 9), ("d", 10)]
-        )
-        assert newest_listed(tmp_path / "none") is None
-
-    def test_a_corrupt_list_names_the_file(self, tmp_path: Path) -> None:
-        """What is no list is corrupt, another version unsupported."""
-        file = tmp_path / "0"
-        for text in ("", "w1\n", 'v1\n{"path":1,"timestamp":1,"batchId":0}', "v1\nx"):
-            file.write_text(text)
-            with pytest.raises(CheckpointCorrupt, match="0 is not a list of files"):
-                listed_files(tmp_path)
-        file.write_text("v2\n")
-        with pytest.raises(UnsupportedCheckpoint):
-            listed_files(tmp_path)

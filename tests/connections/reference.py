@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 # Connections, and what sources and sinks over them take
 
 This page is made from the tables that the statements are checked against:
-`python -m catalog_migrate.connections.reference > docs/connections.md`.
+`python -m tests.connections.reference > docs/connections.md`.
 
 - Names of options are compared without case; an underscore is as good as a blank.
 - Where a secret is asked for, write `OPTION SECRET name`, with `CREATE SECRET name AS 'env:NAME'`
