@@ -92,7 +92,7 @@ def test_a_live_login_ends_when_its_password_changes(kafka: KafkaCluster, user_n
         if error.code() == KafkaError._AUTHENTICATION:
             seen.set()
 
-    live = AdminClient({**kafka.client(user_name), "error_cb": on_error})
+    live = AdminClient({**kafka.client(user_name)} | {"error_cb": on_error})
     live.list_topics(timeout=5)
     kafka.set_password(user_name, "two")
     end = time.monotonic() + 15

@@ -90,7 +90,7 @@ def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None
     small = shrink(failing)
     assert _breaks(small)
     assert len(small.starts) <= 1
-    assert small.faults == small.turns == ()
+    assert (small.faults, small.turns) == ((), ())
     assert "==> " in tell(small)
     assert "release 2: " in tell(small)
 

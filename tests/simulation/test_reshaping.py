@@ -375,7 +375,9 @@ def test_an_append_under_a_drop_is_kept_or_refused() -> None:
     What was acknowledged is there in the end; once the column is gone the append is refused.
     """
     place = Place()
-    path, accepted, refused = place.path, [], []
+    path = place.path
+    accepted: list[Any] = []
+    refused: list[Any] = []
 
     def on_call(call: str) -> None:
         if call != "alter":

@@ -330,7 +330,7 @@ def test_rows_written_after_a_rollback_keep_every_value_in_the_next() -> None:
     place.back(1)
     place.append("t", {"id": 3, "a": "a3", "b": "b3"})
     assert place.back(1).outcome == "unchanged"
-    rows = [{"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": None, "b": "b2"},
+    rows: list[dict[str, Any]] = [{"id": 1, "a": "a1", "b": "b1"}, {"id": 2, "a": None, "b": "b2"},
             {"id": 3, "a": "a3", "b": "b3"}]
     assert place.read("t") == rows
     place.back(2, approve=("s.t.a",))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,8 @@ from tests.simulation.scheduler import Endless, ProcessClock, Scheduler, Task
 
 def test_a_sleeper_lets_others_go_on_and_time_jumps_to_the_first_that_wakes() -> None:
     """Two sleepers wake in the order of their times, without one second passing in between."""
-    scheduler, told = Scheduler(tick=0.0), []
+    scheduler = Scheduler(tick=0.0)
+    told: list[tuple[int, str | float]] = []
     tasks: list[Task] = []
 
     def sleeper(number: int, seconds: float) -> None:
@@ -22,7 +24,7 @@ def test_a_sleeper_lets_others_go_on_and_time_jumps_to_the_first_that_wakes() ->
         told.append((number, scheduler.now))
 
     for number, seconds in enumerate((30.0, 10.0)):
-        tasks.append(scheduler.add(f"t{number}", lambda n=number, s=seconds: sleeper(n, s)))
+        tasks.append(scheduler.add(f"t{number}", partial(sleeper, number, seconds)))
     scheduler.run()
     assert told == [(0, "sleeps"), (1, "sleeps"), (1, 10.0), (0, 30.0)]
 
@@ -58,7 +60,7 @@ def test_a_thread_is_used_again_by_the_next_run() -> None:
     for number in range(30):
         scheduler = Scheduler()
         for _ in range(3):
-            scheduler.add("t", lambda each=scheduler, n=number: task(each, fails=n % 3 == 0))
+            scheduler.add("t", partial(task, scheduler, fails=number % 3 == 0))
         with pytest.raises(ValueError, match="broken") if number % 3 == 0 else nullcontext():
             scheduler.run()
     assert len(used) <= 6
