@@ -45,7 +45,7 @@ jars: install
 
 # the set-up compiles once; what was edited since is compiled here
 compile: install
-	@$(BIN)/python -m compileall -q catalog_migrate
+	@$(BIN)/python -m compileall -q catalog_migrate tests examples
 
 test: jars compile
 	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md $(PYTEST)
