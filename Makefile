@@ -5,9 +5,9 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=2 takes two workers, with a Spark session each.
+# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=0 runs all in one process.
 PYTEST ?=
-WORKERS ?= 0
+WORKERS ?= 2
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
@@ -52,14 +52,14 @@ test: jars compile
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
-	JAVA_HOME=/nonexistent $(TESTS) -n 2 -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
+	JAVA_HOME=/nonexistent $(TESTS) -n $(WORKERS) -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
 
 soak: jars compile
 	$(BIN)/python -m bench.soak
 
 coverage: jars compile
 	rm -rf build/coverage
-	$(BIN)/coverage run -m pytest $(PYTEST)
+	$(BIN)/coverage run -m pytest --dist loadgroup --no-loadscope-reorder -n $(WORKERS) $(PYTEST)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort=cover > build/coverage/report.txt
 	@tail -1 build/coverage/report.txt
