@@ -52,7 +52,8 @@ def test_tasks_are_seen_within_a_batch(spark: Any, landing: Path, tmp_path: Path
     """What the tasks of a first batch have done is told before its progress, which comes last."""
     for number in range(6):
         (landing / f"{number}.txt").write_text("a\nb\n")
-    slow = spark.readStream.text(str(landing)).selectExpr(
+    # more tasks than cores, so that some have ended long before the batch has
+    slow = spark.readStream.text(str(landing)).repartition(6).selectExpr(
         "value", "java_method('java.lang.Thread', 'sleep', 300L) AS slept"
     )
     query = slow.writeStream.format("noop").option(
