@@ -25,6 +25,8 @@ _numbers = itertools.count(1)
 
 # Every process that a test starts inherits it.
 prefer_short_runs(os.environ)
+# A JVM has some fifty threads, and malloc would give most of them an arena of their own.
+os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
 
 # How long one example takes says something about the machine, and about what else runs on it.

@@ -166,7 +166,7 @@ def relocate(
     try:
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = (
-            part(state, aim.warehouse, lineage, on_step) if new_lineage else {}
+            copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         )
         on_step("commit")
 
@@ -360,7 +360,7 @@ def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
             SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
             remedy="copy what the link leads to, and put that in its place",
         )
-    for reason in unready(state, aim.warehouse):
+    for reason in unready_checkpoints(state, aim.warehouse):
         yield Problem(UNREADY, reason, remedy="copy it again when the original has stopped")
 
 
@@ -506,7 +506,7 @@ def _within(path: str, directory: str) -> bool:
     return os.path.normpath(path).startswith(os.path.normpath(directory) + os.sep)
 
 
-def unready(state: State, warehouse: str) -> Iterator[str]:
+def unready_checkpoints(state: State, warehouse: str) -> Iterator[str]:
     """Names of sinks whose checkpoint in ``warehouse`` cannot be gone on from, with the reason."""
     for item_id, stream in _sinks(state):
         name = state.items[item_id].definition.item_name
@@ -518,7 +518,7 @@ def unready(state: State, warehouse: str) -> Iterator[str]:
             yield f"{name}: {error.message}"
 
 
-def part(
+def copy_checkpoints(
     state: State, warehouse: str, lineage: str, on_step: Callable[[str], None]
 ) -> dict[str, StreamRecord]:
     """Copy the checkpoint of each sink to a place of its own and change its query id there.

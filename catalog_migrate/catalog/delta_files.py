@@ -6,7 +6,6 @@ what delta-rs would pass over in silence: a commit file cut off between two acti
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from catalog_migrate.catalog.log import Commit
+from catalog_migrate.delta.log import CHECKPOINT, COMMIT, LOG, commit_name
 from catalog_migrate.errors import CatalogCorrupt
 from catalog_migrate.storage import plainly
 
@@ -21,8 +21,6 @@ _OURS = "catalog_migrate."
 COMMIT_KEY = _OURS + "commit"
 """Key of the commit id in a commit's own metadata."""
 
-_COMMIT = re.compile(r"(\d{20})\.json\Z")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
 _DECODER = msgspec.json.Decoder()
 
 _RESTORE = (
@@ -40,7 +38,7 @@ class CommitFiles:
     __slots__ = ("_verified", "directory")
 
     def __init__(self, table: Path) -> None:
-        self.directory = table / "_delta_log"
+        self.directory = table / LOG
         self._verified = -1
 
     def newest(self) -> int | None:
@@ -89,7 +87,7 @@ class CommitFiles:
             return None
         present = {
             int(match[1]) for entry in self.directory.iterdir()
-            if (match := _COMMIT.match(entry.name))
+            if (match := COMMIT.match(entry.name))
         }
         for version in range(newest + 1):
             if version not in present:
@@ -98,7 +96,7 @@ class CommitFiles:
 
     def path(self, version: int) -> Path:
         """The file of one version."""
-        return self.directory / f"{version:020d}.json"
+        return self.directory / commit_name(version)
 
     def actions(self, version: int) -> list[dict[str, Any]]:
         """The actions of one commit; :class:`CatalogCorrupt` names its file if it is not whole."""
@@ -139,8 +137,8 @@ class CommitFiles:
             return 0, None
         except OSError as error:
             _corrupt(self.directory, f"cannot be read: {error.strerror}", error)
-        versions = {int(match[1]) for name in names if (match := _COMMIT.match(name))}
-        checkpoints = [int(match[1]) for name in names if (match := _CHECKPOINT.match(name))]
+        versions = {int(match[1]) for name in names if (match := COMMIT.match(name))}
+        checkpoints = [int(match[1]) for name in names if (match := CHECKPOINT.match(name))]
         if not versions and not checkpoints:
             return 0, None
         first = max(checkpoints) + 1 if checkpoints else 0

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.delta_files import COMMIT_KEY, commit_of
+from catalog_migrate.delta.log import LOG, commit_name
 from catalog_migrate.errors import CatalogCorrupt, StoreFailure
 from catalog_migrate.storage import Storage, plainly
 
@@ -69,7 +70,7 @@ class RemoteCommits:
 
     def path(self, version: int) -> str:
         """The object of one version, for messages."""
-        return f"{self._address}/_delta_log/{version:020d}.json"
+        return f"{self._address}/{LOG}/{commit_name(version)}"
 
     def _entry(self, version: int) -> Mapping[str, Any] | None:
         """A commit's own metadata, which never changes."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from catalog_migrate.cli import logs
-from catalog_migrate.delta.log import LOG
 from catalog_migrate.errors import CatalogMigrateError, FencedOut, MigrationBlocked, UsageError
 from catalog_migrate.model.wording import visible
 
@@ -110,6 +109,8 @@ def save_result(out: str, text: str) -> None:
     except (OSError, RuntimeError):
         source = False  # saving says what is wrong
         path = Path(out)
+    from catalog_migrate.delta.log import LOG
+
     if LOG in path.parts:
         raise OutputFailed(
             f"{out} is in the log of a Delta table", remedy="give --out another directory"

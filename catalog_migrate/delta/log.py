@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.paths import local_path
 
 LOG = "_delta_log"
 """The directory of a table's log (Delta protocol, *Delta Log Entries*)."""
 
 _DIGITS = 20
-_COMMIT = re.compile(r"\d{20}\.json\Z")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint\.")
+COMMIT = re.compile(r"(\d{20})\.json\Z")
+CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
+"""Names of commits and checkpoints; the group is the version."""
 
 
 def log_directory(path: str) -> Path:
@@ -78,7 +78,7 @@ def why_no_log(path: str) -> str | None:
             return None  # a third of what listing the names takes
         with os.scandir(directory) as entries:
             seen = any(
-                _COMMIT.match(entry.name) or _CHECKPOINT.match(entry.name) for entry in entries
+                COMMIT.match(entry.name) or CHECKPOINT.match(entry.name) for entry in entries
             )
     except OSError as error:
         return error.strerror or str(error)
@@ -91,14 +91,16 @@ def refuse_damaged_log(path: str) -> None:
     Spark and delta-rs take it for a commit that changed nothing, and the rows that it added are
     gone without a word: nothing is to be copied from there.
     """
+    from catalog_migrate.failures import failing  # what a plan does not import
+
     with failing(f"read the log of {path}"), os.scandir(log_directory(path)) as entries:
         found = [(entry.name, entry) for entry in entries]
     since = max(
-        (int(name[:_DIGITS]) for name, _ in found if _CHECKPOINT.match(name)), default=-1
+        (int(name[:_DIGITS]) for name, _ in found if CHECKPOINT.match(name)), default=-1
     )
     empty = sorted(
         entry.path for name, entry in found
-        if _COMMIT.match(name) and int(name[:_DIGITS]) > since and not entry.stat().st_size
+        if COMMIT.match(name) and int(name[:_DIGITS]) > since and not entry.stat().st_size
     )
     if empty:
         raise EngineFailure(

@@ -263,8 +263,9 @@ class Engine(Protocol):
         """The shard's columns by physical and given names, as it has them now."""
         ...
 
-    def create_shadow_table(self, path: str, twin: str) -> None:
-        """Create an empty table at ``twin`` with the columns, protocol and properties of ``path``.
+    def create_shadow_table(self, path: str, shadow: str) -> None:
+        """Create an empty table at ``shadow`` with the columns, protocol and properties of
+        ``path``.
 
         What an :meth:`evolve` of the one would be refused, that of the other is too. Repeatable;
         EngineFailure where such a table cannot be made.

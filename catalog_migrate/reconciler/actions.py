@@ -18,8 +18,8 @@ from catalog_migrate.reconciler.execution_context import relative
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""
 
-_TWIN = re.compile(r"-[0-9a-f]{32}\.twin\Z")
-"""A managed name that is about to be dropped points at such an empty twin of its table."""
+_SHADOW_TABLE = re.compile(r"-[0-9a-f]{32}\.twin\Z")
+"""A managed name that is about to be dropped points at such an empty shadow table of its table."""
 
 DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
@@ -62,7 +62,7 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
 
 def shard_at(state: State, warehouse: str, location: str) -> str | None:
     """The path of the shard that lies at a location, or lay there before the warehouse moved."""
-    location = _TWIN.sub("", location)
+    location = _SHADOW_TABLE.sub("", location)
     if location in state.shards and not (
         state.shards[location].state == "gone" and location in originals(state)
     ):
@@ -74,9 +74,9 @@ def shard_at(state: State, warehouse: str, location: str) -> str | None:
     return None
 
 
-def is_twin(location: str) -> bool:
+def is_shadow_table(location: str) -> bool:
     """Whether a table lies where a name that was being dropped points: it has no rows."""
-    return _TWIN.search(location) is not None
+    return _SHADOW_TABLE.search(location) is not None
 
 
 def former(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,8 +1,8 @@
 """Builds what the new state needs beside the old one, before anything is committed.
 
-Order (DESIGN section 6): prove views and names; try changes in place on twins; record the intent;
-create and fill new shards; seal the old ones; copy what was appended meanwhile; count. A crash
-leaves what the intent names.
+Order (DESIGN section 6): prove views and names; try changes in place on shadow tables; record the
+intent; create and fill new shards; seal the old ones; copy what was appended meanwhile; count. A
+crash leaves what the intent names.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The planner says that a table *can* keep its shard while columns are renamed, dropped or moved. The
 last word is said here, where the world is known: nobody else may live with the old names, no stream
-may hang on the shard, and an empty twin of it must have taken the very statements.
+may hang on the shard, and an empty shadow table of it must have taken the very statements.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ class Choice:
 
 
 def choose(work: ExecutionContext, state: State, migration: Migration) -> Choice:
-    """Decide for each table that the plan reshapes; tries the statements on empty twins first.
+    """Decide for each table that the plan reshapes; tries the statements on empty shadow tables
+    first.
 
-    The twins are named in the intent while they stand. Nothing that users see is touched.
+    The shadow tables are named in the intent while they stand. Nothing that users see is touched.
     """
     choice = Choice()
     wanted = [target for target in migration.targets if target.reshape]
@@ -55,14 +56,14 @@ def choose(work: ExecutionContext, state: State, migration: Migration) -> Choice
             if shape is None:
                 reason = "its columns are not the committed ones"
             else:
-                twin = shard_path(target.definition.schema, target.definition.name, work.token())
-                tried.append((target, path, twin, shape))
+                shadow = shard_path(target.definition.schema, target.definition.name, work.token())
+                tried.append((target, path, shadow, shape))
         if reason is not None:
             choice.copied[target.identity] = reason
     if tried:
-        _declare(work, migration, [twin for _, _, twin, _ in tried])
-    for target, path, twin, shape in tried:
-        reason = _rehearse(work, target, path, twin, shape)
+        _declare(work, migration, [shadow for _, _, shadow, _ in tried])
+    for target, path, shadow, shape in tried:
+        reason = _rehearse(work, target, path, shadow, shape)
         if reason is None:
             choice.shapes[target.identity] = shape
         else:
@@ -118,25 +119,26 @@ def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
     return Shape(columns, tuple(physical.values()))
 
 
-def _declare(work: ExecutionContext, migration: Migration, twins: list[str]) -> None:
+def _declare(work: ExecutionContext, migration: Migration, shadows: list[str]) -> None:
     plan = migration.plan
-    work.attempt.extend(twins)
+    work.attempt.extend(shadows)
     changes = Changes()
     changes.put(
         "intent", str(work.epoch),
         IntentRecord(
             epoch=work.epoch, plan_hash=plan.plan_hash, release=plan.target.release,
-            paths=tuple(twins),
+            paths=tuple(shadows),
         ),
     )
     commit(work.log, lambda _: changes, epoch=work.epoch, kind="intent")
 
 
 def _rehearse(
-    work: ExecutionContext, target: Target, path: str, twin: str, shape: Shape
+    work: ExecutionContext, target: Target, path: str, shadow: str, shape: Shape
 ) -> str | None:
-    """Why an empty twin refused the change, None when it took it. The twin goes in either case."""
-    location = work.absolute(twin)
+    """Why an empty shadow table refused the change, None when it took it. The shadow table goes
+    in either case."""
+    location = work.absolute(shadow)
     spec = shard_spec(target.definition, location)
     try:
         with work.kept_alive():
@@ -145,7 +147,7 @@ def _rehearse(
                 lambda: work.engine.evolve(location, spec.columns, spec, shape)
             )
     except EngineFailure as error:
-        return f"an empty twin refused it: {error.message} [{error.condition}]"
+        return f"an empty shadow table refused it: {error.message} [{error.condition}]"
     finally:
         work.retrying(lambda: work.engine.delete_shard(location))
     return None

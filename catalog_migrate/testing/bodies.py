@@ -1,7 +1,7 @@
 """What the simulated engine understands of SQL: simple SELECT bodies and column expressions.
 
 Not a parser: bodies have the shape ``SELECT item, ... FROM s.t [alias] [JOIN ...] [WHERE ...]``,
-which is what :mod:`tests.simulation.releases` generates and the engine contract suite uses.
+which is what the simulation's releases and the engine's contract suite are made of.
 Expressions are a column, a literal, a CAST or TRY_CAST; any other one becomes a token that is equal
 for equal text over equal values, so that rows can be compared across paths without evaluating SQL.
 """

@@ -376,18 +376,18 @@ class SimulatedEngine:
         with self._call("shard_layout", path):
             return self.world.newest(path).layout
 
-    def create_shadow_table(self, path: str, twin: str) -> None:
+    def create_shadow_table(self, path: str, shadow: str) -> None:
         """An empty shard with everything of another but its rows."""
-        with self._call("create_shadow_table", twin):
+        with self._call("create_shadow_table", shadow):
             original = self.world.shard(path)
             if original.clustered_by:
                 raise EngineFailure(
-                    "a table with clustering has no twin to try statements on",
+                    "a table with clustering has no shadow table to try statements on",
                     condition="TWIN_NOT_POSSIBLE",
                 )
-            if twin not in self.world.shards:
+            if shadow not in self.world.shards:
                 first = replace(original.versions[-1], act="create", rows=(), transactions={})
-                self.world.shards[twin] = Shard([first], original.partitioned_by)
+                self.world.shards[shadow] = Shard([first], original.partitioned_by)
                 self.world.writes += 1
 
     def evolve(

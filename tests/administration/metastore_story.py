@@ -114,7 +114,7 @@ class Story:
             "rows": self.one("SELECT count(*) FROM shop.orders"),
             "view": self.one("SELECT count(*) FROM shop.big"),
             "files": (directory / "_delta_log").is_dir(),
-            "twins": [each.name for each in directory.parent.glob("*.twin")],
+            "shadow tables": [each.name for each in directory.parent.glob("*.twin")],
         }
         second = self.release("2", WIDER, VIEW)
         outcome = self.start(second, "one")

@@ -46,7 +46,7 @@ def test_a_managed_table_is_adopted_where_it_lies(told: dict[str, Any]) -> None:
         for table in adopted["tables"]
     ]) == (0, [("shop.orders", "managed", 2, "unchanged")])
     assert chapter["kinds"] == ["MANAGED", "EXTERNAL"]
-    assert (chapter["rows"], chapter["view"], chapter["files"], chapter["twins"]) == (
+    assert (chapter["rows"], chapter["view"], chapter["files"], chapter["shadow tables"]) == (
         2, 1, True, []
     )
 

@@ -30,7 +30,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
-from catalog_migrate.engine.spark.shards import Shards, empty_twin
+from catalog_migrate.engine.spark.shards import Shards, empty_shadow_table
 from catalog_migrate.errors import (
     AdoptionRefused,
     CatalogMoved,
@@ -160,23 +160,23 @@ class TestGivenUp:
         path = place.table("orders")
         shutil.rmtree(f"{path}/_delta_log")
         with pytest.raises(EngineFailure, match="no Delta log"):
-            empty_twin(path)
+            empty_shadow_table(path)
         shutil.rmtree(path)
-        assert empty_twin(path) is None
+        assert empty_shadow_table(path) is None
 
 
 class TestAdoption:
-    def test_the_twin_of_a_name_that_was_being_dropped(self, place: Place) -> None:
-        """A drop that was killed half-way left a managed name on an empty twin: its rows lie
-        elsewhere, so that it is left alone with the reason."""
+    def test_the_shadow_table_of_a_name_that_was_being_dropped(self, place: Place) -> None:
+        """A drop that was killed half-way left a managed name on an empty shadow table: its rows
+        lie elsewhere, so that it is left alone with the reason."""
         path = place.table("orders")
-        twin = empty_twin(path)
+        shadow = empty_shadow_table(path)
         name = ItemName("shop", "orders")
         tables, left = registered(
-            [Registration(name, "table", twin, managed=True)], asked=False
+            [Registration(name, "table", shadow, managed=True)], asked=False
         )
         assert (tables, [each.name for each in left]) == ([], [name])
-        assert "twin" in left[0].reason
+        assert "shadow table" in left[0].reason
 
     def test_a_directory_that_holds_the_catalog_or_its_warehouse(self, place: Place) -> None:
         """What a migration would remove one day must not have the catalog in it."""
@@ -380,10 +380,10 @@ class TestSinksOfACopy:
 
 
 class TestLinksOfACopy:
-    @pytest.mark.parametrize("what", ["retired", "building", "twin"])
+    @pytest.mark.parametrize("what", ["retired", "building", "shadow table"])
     def test_a_link_to_what_the_original_may_still_need(self, place: Place, what: str) -> None:
         """Not only tables: the copy would remove the original's earlier versions, and the shards
-        and twins of an attempt that is under way there."""
+        and shadow tables of an attempt that is under way there."""
         state = place.installed()
         shard = f"old/orders/{7:032x}"
         definition = state.items["i1"].definition
@@ -391,7 +391,7 @@ class TestLinksOfACopy:
 
         def known(_: State) -> Changes:
             changes = Changes()
-            if what == "twin":
+            if what == "shadow table":
                 changes.put("intent", "0", IntentRecord(
                     epoch=0, plan_hash="p", release="2", paths=(shard,)
                 ))

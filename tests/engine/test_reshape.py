@@ -141,22 +141,23 @@ def test_a_swap_that_stopped_half_way_is_finished_by_physical_names(shards):
 
 
 def refused(shards, path: str, columns, shape: Shape) -> str | None:
-    """The condition that evolving a twin of the shard is refused with; the shard stays."""
+    """The condition that evolving a shadow table of the shard is refused with; the shard stays."""
     before = shards.engine.shard_layout(path), shards.engine.shard_version(path)
-    twin = f"{path}-twin"
-    shards.engine.create_shadow_table(path, twin)
-    shards.engine.create_shadow_table(path, twin)
-    assert shards.engine.shard_layout(twin) == before[0]
-    assert shards.engine.shard_size(twin)[0] == 0
+    shadow = f"{path}-twin"
+    shards.engine.create_shadow_table(path, shadow)
+    shards.engine.create_shadow_table(path, shadow)
+    assert shards.engine.shard_layout(shadow) == before[0]
+    assert shards.engine.shard_size(shadow)[0] == 0
     with pytest.raises(EngineFailure) as caught:
-        shards.evolve(twin, columns, shape)
+        shards.evolve(shadow, columns, shape)
     assert not caught.value.transient
     assert (shards.engine.shard_layout(path), shards.engine.shard_version(path)) == before
     return caught.value.condition
 
 
-def test_a_column_under_a_check_is_refused_on_the_twin(shards):
-    """The twin has the CHECK, so it refuses what the shard would refuse, and the shard stays."""
+def test_a_column_under_a_check_is_refused_on_the_shadow_table(shards):
+    """The shadow table has the CHECK, so it refuses what the shard would refuse, and the shard
+    stays."""
     path = shards.shard("t", checks=(Check("positive", "a > 0"),))
     shards.append(path, [{"a": 1, "b": "x", "c": "y"}])
     condition = refused(
@@ -212,15 +213,15 @@ def test_rows_appended_around_a_drop_are_kept_or_refused(shards):
 
 
 def test_a_partition_column_is_not_dropped(shards):
-    """The twin has the partitions of the shard."""
+    """The shadow table has the partitions of the shard."""
     path = shards.shard("t", partitioned_by=("c",))
     assert refused(shards, path, (A, B), Shape(PLACED[:2], ("c",))) == (
         "DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN"
     )
 
 
-def test_a_twin_takes_what_the_shard_takes(shards):
-    """A sequence that the twin accepts is accepted by the shard, mapped before or not."""
+def test_a_shadow_table_takes_what_the_shard_takes(shards):
+    """A sequence that the shadow table accepts is accepted by the shard, mapped before or not."""
     path = shards.shard("t")
     shards.append(path, [{"a": 1, "b": "x", "c": "y"}])
     for names, gone in ((("k", "b", "c"), ()), (("k", "c"), ("b",))):

@@ -437,7 +437,7 @@ class Play:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
 
     def announced(self, player: Player, call: str, path: str) -> None:
-        """A process has made or sealed something. Late twins are empty, and go at once."""
+        """A process has made or sealed something. Late shadow tables are empty, and go at once."""
         state = self.run.place.state()
         if state is None:
             return

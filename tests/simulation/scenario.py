@@ -302,7 +302,7 @@ def _with_sessions(random: Random, drawn: Scenario) -> Scenario:
 
 
 def _refusing(random: Random, drawn: Scenario) -> Scenario:
-    """Tables that took the change on their twins refuse it once it is committed."""
+    """Tables that took the change on their shadow tables refuse it once it is committed."""
     refusals = tuple(
         Fault(
             random.randrange(len(drawn.starts)), random.choice((1, 20, 40, 60)), "refuse",

@@ -206,20 +206,22 @@ def test_an_unchanged_start_of_one_process_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize("at", range(1, STATEMENTS + 1))
-def test_what_the_twin_refuses_is_copied(at: int) -> None:
-    """A refusal of any statement before the commit: the same release by a copy, no twin left."""
+def test_what_the_shadow_table_refuses_is_copied(at: int) -> None:
+    """A refusal of any statement before the commit: the same release by a copy, no shadow table
+    left."""
     place = Place()
     report = place.start(TWO, on_call=refuse(at))
     assert (report.outcome, report.rows_copied) == ("migrated", 2)
     (said,) = place.said
-    assert "an empty twin refused it: no such change [DELTA_UNSUPPORTED]" in said
+    assert "an empty shadow table refused it: no such change [DELTA_UNSUPPORTED]" in said
     assert len(place.world.shards) == 2
     place.settled()
 
 
 @pytest.mark.parametrize("at", range(STATEMENTS + 1, 2 * STATEMENTS + 1))
 def test_what_is_refused_after_the_commit_is_copied(at: int) -> None:
-    """The twin took it, the shard does not, at any statement: the reconciler copies, by itself."""
+    """The shadow table took it, the shard does not, at any statement: the reconciler copies, by
+    itself."""
     place = Place()
     old = place.path
     report = place.start(TWO, on_call=refuse(at))
@@ -272,7 +274,8 @@ def test_a_copy_that_fails_too_is_reported_and_tried_again() -> None:
 def test_every_call_may_be_the_last(persistent: bool, refused: int | None) -> None:
     """Killed at any call and started again: the columns, every row, and no directory too many.
 
-    In place, refused by the twin, and refused after the commit; the second start meets no refusal.
+    In place, refused by the shadow table, and refused after the commit; the second start meets no
+    refusal.
     """
     for number in itertools.count(1):
         place = Place(persistent=persistent)

@@ -555,7 +555,8 @@ def test_a_column_dropped_in_place_and_given_again() -> None:
 
 
 def test_a_drop_that_was_copied_after_all() -> None:
-    """Where the twin refuses the drop the old directory has the values, and a rollback finds them.
+    """Where the shadow table refuses the drop the old directory has the values, and a rollback
+    finds them.
 
     The plan was made before that, and spoke of the commit.
     """
@@ -589,7 +590,7 @@ def test_a_change_in_place_that_was_refused_and_copied(at: int) -> None:
     path, seen = place.shard("t"), count(1)
 
     def refuse(call: str) -> None:
-        if call == "alter" and next(seen) >= 4 + at:  # the twin takes its four
+        if call == "alter" and next(seen) >= 4 + at:  # the shadow table takes its four
             raise EngineFailure("no such change", condition="DELTA_UNSUPPORTED")
 
     two = (

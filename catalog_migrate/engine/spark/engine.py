@@ -201,9 +201,9 @@ class SparkEngine:
         """Physical and given names of a shard's columns."""
         return self._shards.shard_layout(path)
 
-    def create_shadow_table(self, path: str, twin: str) -> None:
+    def create_shadow_table(self, path: str, shadow: str) -> None:
         """An empty table like the one at ``path``, to try statements on."""
-        self._shards.create_shadow_table(path, twin)
+        self._shards.create_shadow_table(path, shadow)
 
     def evolve(
         self,

@@ -1,10 +1,10 @@
-"""A shard changed in place: worked out on an empty twin, put on the shard as one commit.
+"""A shard changed in place: worked out on an empty shadow table, put on the shard as one commit.
 
 Spark's and delta-rs' statements know what may become of a table's columns; but each of theirs is a
 commit of its own, and Spark's may be written over another process' (:mod:`.commits`). So the
-statements are issued on a twin that nobody else knows of, and the form that it then has is given to
-the shard: readers and writers meet the table as it was or as it is to be, never in between, and
-what is refused has not touched it.
+statements are issued on a shadow table that nobody else knows of, and the form that it then has is
+given to the shard: readers and writers meet the table as it was or as it is to be, never in
+between, and what is refused has not touched it.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
 OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
-_TWIN = "_catalog_migrate-"
-"""Begins the names of twins: VACUUM and readers pass over such a directory of a table."""
-_TWIN_NAME = re.compile(_TWIN + "[0-9a-f]{32}")
+_SHADOW_TABLE = "_catalog_migrate-"
+"""Begins the names of shadow tables: VACUUM and readers pass over such a directory of a table."""
+_SHADOW_NAME = re.compile(_SHADOW_TABLE + "[0-9a-f]{32}")
 _MARKS = "catalog_migrate."
 """Begins the properties that say whose a table is."""
 _COMMIT_TIMES = ("delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablement")
@@ -102,29 +102,30 @@ def evolve(
 
 
 def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
-    """The form that a twin has after the statements.
+    """The form that a shadow table has after the statements.
 
     It is inside the shard's directory for the time being. EngineFailure with the shard's own place
-    where it was refused; transient where the twin was taken away by another holder meanwhile.
+    where it was refused; transient where the shadow table was taken away by another holder
+    meanwhile.
     """
     _sweep(Path(path))
-    twin = Path(path) / f"{_TWIN}{uuid4().hex}"
+    shadow = Path(path) / f"{_SHADOW_TABLE}{uuid4().hex}"
     apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
     bare, held = _undressed(standing, apart)
     try:
-        with failing(f"create a twin of {path}"):
-            twin.mkdir()  # never the shard with it: that may be gone
-        create_shadow_table(str(twin), bare)
-        _alter(session, str(twin), wanted)
-        reached = form_of(open_table(str(twin)))
+        with failing(f"create a shadow table of {path}"):
+            shadow.mkdir()  # never the shard with it: that may be gone
+        create_shadow_table(str(shadow), bare)
+        _alter(session, str(shadow), wanted)
+        reached = form_of(open_table(str(shadow)))
     except EngineFailure as refused:
-        taken = Path(path).is_dir() and not has_log(twin)
+        taken = Path(path).is_dir() and not has_log(shadow)
         raise EngineFailure(
-            refused.message.replace(str(twin), path), remedy=refused.remedy,
+            refused.message.replace(str(shadow), path), remedy=refused.remedy,
             condition=refused.condition, transient=refused.transient or taken,
         ) from refused
     finally:
-        shutil.rmtree(twin, ignore_errors=True)
+        shutil.rmtree(shadow, ignore_errors=True)
     features = reached.features | (apart & standing.features)
     return reached.with_features(features).with_configuration({**held, **reached.configuration})
 
@@ -132,8 +133,8 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
 def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
     """A form without some features, without whose table it is, and the properties left out.
 
-    No statement on metadata touches these, and a twin that a crash leaves must not pass for a
-    table of the catalog.
+    No statement on metadata touches these, and a shadow table that a crash leaves must not pass
+    for a table of the catalog.
     """
     held = {
         name: value for name, value in form.configuration.items()
@@ -145,22 +146,22 @@ def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]
 
 
 def _sweep(directory: Path) -> None:
-    """Remove the twins that a crash has left.
+    """Remove the shadow tables that a crash has left.
 
     A holder that lost its lease may be at work on one: each goes as a whole, by a rename first, so
     that nobody reads half a log.
     """
     with suppress(OSError):
         for entry in list(directory.iterdir()):
-            if is_twin(entry.name) and has_log(entry):
-                gone = directory / f"{_TWIN}{uuid4().hex}"
+            if is_shadow_table(entry.name) and has_log(entry):
+                gone = directory / f"{_SHADOW_TABLE}{uuid4().hex}"
                 entry.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
 
 
-def is_twin(name: str) -> bool:
-    """Whether a directory inside a shard is called as twins are."""
-    return _TWIN_NAME.fullmatch(name) is not None
+def is_shadow_table(name: str) -> bool:
+    """Whether a directory inside a shard is called as shadow tables are."""
+    return _SHADOW_NAME.fullmatch(name) is not None
 
 
 def _alter(session: Session, path: str, wanted: Wanted) -> None:
@@ -249,7 +250,7 @@ def _prove_new_checks(
 ) -> bool:
     """Prove checks that the shard has not yet on its rows; whether there are any.
 
-    The twin has no rows that could violate one. As with Spark's ADD CONSTRAINT NULL does.
+    The shadow table has no rows that could violate one. As with Spark's ADD CONSTRAINT NULL does.
     """
     known = _checks(standing.configuration)
     new = {n: e for n, e in _checks(reached.configuration).items() if known.get(n) != e}

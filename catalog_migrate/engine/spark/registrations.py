@@ -191,13 +191,14 @@ class Registrations:
         return found
 
     def _part_from_files(self, name: ItemName, location: str) -> None:
-        """Point a managed table at an empty twin, so that Spark removes that with the name."""
-        from catalog_migrate.engine.spark.shards import empty_twin
+        """Point a managed table at an empty shadow table, so that Spark removes that with the
+        name."""
+        from catalog_migrate.engine.spark.shards import empty_shadow_table
 
         with failing(f"part {name} from its files"):
-            twin = empty_twin(location)
-            if twin is not None:
-                run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(twin)}")
+            shadow = empty_shadow_table(location)
+            if shadow is not None:
+                run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(shadow)}")
 
     def create_function(self, function: FunctionSpec, *, over: Registration | None) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""

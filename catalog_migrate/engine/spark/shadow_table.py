@@ -122,8 +122,8 @@ def create_shadow_table(path: str, form: Form) -> None:
     beyond = (ELSEWHERE | IN_EVERY_COMMIT) & form.features
     if beyond:
         raise EngineFailure(
-            f"a table with {', '.join(sorted(beyond))} has no twin to try statements on",
+            f"a table with {', '.join(sorted(beyond))} has no shadow table to try statements on",
             condition="TWIN_NOT_POSSIBLE",
         )
-    with failing(f"create the twin {path}"):
+    with failing(f"create the shadow table {path}"):
         create_empty(path, form)

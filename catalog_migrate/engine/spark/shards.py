@@ -24,7 +24,7 @@ from catalog_migrate.delta.table import (
 )
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import seals, statements
-from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_twin
+from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_shadow_table
 from catalog_migrate.engine.spark.reshape import shard_layout
 from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
@@ -215,9 +215,9 @@ class Shards:
         """Physical names by the log's newest schema."""
         return shard_layout(open_table(path))
 
-    def create_shadow_table(self, path: str, twin: str) -> None:
+    def create_shadow_table(self, path: str, shadow: str) -> None:
         """An empty table like the one at ``path``."""
-        create_shadow_table(twin, form_of(open_table(path)))
+        create_shadow_table(shadow, form_of(open_table(path)))
 
     def evolve(
         self,
@@ -317,7 +317,7 @@ def make_append_only(path: str) -> bool:
     return False
 
 
-def empty_twin(path: str) -> str | None:
+def empty_shadow_table(path: str) -> str | None:
     """An empty table of the same shape in a directory of its own; None when ``path`` is gone.
 
     EngineFailure when files lie there without a log: whoever drops the name would remove them.
@@ -336,9 +336,9 @@ def empty_twin(path: str) -> str | None:
         name: value for name, value in form.configuration.items()
         if name.startswith("delta.columnMapping.")
     }
-    twin = f"{path}-{uuid4().hex}.twin"
-    create_empty(twin, form.with_configuration(mapping))
-    return twin
+    shadow = f"{path}-{uuid4().hex}.twin"
+    create_empty(shadow, form.with_configuration(mapping))
+    return shadow
 
 
 def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | None:
@@ -369,4 +369,4 @@ def _walk(root: str) -> Iterator[str]:
         if LOG in below:
             below.clear()
             yield directory
-        below[:] = [name for name in below if not is_twin(name)]
+        below[:] = [name for name in below if not is_shadow_table(name)]

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
+from collections.abc import Iterable
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams.queries import QuerySpec
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column as Expression
-
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "_topic", "_partition", "_offset", "_timestamp"
 POSITION = (TOPIC, PARTITION, OFFSET, TIMESTAMP)
@@ -69,18 +61,3 @@ def find_columns(columns: Iterable[Column], names: Iterable[str], *, where: str)
 def ddl(column: Column) -> str:
     """A column as a query sees it (CHAR and VARCHAR are strings to it), for a DDL schema."""
     return f"{quote_sql(column.name)} {datatypes.without_lengths(column.type)}"
-
-
-JSON_OPTIONS = MappingProxyType({
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-    "timeZone": "UTC",
-})
-"""Spark's own default drops nulls and everything below a millisecond."""
-
-
-def json_of(columns: Sequence[str], *, nulls: bool = True) -> Expression:
-    """One JSON object of those columns; BINARY is base64. Without ``nulls`` their fields miss."""
-    options = {**JSON_OPTIONS, "ignoreNullFields": str(not nulls).lower()}
-    return F.to_json(F.struct(*(F.col(quote_sql(name)) for name in columns)), options)

@@ -16,10 +16,10 @@ from catalog_migrate.streams.spark.columns import (
     PARTITION,
     TOPIC,
     find_columns,
-    json_of,
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.streams.spark.json_text import json_of
 from catalog_migrate.streams.spark.quiet import unlogged
 
 if TYPE_CHECKING:

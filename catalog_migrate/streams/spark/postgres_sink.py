@@ -16,13 +16,13 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.columns import (
-    JSON_OPTIONS,
     OFFSET,
     PARTITION,
     find_columns,
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.streams.spark.json_text import JSON_OPTIONS
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.sources import plain_option
 

@@ -180,8 +180,8 @@ def test_a_late_holder_leaves_its_successors_change_alone(
 
 
 def test_what_a_crash_left_goes_with_the_next_change(path: str) -> None:
-    """A twin that nobody took away is no table of the warehouse, and is not there for ever; what
-    somebody else called much the same stays."""
+    """A shadow table that nobody took away is no table of the warehouse, and is not there for
+    ever; what somebody else called much the same stays."""
     left = Path(path) / f"_catalog_migrate-{'0' * 32}"
     Shards(None).create_shadow_table(path, str(left))
     notes = Path(path) / "_catalog_migrate-notes" / "mine.txt"
@@ -196,22 +196,22 @@ def test_what_a_crash_left_goes_with_the_next_change(path: str) -> None:
     assert list(Shards(None).list_shards(str(Path(path).parent))) == []
 
 
-@pytest.mark.parametrize("gone", ["twin", "shard"])
-def test_a_twin_that_is_taken_away_is_made_again(
+@pytest.mark.parametrize("gone", ["shadow table", "shard"])
+def test_a_shadow_table_that_is_taken_away_is_made_again(
     path: str, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another holder's start removes it: to be tried again. A shard that is gone stays gone."""
     alter = evolution._alter
 
-    def taken(session: Any, twin: str, wanted: Any) -> None:
-        alter(session, twin, wanted)
-        shutil.rmtree(twin if gone == "twin" else path)
+    def taken(session: Any, shadow: str, wanted: Any) -> None:
+        alter(session, shadow, wanted)
+        shutil.rmtree(shadow if gone == "shadow table" else path)
 
     monkeypatch.setattr(evolution, "_alter", taken)
     with pytest.raises(EngineFailure) as caught:
         evolve(path)
-    assert caught.value.transient == (gone == "twin")
-    assert Path(path).exists() == (gone == "twin")
+    assert caught.value.transient == (gone == "shadow table")
+    assert Path(path).exists() == (gone == "shadow table")
 
 
 def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
@@ -221,8 +221,8 @@ def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
     moment counts as a lost race."""
     alter, races = evolution._alter, 10
 
-    def slow(session: Any, twin: str, wanted: Any) -> None:
-        alter(session, twin, wanted)
+    def slow(session: Any, shadow: str, wanted: Any) -> None:
+        alter(session, shadow, wanted)
         for number in range(races + 5):
             append(path, number)
 
@@ -315,7 +315,7 @@ class TestOnSpark:
         assert litter(path) == []
 
     def test_a_check_is_proven_on_the_rows(self, spark: SparkSession, path: str) -> None:
-        """The twin has none that could violate it; NULL violates one, as in Spark's own."""
+        """The shadow table has none that could violate it; NULL violates one, as in Spark's own."""
         engine = SparkEngine(spark)
         checked = ShardSpec(path, COLUMNS, checks=[Check("positive", "n > 0")])
         append(path, 1)
