@@ -69,7 +69,9 @@ def test_the_wheel_holds_the_built_ins_the_lock_and_the_type_marker(wheel: Path)
         "catalog_migrate/engine/spark/jars.lock.json",
         "catalog_migrate/engine/spark/log4j2.properties",
     } <= names
-    assert not any(name.startswith(("tests/", "bench/", "fixtures/")) for name in names)
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "catalog_migrate"
+    }
 
 
 def test_the_installed_command_answers_its_version(environment: Path, tmp_path: Path) -> None:
@@ -81,6 +83,32 @@ def test_the_installed_command_answers_its_version(environment: Path, tmp_path: 
     program = "import catalog_migrate; print(catalog_migrate.__file__)"
     where = _run(python, "-c", program, cwd=tmp_path)
     assert Path(where.stdout.strip()).is_relative_to(environment)
+
+
+def test_every_module_of_the_wheel_imports_without_the_checkout(
+    environment: Path, tmp_path: Path
+) -> None:
+    """Nothing in the package needs the tests or the examples, not even for types at run time."""
+    program = (
+        "import importlib, pkgutil, catalog_migrate as root\n"
+        "found = pkgutil.walk_packages(root.__path__, root.__name__ + '.')\n"
+        "found = [each.name for each in found]\n"
+        "for name in found: importlib.import_module(name)\n"
+        "print(len(found))\n"
+    )
+    answer = _run(str(environment / "bin" / "python"), "-c", program, cwd=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    assert int(answer.stdout) > 200
+
+
+def test_the_demonstrations_are_the_checkouts(environment: Path, tmp_path: Path) -> None:
+    """An installed package has none, and says where they are."""
+    answer = _run(str(environment / "bin" / "catalog-migrate"), "demo", cwd=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines() == [
+        "error CM0500: the demonstrations are not in an installed package",
+        "  remedy: run them from a checkout: `make demo`, `make demo-streams`",
+    ]
 
 
 @pytest.mark.spark
