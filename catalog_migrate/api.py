@@ -251,7 +251,7 @@ class Catalog:
         return gone(state, why_no_log)
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
-        """The plan with every view proven by ``engine``'s analyser; writes nothing."""
+        """The plan with every view bound by ``engine``'s analyser; writes nothing."""
         from catalog_migrate.catalog.clock import SystemClock
         from catalog_migrate.planner.plan_validation import with_foreign
         from catalog_migrate.reconciler.execution_context import ExecutionContext

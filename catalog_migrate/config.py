@@ -251,7 +251,7 @@ def _find(directory: Path) -> Path | None:
         if os.path.lexists(own):  # what is there and no file is told when it is read
             return own
         project = folder / "pyproject.toml"
-        if project.is_file() and _mentions_us(project):
+        if os.path.isfile(project) and _mentions_us(project):  # False where it may not look
             return project
     return None
 

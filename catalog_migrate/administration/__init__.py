@@ -1,7 +1,7 @@
-"""Living beside others: what this installation takes over, gives back, moves or finds again.
+"""Administration: what this installation adopts, exports, relocates or rebuilds.
 
 ``marks`` commits whose a Delta table is to its own log, ``survey`` looks at tables that may be
-adopted, ``adoption`` takes them over, ``export`` gives everything back as plain registrations,
+adopted, ``adoption`` takes them over, ``export`` leaves everything as plain registrations,
 ``relocation`` follows a move or turns a copy into an installation of its own, ``rebuild`` makes a
 lost log again from shards and registrations. Nothing here plans or copies rows: that stays with
 planner and reconciler.

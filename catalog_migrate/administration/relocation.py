@@ -2,7 +2,8 @@
 
 Shard rows hold paths relative to the warehouse, so that a move is one commit. A copy takes a new
 lineage: until then every write is refused, for it would be made to the original's rows. What was
-alive in the original (leases, sessions, operations under way) is not alive in the copy.
+alive in the original (leases, sessions, operations under way) is not alive in the copy, and its
+sinks get checkpoints and query ids of their own.
 """
 
 from __future__ import annotations

@@ -20,8 +20,12 @@ from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import is_absolute, local_path, shard_location
-from catalog_migrate.reconciler.actions import is_shadow_table
+from catalog_migrate.model.paths import (
+    is_absolute,
+    is_placeholder,
+    local_path,
+    shard_location,
+)
 from catalog_migrate.storage import is_remote
 
 if TYPE_CHECKING:
@@ -137,9 +141,9 @@ def registered(
         if not asked and not has_log(each.location):
             left.append(LeftAlone(each.name, "it is no Delta table"))
             continue
-        if is_shadow_table(each.location):
+        if is_placeholder(each.location):
             left.append(LeftAlone(
-                each.name, "it is the empty shadow table of a table whose name was being dropped"
+                each.name, "it is the empty placeholder of a table whose name was being dropped"
             ))
             continue
         kind = "managed" if each.managed else "external"

@@ -1,4 +1,4 @@
-"""What a shard's own Delta log says of whose it is: for neighbours, and for a lost catalog.
+"""Whose a shard is, as its own Delta log says: for other installations, and for a lost catalog.
 
 The marks are table properties under a prefix of their own. They take no part in fingerprints or
 storage hashes, so that a marked table compares like one that is not.

@@ -1,4 +1,7 @@
-"""Commits: read, decide, check, append exactly the next version; again when somebody was faster."""
+"""Commits: read, decide, check, append exactly the next version; again when somebody was faster.
+
+A commit that leaves many files behind it compacts the log.
+"""
 
 from __future__ import annotations
 

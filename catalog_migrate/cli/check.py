@@ -64,7 +64,7 @@ def command(
     """Check the release PATH (or --release): every error in it, with file and line.
 
     It is planned from --against, else on the catalog (given or configured), else from nothing, and
-    judged by the policy; with --bind every view is proven with Spark's analyser. Writes nothing.
+    judged by the policy; with --bind every view is bound by Spark's analyser. Writes nothing.
     Exit 1 for a release with errors, 3 when decisions are missing or the policy refuses, 5 when a
     later release is in force in the catalog.
 
@@ -106,7 +106,7 @@ def _planned(
     bind: bool,
 ) -> tuple[Plan, str]:
     """The plan, and in words what it starts from."""
-    from catalog_migrate.cli.plan import make_plan, proven
+    from catalog_migrate.cli.plan import bound, make_plan
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.planning import plan_migration
 
@@ -125,7 +125,7 @@ def _planned(
     if not bind:
         return migration.plan, base
     with local_spark(settings) as spark:
-        return proven(migration, engine_on(spark, settings)), base
+        return bound(migration, engine_on(spark, settings)), base
 
 
 def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settings) -> str:

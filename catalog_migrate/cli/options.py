@@ -38,7 +38,7 @@ detailed_option = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 instead of 0 when changes are pending."
 )
 bind_option = click.option(
-    "--bind", is_flag=True, help="Prove every view with Spark's analyser (starts Spark)."
+    "--bind", is_flag=True, help="Bind every view by Spark's analyser (starts Spark)."
 )
 
 

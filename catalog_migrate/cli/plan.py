@@ -108,7 +108,7 @@ def make_plan(
         if not bind:
             return migration.plan
         with local_spark(settings) as spark:
-            return proven(migration, engine_on(spark, settings))
+            return bound(migration, engine_on(spark, settings))
     refuse_other_warehouse(opened, settings)
     known = None if outline is None else opened.plan_in_force(outline)
     if known is not None:
@@ -148,8 +148,8 @@ def _note_refused(opened: Catalog, release: Release, settings: Settings) -> None
         )
 
 
-def proven(migration: Migration, engine: Engine) -> Plan:
-    """The plan with every view proven against stand-ins, where there is no catalog."""
+def bound(migration: Migration, engine: Engine) -> Plan:
+    """The plan with every view bound against stand-ins, where there is no catalog."""
     from catalog_migrate.reconciler.prepare import bind_requests, blocked_by
 
     return blocked_by(list(engine.bind(bind_requests(migration))), migration).plan

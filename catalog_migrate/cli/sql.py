@@ -154,7 +154,7 @@ def _refuse_writing(tokens: Sequence[Token], remedy: str) -> None:
 
 def _run(spark: Any, statement: str, limit: int) -> tuple[list[str], list[tuple[object, ...]]]:
     """Column names and at most ``limit`` rows; EngineFailure with Spark's error class."""
-    from catalog_migrate.failures import failing
+    from catalog_migrate.engine_failures import failing
 
     try:
         with failing("run the statement"):  # which also keeps Spark from printing its own copy

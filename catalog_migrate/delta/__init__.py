@@ -1,4 +1,4 @@
-"""Delta's log: what stands in it, and commits that are put where none is. No Spark, no catalog.
+"""Delta's log: the names and actions of commits, and commits that are put where none is. No Spark.
 
-Nothing outside knows how a log names its files or what a commit looks like.
+The catalog's own log is read by ``catalog/delta_files.py``, which asks more of a commit.
 """

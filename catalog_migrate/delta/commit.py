@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from catalog_migrate.delta.log import commit_name, log_directory, read_commit
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:

@@ -91,7 +91,7 @@ def refuse_damaged_log(path: str) -> None:
     Spark and delta-rs take it for a commit that changed nothing, and the rows that it added are
     gone without a word: nothing is to be copied from there.
     """
-    from catalog_migrate.failures import failing  # what a plan does not import
+    from catalog_migrate.engine_failures import failing  # what a plan does not import
 
     with failing(f"read the log of {path}"), os.scandir(log_directory(path)) as entries:
         found = [(entry.name, entry) for entry in entries]

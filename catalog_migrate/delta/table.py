@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta.datatypes import columns_of
-from catalog_migrate.failures import failing
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path
 

@@ -87,7 +87,7 @@ class FunctionSpec(msgspec.Struct, frozen=True):
 
 
 class BindRequest(msgspec.Struct, frozen=True):
-    """Prove one view (or SQL function) against stand-ins of its parents.
+    """Bind one view (or SQL function) against stand-ins of its parents.
 
     ``parents`` maps each relation that the body may read to its columns in the NEW state;
     ``functions`` are those of the NEW state that the body may call.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from uuid import uuid4
 
 _LONGEST = 128
 _KEPT = 100
 _SAFE = re.compile(r"[A-Za-z0-9_-]")
+_PLACEHOLDER = re.compile(r"-[0-9a-f]{32}\.twin\Z")
 
 
 def local_path(location: str) -> str:
@@ -46,6 +48,24 @@ def shard_location(warehouse: str, path: str) -> str:
 def is_absolute(path: str) -> bool:
     """Whether a shard lies where it was adopted and not below the warehouse."""
     return path.startswith("/") or "://" in path
+
+
+def placeholder_location(location: str) -> str:
+    """Where the empty table lies that a managed name points at while it is being dropped.
+
+    Spark removes the files that such a name points at together with the name.
+    """
+    return f"{location}-{uuid4().hex}.twin"
+
+
+def is_placeholder(location: str) -> bool:
+    """Whether a location is one of :func:`placeholder_location`: a table without rows."""
+    return _PLACEHOLDER.search(location) is not None
+
+
+def without_placeholder(location: str) -> str:
+    """The location that a placeholder stands for; any other one as it is."""
+    return _PLACEHOLDER.sub("", location)
 
 
 def _encode(part: str) -> str:

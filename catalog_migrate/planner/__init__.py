@@ -1,1 +1,1 @@
-"""Decides what a migration is: diff, reach, contents, orders, plan. Pure: data in, data out."""
+"""Decides what a migration is: diff, impact, contents, order, plan. Pure: data in, data out."""

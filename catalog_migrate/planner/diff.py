@@ -1,4 +1,4 @@
-"""What differs between a baseline and a release, object by object, before reach is considered."""
+"""What differs between a baseline and a release, object by object; not yet its impact."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compared(msgspec.Struct, frozen=True):
     """One object of the release against its predecessor.
 
     ``old`` is None when it has none in force; ``old_identity`` is the name of ``old`` there.
-    ``action`` is what its own difference asks for (None: unchanged), before reach.
+    ``action`` is what its own difference asks for (None: unchanged), before its impact.
     ``created_over`` marks a new object under the name of an old one of another kind; ``heir``
     is then the ItemId that it keeps (``WAS``), else None.
     """

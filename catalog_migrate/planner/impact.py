@@ -1,4 +1,4 @@
-"""Whom a change reaches: every dependent was built against ids, and those ids change."""
+"""The impact of a change: every dependent was built against ids, and those ids change."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Target(msgspec.Struct, frozen=True):
     (None when it is new); ``uses`` are identities in the new state. ``contents`` says where a
     table's rows come from: ``none`` for a new retained table (a new, empty shard), for unchanged
     ones and for views; ``evolve`` and ``copy`` from the old shard; ``derived`` from the callback.
-    ``keep`` (action migrate by reach only, or update in place) takes the old shard over untouched.
+    ``keep`` (action migrate by impact only, or update in place) takes the old shard over untouched.
     ``projection`` holds, for a copy, (column, SQL expression over the OLD columns) in order.
     ``segments``, where there are any, say it shard by shard instead, the present one last (a table
     that goes back to an earlier shape, or comes back from a retired shard).

@@ -134,7 +134,7 @@ class Plan(msgspec.Struct, frozen=True):
     """A whole plan; ``plan_hash`` covers all but rows, bytes, tool version, address and times.
 
     ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
-    proven with Spark's analyser. ``shipments`` says in words what becomes of the connections,
+    bound by Spark's analyser. ``shipments`` says in words what becomes of the connections,
     sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
     where no value ever goes. ``fenced_out`` says why the release may not be brought in force as the
     catalog is now, whatever the changes are; None when it may. ``unparsed`` are the objects of the

@@ -120,7 +120,7 @@ class _Planning:
         self._given_up = frozenset(map(parse_reference, release.dropped))
 
     def migration(self) -> Migration:
-        """Decide reach, order, ids, contents and what is missing, in this order."""
+        """Decide impact, order, ids, contents and what is missing, in this order."""
         difference = self._difference
         paths = impact_paths(self._new_graph, roots_of(difference), difference)
         actions = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -12,14 +11,12 @@ from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.model.names import Identity, namespace_of
+from catalog_migrate.model.paths import without_placeholder
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
 from catalog_migrate.reconciler.execution_context import relative
 
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""
-
-_SHADOW_TABLE = re.compile(r"-[0-9a-f]{32}\.twin\Z")
-"""A managed name that is about to be dropped points at such an empty shadow table of its table."""
 
 DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
@@ -62,7 +59,7 @@ def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
 
 def shard_at(state: State, warehouse: str, location: str) -> str | None:
     """The path of the shard that lies at a location, or lay there before the warehouse moved."""
-    location = _SHADOW_TABLE.sub("", location)
+    location = without_placeholder(location)
     if location in state.shards and not (
         state.shards[location].state == "gone" and location in originals(state)
     ):
@@ -72,11 +69,6 @@ def shard_at(state: State, warehouse: str, location: str) -> str | None:
         if path is not None and path in state.shards:
             return path
     return None
-
-
-def is_shadow_table(location: str) -> bool:
-    """Whether a table lies where a name that was being dropped points: it has no rows."""
-    return _SHADOW_TABLE.search(location) is not None
 
 
 def former(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:

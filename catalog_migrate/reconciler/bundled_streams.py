@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class BundledStreams:
-    """What a release ships beside its objects, as ``statements`` of the language.
+    """What a release bundles beside its objects, as ``statements`` of the language.
 
-    ``statements`` None leaves what was shipped as it is. ``waiting`` says in words what could not
+    ``statements`` None leaves what was bundled as it is. ``waiting`` says in words what could not
     be brought in yet, ``unmade`` what has no shard, because the table that it reads is a user's
     and broken.
     """
@@ -34,9 +34,9 @@ class BundledStreams:
             return False
         from catalog_migrate.streams.bundled_streams import plan_bundled_streams
 
-        shipping = plan_bundled_streams(state, self.statements)
-        self.waiting = shipping.waiting
-        return shipping.changes is not None
+        planned = plan_bundled_streams(state, self.statements)
+        self.waiting = planned.waiting
+        return planned.changes is not None
 
     def bring_in(self, work: ExecutionContext, state: State) -> State:
         """Commit what is pending and make the shards of what came."""
@@ -50,9 +50,9 @@ class BundledStreams:
 
         def decide(current: State) -> Changes | None:
             nonlocal made
-            shipping = plan_bundled_streams(current, statements)
-            made, self.waiting = shipping.created, shipping.waiting
-            return shipping.changes
+            planned = plan_bundled_streams(current, statements)
+            made, self.waiting = planned.created, planned.waiting
+            return planned.changes
 
         state = commit(work.log, decide, epoch=work.epoch, kind="ship")
         maker = ShardMaker(work.engine.create_shard, work.engine.shard_version)

@@ -1,4 +1,7 @@
-"""Turns a prepared migration into the one compare-and-set that puts a release in force."""
+"""Turns a prepared migration into the one compare-and-set that puts a release in force.
+
+What users declared on objects that get new ids is linked to those in the same commit.
+"""
 
 from __future__ import annotations
 

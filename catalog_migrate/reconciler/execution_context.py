@@ -1,4 +1,7 @@
-"""What every act on the world needs at hand, and how it reports progress and retries."""
+"""What every act on the world needs at hand, and how it reports progress and retries.
+
+And the shard that an attempt makes, which its acts hand to each other.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Builds what the new state needs beside the old one, before anything is committed.
 
-Order (DESIGN section 6): prove views and names; try changes in place on shadow tables; record the
-intent; create and fill new shards; seal the old ones; copy what was appended meanwhile; count. A
-crash leaves what the intent names.
+Order (DESIGN section 6): validate views and names; try changes in place on shadow tables; record
+the intent; create and fill new shards; seal the old ones; copy what was appended meanwhile; count.
+A crash leaves what the intent names.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Prepared:
 
 
 def bind_requests(migration: Migration) -> list[BindRequest]:
-    """What Spark's analyser must prove: every new or changed view and every dependent."""
+    """What Spark's analyser must bind: every new or changed view and every dependent."""
     by_identity = {target.identity: target for target in migration.targets}
     functions = {
         identity: function_spec(target.definition, {})
@@ -118,7 +118,7 @@ def _collect(
 
 
 def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
-    """Prove all views of a migration; writes nothing."""
+    """Bind all views of a migration; writes nothing."""
     requests = bind_requests(migration)
     if not requests:
         return []

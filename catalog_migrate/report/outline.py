@@ -433,9 +433,9 @@ def _proof(plan: Plan) -> str:
         tried = [each for each in plan.validations if (each.name, each.reason) not in held]
         if not tried:
             return "bound: no view to try with Spark's analyser."
-        proven = sum(1 for proof in tried if proof.ok)
+        bound = sum(1 for each in tried if each.ok)
         return (
-            f"bound: Spark's analyser accepted {proven} and refused {len(tried) - proven} of the"
+            f"bound: Spark's analyser accepted {bound} and refused {len(tried) - bound} of the"
             " views."
         )
     return "not bound: views were not tried with Spark's analyser; plan --bind does."

@@ -1,4 +1,7 @@
-"""The first line of every report: may this plan be applied, and if not, what is it waiting for."""
+"""The first line of every report: may this plan be applied, and if not, what is it waiting for.
+
+And what a plan loses, which decides between SAFE and LOSSES DECIDED.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of a connection with everything below it, and the probe of one query.
+"""Validation of a connection with its dependents, and probes of queries, one or all of them.
 
 Validation runs before a commit, on definitions that may not be committed yet; a probe runs when a
 query was started, because an idle sink on a dead broker makes progress and shows no error.
@@ -22,8 +22,8 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.columns import written_columns
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.spark.columns import written_columns
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
 from catalog_migrate.streams.upstream import Upstream, identify, require_same, topics_of_query
 

@@ -30,7 +30,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
-from catalog_migrate.engine.spark.shards import Shards, empty_shadow_table
+from catalog_migrate.engine.spark.shards import Shards, create_placeholder
 from catalog_migrate.errors import (
     AdoptionRefused,
     CatalogMoved,
@@ -160,9 +160,9 @@ class TestGivenUp:
         path = place.table("orders")
         shutil.rmtree(f"{path}/_delta_log")
         with pytest.raises(EngineFailure, match="no Delta log"):
-            empty_shadow_table(path)
+            create_placeholder(path)
         shutil.rmtree(path)
-        assert empty_shadow_table(path) is None
+        assert create_placeholder(path) is None
 
 
 class TestAdoption:
@@ -170,13 +170,13 @@ class TestAdoption:
         """A drop that was killed half-way left a managed name on an empty shadow table: its rows
         lie elsewhere, so that it is left alone with the reason."""
         path = place.table("orders")
-        shadow = empty_shadow_table(path)
+        shadow = create_placeholder(path)
         name = ItemName("shop", "orders")
         tables, left = registered(
             [Registration(name, "table", shadow, managed=True)], asked=False
         )
         assert (tables, [each.name for each in left]) == ([], [name])
-        assert "shadow table" in left[0].reason
+        assert "placeholder" in left[0].reason
 
     def test_a_directory_that_holds_the_catalog_or_its_warehouse(self, place: Place) -> None:
         """What a migration would remove one day must not have the catalog in it."""

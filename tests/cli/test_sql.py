@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.cli.sql import _run, reading
+from catalog_migrate.engine_failures import mute_query_errors
 from catalog_migrate.errors import EngineFailure, UsageError
-from catalog_migrate.failures import mute_query_errors
 
 
 @pytest.mark.parametrize(

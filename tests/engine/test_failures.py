@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from catalog_migrate.engine_failures import condition_of, failing, short_message
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import condition_of, failing, short_message
 
 
 def test_a_condition_is_found_in_the_text():
@@ -49,7 +49,7 @@ def test_only_foreign_errors_are_translated():
 def test_our_own_errors_are_not_logged_twice(name):
     """PySpark's logger is mute inside failing() and speaks outside it."""
     pytest.importorskip("pyspark")
-    from catalog_migrate.failures import mute_query_errors
+    from catalog_migrate.engine_failures import mute_query_errors
 
     mute_query_errors()
     logger = logging.getLogger(name)

@@ -23,7 +23,7 @@ from catalog_migrate.engine.port import (
     ViewSpec,
 )
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.failures import failing
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.names import ItemName
 
 _COLUMN = re.compile(r"`?(\w+)`?|CAST\(`?(\w+)`? AS \w+\)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
+import threading
 from pathlib import Path
 
 import pytest
@@ -93,43 +93,38 @@ def test_the_cache_follows_xdg_only_when_it_is_absolute(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 def test_missing_jars_are_fetched_once_and_then_only_looked_at(env: dict[str, str]) -> None:
-    """Two at the same time both end with whole jars; what is fetched is said.
-
-    The next call says nothing and starts no Java. A jar changed on disk, its size kept, is
-    recognised by its checksum and fetched again, alone. No private directory is left behind.
-    """
-    check_java()
-    directory = cache_directory(env)
-    said: list[list[str]] = [[], []]
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda told: ensure_jars(told.append, jars=_lock(), env=env), said))
-    paths = answers[0]
-    assert answers == [paths, paths]
+    """The first call downloads and says so; the second says nothing and starts no Java."""
+    said: list[str] = []
+    paths = ensure_jars(said.append, jars=_lock(), env=env)
     assert [Path(path).read_bytes() for path in paths] == list(CONTENTS.values())
-    assert [
+    directory = cache_directory(env)
+    assert said == [
         f"fetching 2 of 2 jars (0.0 MB) into {directory}",
         "downloading first-1.0.jar",
         "downloading second-1.0.jar",
         "all 2 jars are there and verified",
-    ] in said
-    again: list[str] = []
-    nowhere = {**env, "PATH": "", "JAVA_HOME": ""}
-    assert ensure_jars(again.append, jars=_lock(), env=nowhere) == paths
-    assert again == []
-    whole = [
+    ]
+    said.clear()
+    assert ensure_jars(said.append, jars=_lock(), env={**env, "PATH": "", "JAVA_HOME": ""}) == paths
+    assert said == []
+    assert sorted(entry.name for entry in directory.iterdir()) == [
         "org.made_first-1.0.jar",
         "org.made_first-1.0.jar.verified",
         "org.made_second-1.0.jar",
         "org.made_second-1.0.jar.verified",
     ]
-    assert sorted(entry.name for entry in directory.iterdir()) == whole
 
+
+@pytest.mark.spark
+def test_only_a_damaged_jar_is_fetched_again(env: dict[str, str]) -> None:
+    """A jar changed on disk, its size kept, is recognised by its checksum and replaced."""
+    paths = ensure_jars(jars=_lock(), env=env)
     Path(paths[0]).write_bytes(CONTENTS["first"].upper())
     os.utime(paths[0], ns=(1, 1))
-    ensure_jars(again.append, jars=_lock(), env=env)
-    assert again[0].startswith("fetching 1 of 2 jars")
+    said: list[str] = []
+    ensure_jars(said.append, jars=_lock(), env=env)
+    assert said[0].startswith("fetching 1 of 2 jars")
     assert Path(paths[0]).read_bytes() == CONTENTS["first"]
-    assert sorted(entry.name for entry in directory.iterdir()) == whole
 
 
 @pytest.mark.spark
@@ -190,3 +185,22 @@ def test_a_missing_java_is_said_before_anything_is_downloaded(env: dict[str, str
     """Without Java the jars cannot be fetched, and the remedy is Java's."""
     with pytest.raises(PrerequisiteMissing, match="there is no Java"):
         ensure_jars(jars=_lock(), env={**env, "PATH": "", "JAVA_HOME": ""})
+
+
+@pytest.mark.spark
+def test_two_processes_at_once_both_end_with_whole_jars(env: dict[str, str]) -> None:
+    """Fetching twice at the same time works, and no private directory is left behind."""
+    check_java()
+    answers: list[list[str]] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(ensure_jars(jars=_lock(), env=env)))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 2
+    assert answers[0] == answers[1]
+    assert [Path(path).read_bytes() for path in answers[0]] == list(CONTENTS.values())
+    assert len(list(cache_directory(env).iterdir())) == 4

@@ -16,8 +16,8 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_up_cast

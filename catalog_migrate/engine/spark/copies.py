@@ -10,8 +10,8 @@ from catalog_migrate.delta.table import data_files, shard_columns
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.variable_substitution import run, without_substitution
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
-from catalog_migrate.failures import failing
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.paths import local_path
 from catalog_migrate.sql.tokens import tokenise

@@ -19,8 +19,8 @@ from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.engine_failures import mute_query_errors
 from catalog_migrate.errors import EngineFailure, UnsuitableSession
-from catalog_migrate.failures import mute_query_errors
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column

@@ -35,8 +35,8 @@ from catalog_migrate.engine.spark.shadow_table import (
     form_of,
 )
 from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
@@ -94,9 +94,9 @@ def evolve(
     refuse_later_epoch(table, path, app_id, epoch)
     if form_of(table) != standing:
         raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
-    proven = _prove_new_checks(session, path, table.version(), standing, reached)
+    validated = _validate_new_checks(session, path, table.version(), standing, reached)
     put_commit(
-        path, actions, follows=table.version(), operation=OPERATION, behind_data=not proven,
+        path, actions, follows=table.version(), operation=OPERATION, behind_data=not validated,
         app_id=app_id, epoch=epoch,
     )
 
@@ -245,17 +245,17 @@ def _checks(configuration: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
-def _prove_new_checks(
+def _validate_new_checks(
     session: Session, path: str, version: int, standing: Form, reached: Form
 ) -> bool:
-    """Prove checks that the shard has not yet on its rows; whether there are any.
+    """Validate checks that the shard has not yet on its rows; whether there are any.
 
     The shadow table has no rows that could violate one. As with Spark's ADD CONSTRAINT NULL does.
     """
     known = _checks(standing.configuration)
     new = {n: e for n, e in _checks(reached.configuration).items() if known.get(n) != e}
     for name, expression in new.items():
-        with failing(f"prove the check {name} on {path}"):
+        with failing(f"validate the check {name} on {path}"):
             violated = run(session(), statements.violating(path, version, expression)).collect()
         if violated:
             raise EngineFailure(

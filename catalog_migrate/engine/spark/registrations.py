@@ -10,10 +10,10 @@ from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.batched_lookup import BatchedLookup, Folded
 from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.names import ItemName, quote_sql
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.model.paths import is_placeholder, local_path
 from catalog_migrate.sql.tokens import string_literal
 
 if TYPE_CHECKING:
@@ -191,14 +191,13 @@ class Registrations:
         return found
 
     def _part_from_files(self, name: ItemName, location: str) -> None:
-        """Point a managed table at an empty shadow table, so that Spark removes that with the
-        name."""
-        from catalog_migrate.engine.spark.shards import empty_shadow_table
+        """Point a managed table at an empty placeholder, so that Spark removes that."""
+        from catalog_migrate.engine.spark.shards import create_placeholder
 
         with failing(f"part {name} from its files"):
-            shadow = empty_shadow_table(location)
-            if shadow is not None:
-                run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(shadow)}")
+            empty = create_placeholder(location)
+            if empty is not None:
+                run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(empty)}")
 
     def create_function(self, function: FunctionSpec, *, over: Registration | None) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
@@ -238,7 +237,7 @@ class Registrations:
                 f"cannot drop the {registration.kind} {name}: a {standing.kind} stands there",
                 condition="WRONG_COMMAND_FOR_OBJECT_TYPE",
             )
-        parted = standing.location is not None and standing.location.endswith(".twin")
+        parted = standing.location is not None and is_placeholder(standing.location)
         if not parted:
             if not registration.is_still(standing):
                 return

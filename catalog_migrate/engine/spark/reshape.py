@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.variable_substitution import run
-from catalog_migrate.failures import failing
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import local_path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.table import open_table
 from catalog_migrate.engine.spark.shadow_table import form_of
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

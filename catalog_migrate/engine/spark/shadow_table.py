@@ -1,4 +1,4 @@
-"""The form of a Delta table: its protocol and metadata, all that a table is without its rows."""
+"""Shadow tables: empty tables of the form (protocol and metadata) that another Delta table has."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta.checksum import write_checksum
-from catalog_migrate.delta.log import log_directory
+from catalog_migrate.delta.log import commit_name, log_directory
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -105,7 +105,7 @@ def create_empty(path: str, form: Form) -> None:
     own = replace(form, identity={"id": str(uuid.uuid4()), "createdTime": int(time.time() * 1000)})
     log = log_directory(path)
     log.mkdir(parents=True, exist_ok=True)
-    first = log / f"{0:020d}.json"
+    first = log / commit_name(0)
     if not first.exists():
         partial = log / f".{first.name}"
         lines = "".join(json.dumps(action) + "\n" for action in own.actions())

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.checksum import write_checksum
@@ -29,11 +28,11 @@ from catalog_migrate.engine.spark.reshape import shard_layout
 from catalog_migrate.engine.spark.seals import CONSTRAINTS
 from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
 from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.model.paths import local_path, placeholder_location
 from catalog_migrate.model.types import parse_type
 
 if TYPE_CHECKING:
@@ -317,7 +316,7 @@ def make_append_only(path: str) -> bool:
     return False
 
 
-def empty_shadow_table(path: str) -> str | None:
+def create_placeholder(path: str) -> str | None:
     """An empty table of the same shape in a directory of its own; None when ``path`` is gone.
 
     EngineFailure when files lie there without a log: whoever drops the name would remove them.
@@ -336,9 +335,9 @@ def empty_shadow_table(path: str) -> str | None:
         name: value for name, value in form.configuration.items()
         if name.startswith("delta.columnMapping.")
     }
-    shadow = f"{path}-{uuid4().hex}.twin"
-    create_empty(shadow, form.with_configuration(mapping))
-    return shadow
+    placeholder = placeholder_location(path)
+    create_empty(placeholder, form.with_configuration(mapping))
+    return placeholder
 
 
 def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | None:

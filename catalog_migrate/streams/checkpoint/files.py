@@ -109,12 +109,12 @@ class Files:
         """Remove a directory: it vanishes at once, its contents follow."""
         if not path.exists():
             return
-        doomed = _hidden(path)
+        removed = _hidden(path)
         self._on_step(f"remove {path.name}")
-        path.rename(doomed)
+        path.rename(removed)
         sync_directory(path.parent)
         self._on_step(f"empty {path.name}")
-        shutil.rmtree(doomed, ignore_errors=True)
+        shutil.rmtree(removed, ignore_errors=True)
 
     def clear_litter(self, directory: Path) -> None:
         """Remove what crashes left directly in a directory."""

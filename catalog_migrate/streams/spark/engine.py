@@ -1,4 +1,4 @@
-"""Starts the queries of sources and sinks on Spark."""
+"""Starts the queries of sources and sinks on Spark, and asks their tables what they have."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.failures import failing
 from catalog_migrate.model.paths import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources

@@ -10,8 +10,7 @@ from pyspark.sql.window import Window
 
 from catalog_migrate.connections import clients
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.spark.columns import (
+from catalog_migrate.streams.columns import (
     OFFSET,
     PARTITION,
     TOPIC,
@@ -19,6 +18,7 @@ from catalog_migrate.streams.spark.columns import (
     reads_kafka_source,
     written_columns,
 )
+from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.json_text import json_of
 from catalog_migrate.streams.spark.quiet import unlogged
 

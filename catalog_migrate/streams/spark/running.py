@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.failures import failing
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress
 from catalog_migrate.streams.spark.causes import failure_of
 

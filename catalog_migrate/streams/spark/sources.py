@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from catalog_migrate.connections import clients
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.streams.columns import ddl
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.spark.columns import ddl
 from catalog_migrate.streams.spark.quiet import unlogged
 from catalog_migrate.streams.spark.settings import setting
 

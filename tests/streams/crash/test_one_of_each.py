@@ -59,29 +59,41 @@ def begun(killable: Killable, known: set[str]) -> bool:
 def test_killed_and_frozen(
     killable: Killable, kafka: KafkaCluster, runtimes: list[Runtime]
 ) -> None:
-    """The client of an ALTER and its runtime in a trial are killed. The next runtime is stopped
-    when it has committed an unsafe operation, and wakes up after it was replaced.
+    """Killed: the client of an ALTER, a runtime that has committed an unsafe operation, and one in
+    a trial. The next one is stopped when it has committed an unsafe operation, and wakes up after
+    it was replaced.
 
     Each time catalog, operation and queries agree afterwards, and each row is in Delta and
     PostgreSQL as often as it should be, and in Kafka once when repeats are dropped by their
     headers. In the end a SIGTERM stops the last runtime: batches end, no query is left in the
     middle, the cluster is free.
     """
-    victim = killable.run_cluster()
+    victim = killable.run_cluster(enable_unsafe_ops="true")
     with kafka.feed(killable.topic_in, rate=10.0, row=number_row) as feed:
         killable.until(killable.all_run, "three running queries")
         client_killed(killable)
         killable.require_all_once(feed)
+        feed.hold()
+        try:
+            sent = once(feed.sent)
+            killable.until(lambda: killable.arrived() == (sent,) * 3, "all rows")
+            again = killed_after_commit(killable, victim)
+        finally:
+            feed.resume()
+        victim = killable.run_cluster()
+        killable.until(killable.all_run, "three running queries")
+        killable.require_all_once(feed, again)
         runtime_killed(killable, victim)
-        killable.require_all_once(feed)
+        killable.require_all_once(feed, again)
 
         frozen = killable.process
         assert frozen is not None
         feed.hold()
         try:
-            wanted = once(feed.sent)
-            killable.until(lambda: killable.arrived() == (wanted,) * 3, "all rows")
-            again = frozen_after_commit(killable, frozen)
+            sent = once(feed.sent)
+            wanted = (sent + again, sent + again, sent)
+            killable.until(lambda: killable.arrived() == wanted, "all rows")
+            again += frozen_after_commit(killable, frozen)
         finally:
             feed.resume()
         at_the_freeze = feed.sent
@@ -92,8 +104,7 @@ def test_killed_and_frozen(
             supervisor = runtimes[-1].supervisor
             assert supervisor is not None
             supervisor.lease.ttl = LASTING
-            (row,) = rows_of(killable).values()
-            assert row.state == "done"
+            assert [row.state for row in rows_of(killable).values()] == ["done", "done"]
             assert not killable.catalog.state().holds
             for place in range(3):
                 killable.until(
@@ -160,21 +171,48 @@ def runtime_killed(killable: Killable, victim: CommandProcess) -> None:
     killable.until(killable.all_run, "three running queries")
 
 
+def killed_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[int]:
+    """Killed when it has committed one record back in each partition; returns those records.
+
+    The client that waits for it ends the operation by itself.
+    """
+    client = committed_by_its_runtime(killable, "killed")
+    runtime.kill()
+    assert client.end() == 0, client.output
+    assert [row.state for row in rows_of(killable).values()] == ["done"]
+    assert not killable.catalog.state().holds
+    return last_records(killable)
+
+
 def frozen_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[int]:
     """Stopped when it has committed one record back in each partition; returns those records.
 
     Its client is killed with it: whoever has the cluster next ends the operation.
     """
-    client = killable._command(
-        "unsafe.log", "sql", "--yes", "-c", f"ALTER SOURCE {killable.q('s')} UNSAFE "
-        "INJECT OFFSETS (TO 'shift -1') REASON 'frozen'",
-    )
-    await_that(
-        lambda: any(row.state in ("committed", "done") for row in rows_of(killable).values()),
-        client,
-    )
+    client = committed_by_its_runtime(killable, "frozen")
     runtime.signal(signal.SIGSTOP)
     client.kill()
+    return last_records(killable)
+
+
+def committed_by_its_runtime(killable: Killable, reason: str) -> CommandProcess:
+    """The client of an operation that its runtime has committed, and not ended yet."""
+    known = set(rows_of(killable))
+    client = killable._command(
+        f"{reason}.log", "sql", "--yes", "-c", f"ALTER SOURCE {killable.q('s')} UNSAFE "
+        f"INJECT OFFSETS (TO 'shift -1') REASON '{reason}'",
+    )
+    await_that(
+        lambda: any(
+            row.state == "committed" for key, row in rows_of(killable).items() if key not in known
+        ),
+        client,
+    )
+    return client
+
+
+def last_records(killable: Killable) -> Counter[int]:
+    """The last record of each partition: what one step back reads again."""
     last = {record.partition: int(record.key or b"0")
             for record in killable.kafka.consume_all(killable.topic_in)}
     return Counter(last.values())
