@@ -129,8 +129,9 @@ class ServerProcess:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def tail(self) -> str:
-        """The last lines of the log, indented."""
-        return "\n".join(f"    {line}" for line in self.said().splitlines()[-_TAIL_LINES:])
+        """The last lines of the log, indented; not what a JVM says of its archive of classes."""
+        lines = [line for line in self.said().splitlines() if "[cds]" not in line]
+        return "\n".join(f"    {line}" for line in lines[-_TAIL_LINES:])
 
     def _close(self) -> None:
         atexit.unregister(self.kill)

@@ -40,6 +40,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.crash]
 TTL, MARGIN, LASTING = 15.0, 4.0, 120.0
 """Seconds of a lease: short, to be taken over soon; and of the successor's, to outlast pauses."""
 
+MOMENT = 0.01
+"""Seconds: less than a commit to the catalog takes."""
+
 TRIAL = 12.0
 """Seconds of a trial that cannot succeed; the runtime that takes it over waits for as long."""
 
@@ -176,7 +179,7 @@ def killed_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[
 
     The client that waits for it ends the operation by itself.
     """
-    client = committed_by_its_runtime(killable, "killed")
+    client = stopped_when_committed(killable, runtime, "killed")
     runtime.kill()
     assert client.end() == 0, client.output
     assert [row.state for row in rows_of(killable).values()] == ["done"]
@@ -189,26 +192,34 @@ def frozen_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[
 
     Its client is killed with it: whoever has the cluster next ends the operation.
     """
-    client = committed_by_its_runtime(killable, "frozen")
-    runtime.signal(signal.SIGSTOP)
+    client = stopped_when_committed(killable, runtime, "frozen")
     client.kill()
     return last_records(killable)
 
 
-def committed_by_its_runtime(killable: Killable, reason: str) -> CommandProcess:
-    """The client of an operation that its runtime has committed, and not ended yet."""
+def stopped_when_committed(
+    killable: Killable, runtime: CommandProcess, reason: str
+) -> CommandProcess:
+    """The client of an operation whose runtime is stopped (SIGSTOP), having committed it.
+
+    That state may last for less than a look at it takes, so the runtime gets a moment at a time.
+    """
     known = set(rows_of(killable))
     client = killable._command(
         f"{reason}.log", "sql", "--yes", "-c", f"ALTER SOURCE {killable.q('s')} UNSAFE "
         f"INJECT OFFSETS (TO 'shift -1') REASON '{reason}'",
     )
-    await_that(
-        lambda: any(
-            row.state == "committed" for key, row in rows_of(killable).items() if key not in known
-        ),
-        client,
-    )
-    return client
+    await_that(lambda: bool(set(rows_of(killable)) - known), client)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        runtime.signal(signal.SIGSTOP)
+        (state,) = (row.state for key, row in rows_of(killable).items() if key not in known)
+        if state == "committed":
+            return client
+        assert state in ("requested", "stopping"), client.output
+        assert time.monotonic() < deadline, client.output
+        runtime.signal(signal.SIGCONT)
+        time.sleep(MOMENT)
 
 
 def last_records(killable: Killable) -> Counter[int]:
