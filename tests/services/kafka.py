@@ -287,14 +287,29 @@ class KafkaCluster(Broker):
     # --- inside ------------------------------------------------------------------------------
 
     def _await_partitions(self, name: str, count: int) -> None:
+        """The broker names itself the leader a moment before it answers as one."""
         deadline = Deadline(_REQUEST)
         while not deadline.passed:
             known = self._client().list_topics(name, timeout=_REQUEST).topics.get(name)
             led = [] if known is None else [part.leader == 1 for part in known.partitions.values()]
-            if len(led) == count and all(led):
+            if len(led) == count and all(led) and self._answers(name):
                 return
             time.sleep(0.02)
         raise ServiceFailed(f"the {count} partitions of {name} have no leader after {_REQUEST} s")
+
+    def _answers(self, name: str) -> bool:
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            self.watermarks(name)
+        except KafkaException as error:
+            if error.args[0].code() not in (
+                KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+            ):
+                raise
+            return False
+        return True
 
     def _store_password(self, user: str, password: str) -> None:
         from confluent_kafka.admin import (
