@@ -17,7 +17,7 @@ from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.plans import plan_statement
 

@@ -344,7 +344,7 @@ class Catalog:
         StatementSyntax, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
         CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.
         """
-        from catalog_migrate.language.parser import parse
+        from catalog_migrate.sql.parser import parse
         from catalog_migrate.streams.execute import Executor
         from catalog_migrate.streams.plans import writes
         from catalog_migrate.streams.shards import ShardMaker

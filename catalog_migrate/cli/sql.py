@@ -48,7 +48,7 @@ def command(
       catalog-migrate sql -f streams.sql
       catalog-migrate sql -c 'SELECT count(*) FROM shop.orders' --catalog catalog
     """
-    from catalog_migrate.language.recognition import is_ours
+    from catalog_migrate.sql.parser import is_ours
 
     if bool(texts) == bool(files):
         raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")

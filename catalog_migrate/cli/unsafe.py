@@ -25,7 +25,7 @@ from catalog_migrate.errors import UsageError
 if TYPE_CHECKING:
     from catalog_migrate.api import Catalog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.language.statements import Unsafe, UnsafeAction
+    from catalog_migrate.sql.statements import Unsafe, UnsafeAction
     from catalog_migrate.streams.unsafe.client import Confirm, Outcome
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
     from catalog_migrate.streams.unsafe.requests import Request
@@ -126,8 +126,8 @@ def alter(
       catalog-migrate unsafe alter shop.orders --set TOPIC=orders_v2 --reset-splits
         --accept-new-topic --reason 'topic was renamed'
     """
-    from catalog_migrate.language.statements import DropOptions, ResetSplits, SetOptions
     from catalog_migrate.model.external import OptionValue, SecretRef
+    from catalog_migrate.sql.statements import DropOptions, ResetSplits, SetOptions
 
     options: dict[str, OptionValue] = {}
     for text in sets:
@@ -160,7 +160,7 @@ def reset_splits(
     Example:
       catalog-migrate unsafe reset-splits shop.orders --accept-new-topic --reason 'recreated'
     """
-    from catalog_migrate.language.statements import ResetSplits
+    from catalog_migrate.sql.statements import ResetSplits
 
     return _act(ctx, sources, [ResetSplits(splits)], (), None, None, acting)
 
@@ -399,7 +399,7 @@ def _act(
     ctx: click.Context, sources: Sequence[str], actions: list[UnsafeAction],
     partitions: Sequence[str], everywhere: str | None, file: str | None, acting: dict[str, Any],
 ) -> int:
-    from catalog_migrate.language.statements import Unsafe
+    from catalog_migrate.sql.statements import Unsafe
     from catalog_migrate.streams.unsafe.requests import joint
 
     dry = acting["only_plan"] or acting["out"] is not None
@@ -450,7 +450,7 @@ def _injections(
     state: State, source: str, partitions: Sequence[str], everywhere: str | None,
     file: str | None, acting: dict[str, Any],
 ) -> list[UnsafeAction]:
-    from catalog_migrate.language.statements import InjectOffsets
+    from catalog_migrate.sql.statements import InjectOffsets
     from catalog_migrate.streams import dependencies
     from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
     from catalog_migrate.streams.unsafe.forecast import partition_of, split_of

@@ -19,9 +19,9 @@ from catalog_migrate.connections.kinds import (
 )
 from catalog_migrate.connections.values import BadValue, canonical_value
 from catalog_migrate.errors import InvalidOptions, Problem
-from catalog_migrate.language.statements import DropOptions, ResetOptions, SetOptions
-from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION
 
 UNKNOWN = "CM0711"
 MISSING = "CM0712"

@@ -13,8 +13,8 @@ from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
 from catalog_migrate.model.names import quote_part, split_name
 
 if TYPE_CHECKING:
-    from catalog_migrate.language.statements import Statement
     from catalog_migrate.release.release import Place
+    from catalog_migrate.sql.statements import Statement
 
 SYNTAX = "CM0101"
 TWICE = "CM0102"
@@ -52,7 +52,7 @@ def canonical_statements(
         problems += _wrong_in_itself(named, place, text)
     if not found:
         return (), problems
-    from catalog_migrate.language.printer import render
+    from catalog_migrate.sql.printer import render
 
     ordered = sorted(
         found.items(), key=lambda entry: (entry[1][0], _depth(entry[1][1], found), entry[0][1])
@@ -61,7 +61,7 @@ def canonical_statements(
 
 
 def _parsed(text: str, place: Place, problems: list[Problem]) -> Statement | None:
-    from catalog_migrate.language.parser import parse_one
+    from catalog_migrate.sql.parser import parse_one
 
     try:
         return parse_one(text)

@@ -28,7 +28,7 @@ from catalog_migrate.release.manifest import (
 )
 from catalog_migrate.release.release import Declared, Place, Release
 from catalog_migrate.release.validation import Resolved, resolve
-from catalog_migrate.sql.statements import Statement, parse
+from catalog_migrate.sql.release_dialect import Statement, parse
 
 SETTINGS_FILE = "release.toml"
 BAD_SETTINGS = "CM0113"

@@ -1,7 +1,9 @@
-"""The SQL dialect of a release: tokens, what a query reads, CREATE statements and their printer.
+"""The one language front end: a lexer, a cursor, and two grammars on them.
 
-Four modules: ``tokens`` (lexer with positions), ``references`` (which relations, functions and
-types a text names, and rewriting them), ``statements`` (recursive descent over the tokens of
-CREATE statements), ``printer`` (the way back). Pure: no I/O, no Spark, no parser library, so that
-a definition hash does not change with a library's version.
+``tokens`` is the lexer, ``cursor`` walks over one statement, ``source`` turns what it refuses into
+errors with their places. ``release_dialect`` reads what a release declares; ``parser``,
+``alteration`` and ``clauses`` read what an operator writes (``statements`` are its values,
+``printer`` the way back). ``references`` finds and rewrites the names in a query, ``grammar`` tells
+whether Spark could parse it. Pure: no I/O, no Spark, no catalog, and no knowledge of which options
+a connector has.
 """

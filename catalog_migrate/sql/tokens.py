@@ -1,14 +1,16 @@
 """The lexer: Spark SQL text into tokens with their positions; comments and blanks are left out.
 
-Only what the dialect and the definition hash need: words, quoted names, strings, numbers and
-operators. It never fails: text that cannot be a token becomes one of kind ``error``, so that the
-parser reports it with its place and goes on.
+Only what the two grammars and the definition hash need: words, quoted names, strings, numbers and
+operators. It never fails: text that cannot be a token becomes one of kind ``error``, so that a
+grammar reports it with its place. A library's lexer is not used, because the tokens go into the
+definition hash, which must not change with a library's version.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 TokenKind = Literal["word", "quoted", "string", "number", "operator", "variable", "error", "end"]
@@ -20,7 +22,7 @@ _TOKEN = re.compile(
   | (?P<block>/\*)
   | (?P<string>[rR]'[^']*'|[rR]"[^"]*"
       |[xX]?'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-  | (?P<quoted>`(?:[^`]|``)+`)
+  | (?P<quoted>`(?:[^`]|``)*`)
   | (?P<variable>\$\{[^}]*\})
   | (?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?(?:[bB][dD]|[lLsSyYdDfF])?(?!\w))
   | (?P<word>\w+)
@@ -30,6 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|[0-3][0-7]{2}|.)", re.DOTALL)
 _ESCAPED = {
     "0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"
@@ -39,8 +42,8 @@ _ESCAPED = {
 class Token(NamedTuple):
     """One token: ``text`` as written, ``start`` and ``end`` as offsets into the source.
 
-    ``value`` is what it is compared by: a word in lower case, a quoted name without its
-    backticks, else the text.
+    ``value`` is what the definition hash takes: a word in lower case, a quoted name without its
+    backticks, of an error what is wrong, else the text.
     """
 
     kind: TokenKind
@@ -49,13 +52,23 @@ class Token(NamedTuple):
     end: int
     value: str
 
+    @property
+    def keyword(self) -> str:
+        """The word in upper case, as the grammars compare it; empty for anything else."""
+        return self.text.upper() if self.kind == "word" else ""
+
+    @property
+    def is_string(self) -> bool:
+        """Whether this is a text in quotes; ``X'1F'`` is bytes."""
+        return self.kind == "string" and self.text[0] not in "xX"
+
     def is_word(self, *words: str) -> bool:
         """Whether this is one of the given keywords (lower case), not a quoted name."""
         return self.kind == "word" and self.value in words
 
-    def is_operator(self, text: str) -> bool:
-        """Whether this is the given operator or punctuation."""
-        return self.kind == "operator" and self.text == text
+    def is_operator(self, *texts: str) -> bool:
+        """Whether this is one of the given operators or signs of punctuation."""
+        return self.kind == "operator" and self.text in texts
 
     @property
     def is_name(self) -> bool:
@@ -66,6 +79,11 @@ class Token(NamedTuple):
     def name(self) -> str:
         """The part of a name that this token spells, with its case."""
         return self.value if self.kind == "quoted" else self.text
+
+
+def end_token(offset: int) -> Token:
+    """What a grammar sees behind the last token."""
+    return Token("end", "", offset, offset, "")
 
 
 def tokenise(sql: str) -> list[Token]:
@@ -107,6 +125,17 @@ def tokenise(sql: str) -> list[Token]:
     return tokens
 
 
+def split_statements(tokens: Iterable[Token]) -> list[list[Token]]:
+    """The tokens of each statement, without the ``;`` between them; empty ones are left out."""
+    groups: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.is_operator(";"):
+            groups.append([])
+        else:
+            groups[-1].append(token)
+    return [group for group in groups if group]
+
+
 def _comment_end(sql: str, start: int) -> int | None:
     """Where the bracketed comment at ``start`` ends; they nest, as in Spark."""
     depth, position = 0, start
@@ -136,6 +165,10 @@ def string_value(literal: str) -> str:
     """What a string literal stands for, by Spark's rules (escapes, doubled quotes, raw strings)."""
     if literal[0] in "rR":
         return literal[2:-1]
+    return _joined_surrogates(_unescaped(literal))
+
+
+def _unescaped(literal: str) -> str:
     quote, inner = literal[0], literal[1:-1].replace(literal[0] * 2, literal[0])
     if "\\" not in inner:
         return inner
@@ -156,6 +189,18 @@ def _unescape(code: str) -> str:
     if len(code) == 3:
         return chr(int(code, 8))
     return _ESCAPED.get(code, code)
+
+
+def _joined_surrogates(value: str) -> str:
+    r"""Escapes such as ``\ud83d\ude00`` spell one character in two halves, as in Java."""
+    if not _SURROGATE.search(value):
+        return value
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def has_lone_surrogate(value: str) -> bool:
+    """Whether a value holds half a character, which no store can keep."""
+    return bool(_SURROGATE.search(value))
 
 
 def string_literal(value: str) -> str:

@@ -13,9 +13,9 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.options import alterable, apply_actions, check, partition
 from catalog_migrate.errors import RefusedStatement
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
     check_input,

@@ -23,13 +23,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.parser import parse_one
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import declare, dependencies, inputs
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.show import create_statement

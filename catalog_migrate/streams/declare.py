@@ -12,13 +12,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check
 from catalog_migrate.errors import RefusedStatement
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.names import split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.loops import refuse_new_loops

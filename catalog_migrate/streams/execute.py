@@ -25,8 +25,8 @@ from catalog_migrate.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.parser import parse
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain

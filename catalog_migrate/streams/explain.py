@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.language import statements as st
+from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement

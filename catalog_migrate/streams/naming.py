@@ -6,8 +6,8 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import RefusedStatement
-from catalog_migrate.language import statements as st
 from catalog_migrate.model.names import split_name
+from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.language import statements as st
+from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, naming
 from catalog_migrate.streams.effects import Effect
 

@@ -13,11 +13,11 @@ import msgspec
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.records import ItemRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.printer import render
-from catalog_migrate.language.vocabulary import QueryKind
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.printer import render
+from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.plain_secrets import without_secrets

@@ -17,8 +17,8 @@ from catalog_migrate.connections.kinds import (
 )
 from catalog_migrate.connections.options import alterable, apply_actions, check, partition
 from catalog_migrate.errors import InvalidOptions
-from catalog_migrate.language.statements import DropOptions, ResetOptions, SetOptions
 from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 
 Values = dict[str, OptionValue]
 

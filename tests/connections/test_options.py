@@ -14,8 +14,8 @@ from catalog_migrate.connections.options import (
     partition,
 )
 from catalog_migrate.errors import InvalidOptions
-from catalog_migrate.language.statements import DropOptions, ResetOptions, SetOptions
 from catalog_migrate.model.external import OptionValue, SecretRef
+from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 
 PASSWORD = SecretRef("s")
 SASL: dict[str, OptionValue] = {

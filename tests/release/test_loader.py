@@ -304,7 +304,7 @@ def test_what_is_given_up_is_not_declared() -> None:
         ("DROPPED TABLE s.U;", "CM0106", "the release drops table s.u, which it also declares"),
         ("DROPPED TABLE gone;", "CM0109", "gone has no schema"),
         ("DROPPED TABLE s.a s.b;", "CM0101", "expected `,` or the end of the statement"),
-        ("DROPPED VIEW s.a;", "CM0101", "expected DROPPED TABLE"),
+        ("DROPPED VIEW s.a;", "CM0101", "expected TABLE, found 'VIEW'"),
     ):
         with pytest.raises(InvalidRelease) as refused:
             load_texts([("a.sql", "CREATE TABLE s.u (a INT);\n" + text)], name="r")

@@ -11,11 +11,11 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import InvalidName, InvalidRelease
 from catalog_migrate.hook import migrate
-from catalog_migrate.language.parser import parse_one
-from catalog_migrate.language.printer import render
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql, split_name
 from catalog_migrate.release.loader import load_manifest, load_texts
 from catalog_migrate.release.manifest import encode_manifest
+from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.tokens import string_literal, tokenise
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.sql.printer import print_definition

@@ -52,7 +52,7 @@ SAFE_PARTS = {
 TALK = {
     # text for people: remedies, the language's own printer
     "connections/options.py",
-    "language/printer.py",
+    "sql/printer.py",
     "streams/stalled_queries.py",
     "streams/unsafe/requests.py",
 }

@@ -17,7 +17,7 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.language.parser import parse
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.start import BootstrapReport
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.plans import plan_statement

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.sql.grammar import NotUnderstood, Refusal, refusal
-from catalog_migrate.sql.statements import parse
+from catalog_migrate.sql.release_dialect import parse
 from catalog_migrate.sql.tokens import tokenise
 
 if TYPE_CHECKING:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.sql.tokens import LineIndex, string_literal, string_value, tokenise
+from catalog_migrate.sql.tokens import (
+    LineIndex,
+    has_lone_surrogate,
+    split_statements,
+    string_literal,
+    string_value,
+    tokenise,
+)
 
 
 def test_tokens_carry_their_place_and_leave_comments_out() -> None:
@@ -60,7 +67,9 @@ def test_line_index_counts_from_one() -> None:
     ("literal", "value"),
     [
         ("'it''s'", "it's"), (r"'a\'b\n\\'", "a'b\n\\"), (r"r'a\n'", r"a\n"), ('"x""y"', 'x"y'),
-        (r"'\u0041'", "A"), (r"'\101'", "A"), (r"'\%\q'", r"\%q"),
+        (r"'\u0041'", "A"), (r"'\101'", "A"), (r"'\%\q'", r"\%q"), (r"'it\'s'", "it's"),
+        ('"say ""hi"""', 'say "hi"'), (r"'a\\b\n'", "a\\b\n"), ("'a;--b'", "a;--b"), ("''", ""),
+        (r"'\ud83d\ude00'", "\N{GRINNING FACE}"),
     ],
 )
 def test_string_value(literal: str, value: str) -> None:
@@ -84,3 +93,32 @@ def test_any_text_is_tokenised(text: str) -> None:
         assert position <= token.start < token.end <= len(text)
         assert token.text == text[token.start : token.end]
         position = token.end
+
+
+def test_keywords_are_upper_case_and_names_keep_their_case() -> None:
+    """A word is compared in upper case; as a part of a name it keeps its case."""
+    [token] = tokenise("Kafka")
+    assert (token.keyword, token.name) == ("KAFKA", "Kafka")
+    assert [token.keyword for token in tokenise("`a` 'a' 1 ;")] == ["", "", "", ""]
+
+
+def test_strings_apart_are_two() -> None:
+    """Only quotes without anything between them are a doubled quote."""
+    assert [token.text for token in tokenise("'a' 'b'")] == ["'a'", "'b'"]
+    assert [token.text for token in tokenise("'a'\"b\"")] == ["'a'", '"b"']
+
+
+def test_bytes_are_no_text() -> None:
+    """``X'1F'`` is one token, but nothing that stands where a text is wanted."""
+    assert [token.is_string for token in tokenise("x'1F' '1F' r'1F'")] == [False, True, True]
+
+
+def test_half_a_character_is_found() -> None:
+    """A lone half of a surrogate pair is no text."""
+    assert has_lone_surrogate(string_value(r"'\ud83d'"))
+
+
+def test_statements_are_split_at_semicolons_outside_of_quotes() -> None:
+    """Empty statements are left out."""
+    groups = split_statements(tokenise("; a 'x;y' ;; -- b;\nc"))
+    assert [[token.text for token in group] for group in groups] == [["a", "'x;y'"], ["c"]]

@@ -10,7 +10,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import commit
-from catalog_migrate.language.parser import parse
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement
 

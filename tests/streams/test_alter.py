@@ -235,7 +235,7 @@ def test_submit_refuses_what_was_planned_from_something_else(
 
 def test_an_unsafe_request_says_what_changed(do: Any, setting: Any, state: Now) -> None:
     """One that was made on another definition gets 40001 and the options that differ."""
-    from catalog_migrate.language.parser import parse_one
+    from catalog_migrate.sql.parser import parse_one
     from catalog_migrate.streams.unsafe.planning import require_bound
     from catalog_migrate.streams.unsafe.requests import request_of
 

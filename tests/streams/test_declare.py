@@ -230,7 +230,7 @@ def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: 
     from catalog_migrate.catalog.memory_log import MemoryLog
     from catalog_migrate.catalog.store import create_catalog, read_state
     from catalog_migrate.catalog.transaction import commit
-    from catalog_migrate.language.parser import parse
+    from catalog_migrate.sql.parser import parse
     from catalog_migrate.streams.plans import plan_statement
 
     order = ("secret", "cluster", "connection", "source", "sink")

@@ -18,8 +18,8 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.language.parser import parse
-from catalog_migrate.language.statements import Explain
+from catalog_migrate.sql.parser import parse
+from catalog_migrate.sql.statements import Explain
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import Verdict

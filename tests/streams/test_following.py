@@ -18,9 +18,9 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.spark.shards import Shards, make_append_only
 from catalog_migrate.errors import EngineFailure, PositionLost
-from catalog_migrate.language.parser import parse
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.retention import expired
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between

@@ -18,10 +18,10 @@ from catalog_migrate.connections.options import (
     section_of,
 )
 from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
-from catalog_migrate.language import statements as st
-from catalog_migrate.language.vocabulary import BASE_CONNECTION
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.lines import START

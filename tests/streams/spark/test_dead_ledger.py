@@ -18,7 +18,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.language.parser import parse
+from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.spark.ledger import Ledger

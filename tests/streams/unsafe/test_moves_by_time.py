@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.errors import UnsafeBlocked
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.unsafe.forecast import Held
 from catalog_migrate.streams.unsafe.requests import request_of

@@ -18,7 +18,7 @@ from catalog_migrate.errors import (
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.language.parser import parse, parse_one
+from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots

@@ -18,7 +18,7 @@ from catalog_migrate.errors import (
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
 )
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec

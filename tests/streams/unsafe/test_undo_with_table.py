@@ -13,7 +13,7 @@ import pytest
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnsafeBlocked
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from catalog_migrate.language.parser import parse_one
+from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.unsafe.requests import request_of
 
 from .conftest import Stage

@@ -5,10 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.language import statements as s
-from catalog_migrate.language.parser import Parsed, parse, parse_one
-from catalog_migrate.language.printer import render
-from catalog_migrate.language.vocabulary import (
+from catalog_migrate.model.external import External, SecretRef
+from catalog_migrate.model.names import quote_part
+from catalog_migrate.model.objects import Column
+from catalog_migrate.sql import statements as s
+from catalog_migrate.sql.parser import Parsed, parse, parse_one
+from catalog_migrate.sql.printer import render
+from catalog_migrate.sql.vocabulary import (
     CONNECTORS,
     INCLUDED,
     KINDS,
@@ -17,9 +20,6 @@ from catalog_migrate.language.vocabulary import (
     RESERVED,
     option_name,
 )
-from catalog_migrate.model.external import External, SecretRef
-from catalog_migrate.model.names import quote_part
-from catalog_migrate.model.objects import Column
 
 CHARACTERS = st.characters(exclude_categories=("Cs",))
 TEXT = st.one_of(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.language.parser import Parsed, parse
+from catalog_migrate.sql.parser import Parsed, parse
 
 PAGE = Path(__file__).parents[2] / "docs" / "statements.md"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.language.parser import is_ours
+from catalog_migrate.sql.parser import is_ours
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import get_args
 import pytest
 
 from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language import statements
-from catalog_migrate.language.parser import Parsed, is_ours, parse
-from catalog_migrate.language.statements import Explainable
-from catalog_migrate.language.vocabulary import CONNECTORS, KINDS, LISTINGS, RESERVED
+from catalog_migrate.sql import statements
+from catalog_migrate.sql.parser import Parsed, is_ours, parse
+from catalog_migrate.sql.statements import Explainable
+from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, LISTINGS, RESERVED
 
 
 def test_every_statement_has_an_example(examples: tuple[Parsed, ...]) -> None:

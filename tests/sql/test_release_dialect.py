@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
-from catalog_migrate.sql.statements import parse
+from catalog_migrate.sql.release_dialect import parse
 from tests.sql.printer import print_definition
 
 CORPUS = [
@@ -92,37 +92,38 @@ def test_unnamed_checks_get_free_names() -> None:
 @pytest.mark.parametrize(
     ("sql", "line", "column", "message", "remedy"),
     [
-        ("DROP TABLE s.t", 1, 1, "expected CREATE, found `DROP`",
+        ("DROP TABLE s.t", 1, 1, "expected CREATE, found 'DROP'",
          "a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only, and DROPPED TABLE"),
-        ("CREATE TABEL s.t (a INT)", 1, 8, "expected TABLE, VIEW, FUNCTION or TYPE, found `TABEL`",
+        ("CREATE TABEL s.t (a INT)", 1, 8, "expected TABLE, VIEW, FUNCTION or TYPE, found 'TABEL'",
          "write CREATE TABLE"),
         ("CREATE OR REPLACE VIEW s.v AS SELECT 1", 1, 8, "OR REPLACE has no meaning here",
          "write CREATE: a release says what is, the plan finds out what changes"),
         ("CREATE TABLE t (a INT)", 1, 14, "t has no schema",
          "write schema.t, or set default_schema in release.toml"),
-        ("CREATE TABLE a.b.c (a INT)", 1, 17, "expected a name of two parts, found `.`",
+        ("CREATE TABLE a.b.c (a INT)", 1, 17, "expected a name of two parts, found '.'",
          "write schema.name, without a catalog"),
-        ("CREATE TABLE s.t (a INT", 1, 23,
+        ("CREATE TABLE s.t (a INT", 1, 24,
          "expected `,`, `)` or an option of the column, found the end of the statement",
          "known here: NOT NULL, USING, DEFAULT, RENAMED FROM, COMMENT, GENERATED ALWAYS AS"),
-        ("CREATE TABLE s.t (\n  a,\n b INT)", 2, 4, "expected the type of column a, found `,`",
+        ("CREATE TABLE s.t (\n  a,\n b INT)", 2, 4, "expected the type of column a, found ','",
          None),
         ("CREATE TABLE s.t (a INT) PARTITION BY (a)", 1, 26,
-         "expected a clause of CREATE TABLE, found `PARTITION`", "write PARTITIONED BY"),
+         "expected a clause of CREATE TABLE, found 'PARTITION'", "write PARTITIONED BY"),
         ("CREATE TABLE s.t (a INT) USING delta", 1, 26,
-         "expected a clause of CREATE TABLE, found `USING`",
+         "expected a clause of CREATE TABLE, found 'USING'",
          "leave it out: every table is a Delta table"),
         ("CREATE TABLE s.t (a INT) COMMENT 'a' COMMENT 'b'", 1, 38, "COMMENT stands here twice",
          None),
         ("CREATE TABLE s.t (a INT) WITH (contents = 'kept')", 1, 32,
          "contents = 'kept' has no meaning for a table",
          "a table has contents = 'retained' or 'derived'"),
-        ("CREATE VIEW s.v (a, b) AS SELECT 1, 2", 1, 19, "expected the type of column a, found `,`",
+        ("CREATE VIEW s.v (a, b) AS SELECT 1, 2", 1, 19, "expected the type of column a, found ','",
          "write the types too, or leave the whole list to `release compile`"),
         ("CREATE VIEW s.v AS SELECT 'x", 1, 27, "a string that never ends", "close it"),
         ("CREATE TABLE s.t (a INT) COMMENT 'x;", 1, 34, "a string that never ends", "close it"),
-        ("CREATE VIEW s.v AS", 1, 18, "expected a query, found the end of the statement", None),
-        ("CREATE FUNCTION s.f(x INT) RETURN x", 1, 28, "expected RETURNS, found `RETURN`", None),
+        ("CREATE VIEW s.v AS", 1, 19, "expected a query, found the end of the statement", None),
+        ("CREATE FUNCTION s.f(x INT) RETURN x", 1, 28,
+         "expected RETURNS, found 'RETURN'; did you mean RETURNS?", None),
     ],
 )
 def test_syntax_errors(

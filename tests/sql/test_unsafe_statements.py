@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language.parser import parse_one
-from catalog_migrate.language.statements import (
+from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.sql.statements import (
     DropOptions,
     InjectOffsets,
     InjectVersion,

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language.parser import Parsed, parse, parse_one
-from catalog_migrate.language.statements import (
+from catalog_migrate.model.external import External, SecretRef
+from catalog_migrate.model.objects import Column
+from catalog_migrate.sql.parser import Parsed, parse, parse_one
+from catalog_migrate.sql.statements import (
     AlterConnection,
     AlterItem,
     AlterSecret,
@@ -34,10 +36,8 @@ from catalog_migrate.language.statements import (
     Statement,
     ValidateConnection,
 )
-from catalog_migrate.language.tokens import tokenise
-from catalog_migrate.language.vocabulary import RESERVED
-from catalog_migrate.model.external import External, SecretRef
-from catalog_migrate.model.objects import Column
+from catalog_migrate.sql.tokens import tokenise
+from catalog_migrate.sql.vocabulary import RESERVED
 
 STATEMENTS: list[tuple[str, Statement]] = [
     ("create secret S as 'env:X'", CreateSecret("S", "env:X")),
@@ -232,8 +232,8 @@ ERRORS = [
     ("COMMENT ON SOURCE s IS '\\ud800'", "line 1, column 24: this text holds half a character"),
     ("DROP SOURCE `\ud800`", "line 1, column 13: this is no name"),
     ("SHOW SINKS x", "line 1, column 12: expected the end of the statement, found 'x'"),
-    ("SHOW\x00", "line 1, column 1: expected EXPLAIN, CREATE, ALTER, DROP, SHOW, VALIDATE,"
-     " COMMENT, PAUSE or RESUME, found 'SHOW\\x00'"),
+    ("SHOW\x00", "line 1, column 5: expected CREATE, SOURCES, SINKS, CONNECTIONS, CLUSTERS,"
+     " OPERATIONS or SECRETS, found '\\x00'"),
 ]  # fmt: skip
 
 

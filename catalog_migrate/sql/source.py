@@ -1,4 +1,4 @@
-"""One text with its lines: turns an offset into an error with place, source line and caret."""
+"""Errors of a text: what cannot stand at an offset, with its place, source line and caret."""
 
 from __future__ import annotations
 
@@ -7,12 +7,23 @@ import unicodedata
 from collections.abc import Sequence
 
 from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language.tokens import Token
-from catalog_migrate.sql.tokens import LineIndex
+from catalog_migrate.sql.tokens import LineIndex, Token
 
 _SHOWN_WIDTH = 100
 _LIKENESS = 0.6
 _BEFORE_THE_KIND = frozenset({"EXPLAIN", "CREATE", "OR", "REPLACE", "ALTER"})
+
+
+class Refused(Exception):
+    """What cannot stand at an offset: why, what could stand there, and what does."""
+
+    def __init__(
+        self, offset: int, message: str, *, expected: Sequence[str] = (), found: str = "",
+        nearest: str | None = None, remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.offset, self.message, self.remedy = offset, message, remedy
+        self.expected, self.found, self.nearest = expected, found, nearest
 
 
 class Source:
@@ -24,31 +35,21 @@ class Source:
         self.text = text
         self._lines = LineIndex(text)
         # without the quotes around them
-        self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.kind == "string"]
+        self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.is_string]
         self._masked += [(t.start, t.end) for t in _behind_as_of_secrets(tokens)]
 
-    def problem(
-        self,
-        offset: int,
-        message: str,
-        *,
-        expected: Sequence[str] = (),
-        found: str = "",
-        nearest: str | None = None,
-        remedy: str | None = None,
-        masked_from: int | None = None,
-    ) -> SyntaxProblem:
-        """The error at ``offset``.
+    def problem(self, refused: Refused, *, masked_from: int | None = None) -> SyntaxProblem:
+        """The error for what a cursor refused.
 
         Text from ``masked_from`` on is masked too: where a quote is missing, nobody can tell what
         was meant to stand in quotes.
         """
-        line, column = self._lines.place(offset)
-        source_line, caret = self._excerpt(offset, masked_from)
+        line, column = self._lines.place(refused.offset)
+        source_line, caret = self._excerpt(refused.offset, masked_from)
         return SyntaxProblem(
-            f"line {line}, column {column}: {message}", line=line, column=column,
-            source_line=source_line, caret=caret, expected=expected, found=found,
-            nearest=nearest, remedy=remedy,
+            f"line {line}, column {column}: {refused.message}", line=line, column=column,
+            source_line=source_line, caret=caret, expected=refused.expected, found=refused.found,
+            nearest=refused.nearest, remedy=refused.remedy,
         )
 
     def _excerpt(self, offset: int, masked_from: int | None) -> tuple[str, str]:
@@ -74,7 +75,7 @@ class Source:
 
 def is_secret(tokens: Sequence[Token], at: int) -> bool:
     """Whether the token at ``at`` may be a secret's value that was written without quotes."""
-    return tokens[at].kind != "string" and tokens[at] in _behind_as_of_secrets(tokens[: at + 1])
+    return not tokens[at].is_string and tokens[at] in _behind_as_of_secrets(tokens[: at + 1])
 
 
 def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
@@ -85,8 +86,8 @@ def _behind_as_of_secrets(tokens: Sequence[Token]) -> list[Token]:
         if token.text == ";" or token.kind == "end":
             words.clear()
         elif "AS" not in words or _first_kind(words) != "SECRET":
-            words.append(token.value if token.kind == "word" else "")
-        elif token.kind != "string":
+            words.append(token.keyword)
+        elif not token.is_string:
             found.append(token)
     return found
 
@@ -110,10 +111,10 @@ def _width(char: str) -> int:
 
 def nearest_keyword(found: Token, expected: Sequence[str]) -> str | None:
     """The expected keyword that the token is most like, None when it is like none of them."""
-    if found.kind != "word":
+    if not found.keyword:
         return None
     first_words = {entry.split()[0]: entry for entry in expected if entry.isupper()}
-    near = difflib.get_close_matches(found.value, list(first_words), 1, _LIKENESS)
+    near = difflib.get_close_matches(found.keyword, list(first_words), 1, _LIKENESS)
     return first_words[near[0]] if near else None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from catalog_migrate.language.cursor import Cursor
-from catalog_migrate.language.tokens import Token
-from catalog_migrate.language.vocabulary import BASE_CONNECTION, RESERVED, option_name
 from catalog_migrate.model.external import OptionValue, SecretRef
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import Column
+from catalog_migrate.sql.cursor import Cursor
+from catalog_migrate.sql.tokens import Token, string_value
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, RESERVED, option_name
 
 _CLOSERS = {"(": ")", "<": ">"}
 _QUOTE_IT = "put a value of several words or with signs in quotes"
@@ -23,7 +23,7 @@ Element = TypeVar("Element")
 def item_name(cursor: Cursor, what: str) -> str:
     """``schema.name`` or ``name`` in canonical form; ``what`` says what it names."""
     token = cursor.token
-    if token.kind == "word" and token.value in RESERVED:
+    if token.keyword in RESERVED:
         raise cursor.unexpected(
             f"the name of {what}", remedy=f"a name that is a keyword stands in backticks: "
             f"`{token.text}`"
@@ -66,7 +66,7 @@ def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
     def one() -> None:
         start = cursor.token
         value: OptionValue
-        if base and cursor.sees("USING", "CONNECTION") and cursor.peek(2).is_part:
+        if base and cursor.sees("USING", "CONNECTION") and cursor.peek(2).is_name:
             cursor.need("USING", "CONNECTION")
             name, value = BASE_CONNECTION, item_name(cursor, "a connection")
         else:
@@ -86,7 +86,7 @@ def option_names(cursor: Cursor) -> tuple[str, ...]:
         start = cursor.token
         parts = [_dotted(cursor)]
         while not cursor.sees_mark(",", ")"):
-            if not cursor.token.is_part:
+            if not cursor.token.is_name:
                 cursor.accept_mark(",")
                 cursor.accept_mark(")")
                 raise cursor.unexpected(remedy="DROP and RESET take names only, no values")
@@ -121,11 +121,12 @@ def validation(cursor: Cursor) -> bool:
     cursor.need("VALIDATE")
     cursor.accept_mark("=")
     token = cursor.token
-    if token.kind not in ("word", "string") or token.value.lower() not in ("true", "false"):
+    said = string_value(token.text).upper() if token.is_string else token.keyword
+    if said not in ("TRUE", "FALSE"):
         raise cursor.unexpected("TRUE", "FALSE")
     cursor.advance()
     cursor.need_mark(")")
-    return token.value.lower() == "true"
+    return said == "TRUE"
 
 
 def _option(cursor: Cursor) -> tuple[str, OptionValue]:
@@ -137,17 +138,17 @@ def _option(cursor: Cursor) -> tuple[str, OptionValue]:
     while True:
         if cursor.accept_mark("="):
             return option_name(" ".join(parts)), _value(cursor)
-        if cursor.token.kind in ("string", "number") or cursor.sees_mark("-"):
+        if cursor.token.is_string or cursor.token.kind == "number" or cursor.sees_mark("-"):
             return option_name(" ".join(parts)), _value(cursor)
         if _refers_to_secret(cursor) or (cursor.token.kind == "word" and _closes(cursor.peek(1))):
             return option_name(" ".join(parts)), _value(cursor)
-        if not cursor.token.is_part:
+        if not cursor.token.is_name:
             raise cursor.unexpected("a value", "SECRET")
         parts.append(_dotted(cursor))
 
 
 def _value(cursor: Cursor) -> OptionValue:
-    if cursor.token.kind == "string":
+    if cursor.token.is_string:
         return cursor.need_string("a value")
     if cursor.sees("SECRET"):
         cursor.advance()
@@ -167,14 +168,14 @@ def _refers_to_secret(cursor: Cursor) -> bool:
     """Whether SECRET begins a reference here and is not a word of the option's own name."""
     if not cursor.sees("SECRET"):
         return False
-    if not cursor.peek(1).is_part:
+    if not cursor.peek(1).is_name:
         return _closes(cursor.peek(1))
     after = cursor.peek(2)
-    return _closes(after) or (after.kind == "mark" and after.text == ".")
+    return _closes(after) or after.is_operator(".")
 
 
 def _closes(token: Token) -> bool:
-    return token.kind == "end" or (token.kind == "mark" and token.text in (",", ")"))
+    return token.kind == "end" or token.is_operator(",", ")")
 
 
 def _dotted(cursor: Cursor) -> str:
@@ -233,8 +234,8 @@ def _column(cursor: Cursor) -> Column:
 
 def _type(cursor: Cursor) -> str:
     """The source text of a type: up to a comma, NOT NULL, COMMENT or the list's end."""
-    first = last = cursor.token
-    if not first.is_part or cursor.sees("NOT") or cursor.sees("COMMENT"):
+    start = cursor.at
+    if not cursor.token.is_name or cursor.sees("NOT") or cursor.sees("COMMENT"):
         raise cursor.unexpected("the type of the column")
     open_marks: list[str] = []
     while True:
@@ -242,7 +243,7 @@ def _type(cursor: Cursor) -> str:
         if not open_marks:
             if cursor.sees_mark(",", ")") or cursor.sees("NOT") or cursor.sees("COMMENT"):
                 break
-            fits = token.is_part or cursor.sees_mark(".", "(", "<")
+            fits = token.is_name or cursor.sees_mark(".", "(", "<")
         else:
             fits = token.kind in ("word", "quoted", "string", "number") or cursor.sees_mark(
                 ".", "(", "<", ",", ":", _CLOSERS[open_marks[-1]]
@@ -256,5 +257,5 @@ def _type(cursor: Cursor) -> str:
             open_marks.append(token.text)
         elif cursor.sees_mark(")", ">"):
             open_marks.pop()
-        last = cursor.advance()
-    return cursor.source.text[first.start : last.end]
+        cursor.advance()
+    return cursor.taken(start)

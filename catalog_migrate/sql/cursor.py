@@ -1,7 +1,8 @@
 """A cursor over the tokens of one statement, which remembers what it was asked for in vain.
 
 Whatever the grammar tries at a place and does not find is noted, so that the error at this place
-lists exactly what could have stood there without a list being kept anywhere by hand.
+lists exactly what could have stood there without a list being kept anywhere by hand. Both grammars,
+that of the statements and that of a release, read by it; each reports :class:`Refused` in its way.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from catalog_migrate.errors import SyntaxProblem
-from catalog_migrate.language.source import Source, is_secret, nearest_keyword, one_of
-from catalog_migrate.language.tokens import Token, has_lone_surrogate
+from catalog_migrate.sql.source import Refused, is_secret, nearest_keyword, one_of
+from catalog_migrate.sql.tokens import Token, end_token, has_lone_surrogate, string_value
 
 _FOUND_WIDTH = 40
 _UNTOLD = "a word that is not shown"
@@ -19,13 +19,14 @@ Choice = TypeVar("Choice")
 
 
 class Cursor:
-    """The place reached in one statement; ``tokens`` ends with a token of kind ``end``."""
+    """The place reached in one statement of ``text``, whose ``tokens`` get an end behind them."""
 
-    __slots__ = ("_expected", "at", "source", "tokens")
+    __slots__ = ("_expected", "at", "text", "tokens")
 
-    def __init__(self, source: Source, tokens: Sequence[Token]) -> None:
-        self.source = source
-        self.tokens = tokens
+    def __init__(self, text: str, tokens: Sequence[Token]) -> None:
+        self.text = text
+        end = tokens[-1].end if tokens else len(text.rstrip())
+        self.tokens = (*tokens, end_token(end))
         self.at = 0
         self._expected: list[str] = []
 
@@ -42,14 +43,11 @@ class Cursor:
 
     def sees(self, *words: str) -> bool:
         """Whether these keywords come next; notes nothing."""
-        return all(
-            self.peek(n).kind == "word" and self.peek(n).value == word
-            for n, word in enumerate(words)
-        )
+        return all(self.peek(n).keyword == word for n, word in enumerate(words))
 
     def sees_mark(self, *marks: str) -> bool:
         """Whether one of these signs comes next; notes nothing."""
-        return self.token.kind == "mark" and self.token.text in marks
+        return self.token.is_operator(*marks)
 
     @property
     def ended(self) -> bool:
@@ -96,8 +94,8 @@ class Cursor:
 
     def look(self, table: Mapping[str, Choice]) -> Choice | None:
         """What the table has for the keyword that comes next, without taking it."""
-        if self.token.kind == "word" and self.token.value in table:
-            return table[self.token.value]
+        if self.token.keyword in table:
+            return table[self.token.keyword]
         for word in table:
             self.note(word)
         return None
@@ -118,21 +116,27 @@ class Cursor:
 
     def need_part(self, what: str) -> str:
         """Take one part of a name, with its case."""
-        if not self.token.is_part:
+        if not self.token.is_name:
             raise self.unexpected(what)
-        if not self.token.part or has_lone_surrogate(self.token.part):
+        if not self.token.name or has_lone_surrogate(self.token.name):
             raise self.problem("this is no name", remedy="write at least one whole character")
-        return self.advance().part
+        return self.advance().name
 
     def need_string(self, what: str) -> str:
         """Take a string literal; what it stands for."""
-        if self.token.kind != "string":
+        if not self.token.is_string:
             raise self.unexpected(f"{what} in quotes")
-        if has_lone_surrogate(self.token.value):
+        value = string_value(self.token.text)
+        if has_lone_surrogate(value):
             raise self.problem(
                 "this text holds half a character", remedy="write both halves of the surrogate pair"
             )
-        return self.advance().value
+        self.advance()
+        return value
+
+    def taken(self, start: int) -> str:
+        """The source text from the token at ``start`` up to the cursor."""
+        return self.text[self.tokens[start].start : self.tokens[self.at - 1].end]
 
     # -- failing -------------------------------------------------------------------------------
 
@@ -141,26 +145,32 @@ class Cursor:
         if what not in self._expected:
             self._expected.append(what)
 
-    def unexpected(self, *what: str, remedy: str | None = None) -> SyntaxProblem:
+    def unexpected(self, *what: str, remedy: str | None = None) -> Refused:
         """The error for a token that cannot stand here; ``what`` adds to what was noted."""
         for entry in what:
             self.note(entry)
-        token, expected = self.token, tuple(self._expected)
+        return self.expected(*self._expected, remedy=remedy)
+
+    def expected(self, *what: str, remedy: str | None = None) -> Refused:
+        """The error for a token that cannot stand here, where ``what`` says it all."""
+        token = self.token
+        if token.kind == "error":
+            return self.problem(token.value, remedy="close it")
         found = self._found(token)
-        nearest = None if found == _UNTOLD else nearest_keyword(token, expected)
-        message = f"expected {one_of(expected)}, found {found}"
+        nearest = None if found == _UNTOLD else nearest_keyword(token, what)
+        message = f"expected {one_of(what)}, found {found}"
         if nearest is not None:
             message += f"; did you mean {nearest}?"
-        return self.source.problem(
-            token.start, message, expected=expected, found=found, nearest=nearest, remedy=remedy
+        return Refused(
+            token.start, message, expected=what, found=found, nearest=nearest, remedy=remedy
         )
 
     def problem(
         self, message: str, *, token: Token | None = None, remedy: str | None = None
-    ) -> SyntaxProblem:
+    ) -> Refused:
         """The error for a token that is wrong for a reason of its own."""
         at = self.token if token is None else token
-        return self.source.problem(at.start, message, found=self._found(at), remedy=remedy)
+        return Refused(at.start, message, found=self._found(at), remedy=remedy)
 
     def need_end(self) -> None:
         """Fail unless the whole statement was read."""
@@ -170,7 +180,7 @@ class Cursor:
     def _found(self, token: Token) -> str:
         if token.kind == "end":
             return "the end of the statement"
-        if token.kind == "string":
+        if token.is_string:
             return "a text in quotes"
         if is_secret(self.tokens, self.tokens.index(token)):
             return _UNTOLD

@@ -1,0 +1,224 @@
+"""ALTER: actions on options, another connection, another name, another reference, and UNSAFE.
+
+What may follow the name is one table for each kind of item. A further verb is one more row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from catalog_migrate.sql import clauses
+from catalog_migrate.sql.cursor import Cursor
+from catalog_migrate.sql.statements import (
+    Action,
+    AlterConnection,
+    AlterItem,
+    AlterSecret,
+    DropOptions,
+    Explainable,
+    InjectOffsets,
+    InjectVersion,
+    Rename,
+    ResetOptions,
+    ResetSplits,
+    SetConnection,
+    SetOptions,
+    Unsafe,
+    UnsafeAction,
+)
+from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, Kind, QueryKind
+
+_SPLIT = "a split such as 'topic:0'"
+One = TypeVar("One")
+
+
+class Target(NamedTuple):
+    """What is altered: ``ALTER kind [IF EXISTS] name``."""
+
+    kind: Kind
+    name: str
+    if_exists: bool
+
+
+Verb = Callable[[Cursor, Target], Explainable]
+"""Reads a statement from the verb's own keyword on."""
+
+
+def alter(cursor: Cursor) -> Explainable:
+    """What follows ALTER."""
+    kind = cursor.choose(KINDS)
+    if_exists = clauses.if_exists(cursor)
+    target = Target(kind, clauses.item_name(cursor, f"a {kind}"), if_exists)
+    verb = cursor.look(_VERBS[kind])
+    if verb is not None:
+        return verb(cursor, target)
+    if kind == "secret" and cursor.ended:
+        return AlterSecret(target.name, None, target.if_exists)
+    raise cursor.unexpected(*(["the end of the statement"] if kind == "secret" else []))
+
+
+def _reference(cursor: Cursor, target: Target) -> AlterSecret:
+    cursor.need("AS")
+    return AlterSecret(target.name, cursor.need_string("a reference"), target.if_exists)
+
+
+def _rename(cursor: Cursor, target: Target) -> Rename:
+    cursor.need("RENAME", "TO")
+    to = clauses.item_name(cursor, f"a {target.kind}")
+    return Rename(target.kind, target.name, to, target.if_exists)
+
+
+def _connection(cursor: Cursor, target: Target) -> AlterConnection:
+    connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
+    taken = _actions(cursor, _CONNECTION_ACTIONS)
+    validate = clauses.validation(cursor) if cursor.accept("WITH") else None
+    return AlterConnection(target.name, taken, target.if_exists, connector, validate)
+
+
+def _item(kind: QueryKind) -> Verb:
+    unsafe = _unsafe(kind)
+
+    def read(cursor: Cursor, target: Target) -> Explainable:
+        if cursor.sees("SET", "CONNECTION"):
+            cursor.need("SET", "CONNECTION")
+            connection = clauses.item_name(cursor, "a connection")
+            return SetConnection(kind, target.name, connection, target.if_exists)
+        if cursor.sees("RESET", "SPLITS"):
+            return unsafe(cursor, target)
+        return AlterItem(kind, target.name, _actions(cursor, _ITEM_ACTIONS), target.if_exists)
+
+    return read
+
+
+def _unsafe(kind: QueryKind) -> Verb:
+    def read(cursor: Cursor, target: Target) -> Unsafe:
+        said = cursor.accept("UNSAFE")  # what is missing is told together, when it would be done
+        taken = _actions(cursor, _UNSAFE_ACTIONS)
+        settings = clauses.settings(cursor) if cursor.accept("WITH") else {}
+        reason = cursor.need_string("a reason") if cursor.accept("REASON") else ""
+        return Unsafe(kind, target.name, taken, reason, settings, target.if_exists, said)
+
+    return read
+
+
+def _query_verbs(kind: QueryKind) -> Mapping[str, Verb]:
+    item = _item(kind)
+    unsafe = _unsafe(kind)
+    return {
+        "SET": item, "DROP": item, "RESET": item, "RENAME": _rename, "UNSAFE": unsafe,
+        "INJECT": unsafe,
+    }
+
+
+def _actions(cursor: Cursor, table: Mapping[str, Callable[[Cursor], One]]) -> tuple[One, ...]:
+    """``SET (…), DROP (…), …``: at least one of the actions of the table."""
+    found = [cursor.choose(table)(cursor)]
+    while cursor.accept_mark(","):
+        found.append(cursor.choose(table)(cursor))
+    return tuple(found)
+
+
+# -- actions ------------------------------------------------------------------------------------
+
+def _drop(cursor: Cursor) -> DropOptions:
+    return DropOptions(clauses.option_names(cursor))
+
+
+def _reset(cursor: Cursor) -> ResetOptions:
+    return ResetOptions(clauses.option_names(cursor))
+
+
+_ITEM_ACTIONS: Mapping[str, Callable[[Cursor], Action]] = {
+    "SET": lambda cursor: SetOptions(clauses.options(cursor)), "DROP": _drop, "RESET": _reset
+}
+"""Of sources and sinks."""
+
+_CONNECTION_ACTIONS: Mapping[str, Callable[[Cursor], Action]] = {
+    "SET": lambda cursor: SetOptions(clauses.options(cursor, base=True)),
+    "DROP": _drop,
+    "RESET": _reset,
+}
+"""Of connections, where SET may name another base with USING CONNECTION."""
+
+
+def _unsafe_reset(cursor: Cursor) -> UnsafeAction:
+    if not cursor.accept("SPLITS"):
+        return _ITEM_ACTIONS["RESET"](cursor)
+    if not cursor.accept_mark("("):
+        return ResetSplits()
+    splits: list[str] = []
+    _listed(cursor, splits.append, splits)
+    return ResetSplits(tuple(splits))
+
+
+def _inject(cursor: Cursor) -> UnsafeAction:
+    return cursor.choose(_INJECTIONS)(cursor)
+
+
+def _offsets(cursor: Cursor) -> InjectOffsets:
+    targets: dict[str, str | None] = {}
+    cursor.need_mark("(")
+    if cursor.accept("TO"):
+        everywhere = _target(cursor)
+        cursor.need_mark(")")
+        return InjectOffsets(everywhere=everywhere)
+
+    def one(split: str) -> None:
+        cursor.accept_mark("=")
+        targets[split] = None if cursor.accept("NULL") else _target(cursor)
+
+    _listed(cursor, one, targets)
+    return InjectOffsets(targets)
+
+
+def _listed(
+    cursor: Cursor, keep: Callable[[str], None], seen: list[str] | dict[str, str | None]
+) -> None:
+    """Splits in quotes up to the closing parenthesis, each with what ``keep`` reads behind it."""
+    while True:
+        token = cursor.token
+        split = cursor.need_string(_SPLIT)
+        if split in seen:
+            raise cursor.problem(
+                f"{split} is given twice", token=token, remedy="leave one of them out"
+            )
+        keep(split)
+        if cursor.accept_mark(")"):
+            return
+        cursor.need_mark(",")
+
+
+def _target(cursor: Cursor) -> str:
+    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
+    token = cursor.token
+    if token.is_string:
+        return cursor.need_string("a target")
+    if token.kind in ("number", "word"):
+        return cursor.advance().text
+    raise cursor.unexpected("a number", "a target in quotes")
+
+
+def _version(cursor: Cursor) -> InjectVersion:
+    if cursor.token.kind != "number" or not cursor.token.text.isdecimal():
+        raise cursor.unexpected("the number of a version")
+    return InjectVersion(int(cursor.advance().text))
+
+
+_INJECTIONS: Mapping[str, Callable[[Cursor], UnsafeAction]] = {
+    "OFFSETS": _offsets, "VERSION": _version
+}
+_UNSAFE_ACTIONS: Mapping[str, Callable[[Cursor], UnsafeAction]] = {
+    **_ITEM_ACTIONS, "RESET": _unsafe_reset, "INJECT": _inject
+}
+
+_VERBS: Mapping[Kind, Mapping[str, Verb]] = {
+    "secret": {"AS": _reference, "RENAME": _rename},
+    "connection": {
+        "SET": _connection, "DROP": _connection, "RESET": _connection, "RENAME": _rename,
+        "AS": _connection,
+    },
+    "source": _query_verbs("source"),
+    "sink": _query_verbs("sink"),
+    "cluster": {"RENAME": _rename},
+}

@@ -1,0 +1,385 @@
+"""Text to statements, by recursive descent over tables of keywords.
+
+Every error is a :class:`~catalog_migrate.errors.SyntaxProblem` with its place in the whole text; a
+text with an error gives no statement at all, so that nothing of it is ever carried out. ALTER has
+a module of its own, ``alteration``; names, options and columns are in ``clauses``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.model.external import External
+from catalog_migrate.sql import clauses
+from catalog_migrate.sql.alteration import alter
+from catalog_migrate.sql.cursor import Cursor
+from catalog_migrate.sql.source import Refused, Source
+from catalog_migrate.sql.statements import (
+    Comment,
+    CreateCluster,
+    CreateConnection,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    Drop,
+    Explain,
+    Explainable,
+    Pause,
+    Resume,
+    Show,
+    ShowCreate,
+    Statement,
+    ValidateConnection,
+)
+from catalog_migrate.sql.tokens import Token, split_statements, tokenise
+from catalog_migrate.sql.vocabulary import (
+    BASE_CONNECTION,
+    CONNECTORS,
+    INCLUDED,
+    KINDS,
+    LISTINGS,
+    QUERY_KINDS,
+)
+
+_LIKENESS = 0.85
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """One statement, the offset at which it starts, and its text without the closing ``;``."""
+
+    statement: Statement
+    start: int
+    text: str
+
+
+def parse(text: str) -> tuple[Parsed, ...]:
+    """All statements of a text, separated by ``;``; comments and empty statements are left out.
+
+    Raises :class:`SyntaxProblem` for the first place that no statement can have.
+    """
+    return tuple(_parsed(text, group) for group in split_statements(_tokens(text)))
+
+
+def parse_one(text: str) -> Statement:
+    """The one statement of a text.
+
+    Raises :class:`SyntaxProblem` also when there is none, or more than one.
+    """
+    tokens = _tokens(text)
+    groups = split_statements(tokens) or [[]]
+    if len(groups) > 1:
+        raise Source(text, tokens).problem(Refused(
+            groups[1][0].start, "only one statement can stand here",
+            remedy="send the statements one by one",
+        ))
+    return _parsed(text, groups[0]).statement
+
+
+def _tokens(text: str) -> list[Token]:
+    tokens = tokenise(text)
+    if tokens and tokens[-1].kind == "error":
+        open_ = tokens[-1]
+        quote = re.search("['\"]", text)
+        masked_from = open_.start if quote is None else min(quote.start(), open_.start)
+        refused = Refused(open_.start, open_.value, remedy="close it")
+        raise Source(text).problem(refused, masked_from=masked_from)
+    return tokens
+
+
+def _parsed(text: str, tokens: Sequence[Token]) -> Parsed:
+    cursor = Cursor(text, tokens)
+    try:
+        statement = _statement(cursor)
+        cursor.need_end()
+    except Refused as refused:
+        raise Source(text, tokenise(text)).problem(refused) from None
+    start, end = tokens[0].start, tokens[-1].end
+    return Parsed(statement, start, text[start:end])
+
+
+def _statement(cursor: Cursor) -> Statement:
+    if cursor.accept("EXPLAIN"):
+        return Explain(cursor.choose(_STATEMENTS)(cursor))
+    return cursor.choose(_STATEMENTS)(cursor)
+
+
+def _drop(cursor: Cursor) -> Drop:
+    kind = cursor.choose(KINDS)
+    if_exists = clauses.if_exists(cursor)
+    name = clauses.item_name(cursor, f"a {kind}")
+    cascade = cursor.may_choose({"RESTRICT": False, "CASCADE": True})
+    return Drop(kind, name, if_exists, bool(cascade))
+
+
+def _show(cursor: Cursor) -> Show | ShowCreate:
+    if cursor.accept("CREATE"):
+        kind = cursor.choose(KINDS)
+        return ShowCreate(kind, clauses.item_name(cursor, f"a {kind}"))
+    return Show(cursor.choose(LISTINGS))
+
+
+def _validate(cursor: Cursor) -> ValidateConnection:
+    cursor.need("CONNECTION")
+    return ValidateConnection(clauses.item_name(cursor, "a connection"))
+
+
+def _comment(cursor: Cursor) -> Comment:
+    cursor.need("ON")
+    kind = cursor.choose(KINDS)
+    name = clauses.item_name(cursor, f"a {kind}")
+    cursor.need("IS")
+    text = None if cursor.accept("NULL") else cursor.need_string("a comment")
+    return Comment(kind, name, text)
+
+
+def _held(statement: type[Pause] | type[Resume]) -> Callable[[Cursor], Explainable]:
+    """PAUSE and RESUME read alike."""
+
+    def read(cursor: Cursor) -> Explainable:
+        kind = cursor.choose(QUERY_KINDS)
+        name = clauses.item_name(cursor, f"a {kind}")
+        reason = cursor.need_string("a reason") if cursor.accept("REASON") else None
+        return statement(kind, name, reason)
+
+    return read
+
+
+
+# -- CREATE ---------------------------------------------------------------------------------------
+
+Fields = dict[str, Any]
+Clause = Callable[[Cursor], Fields]
+"""Reads what follows the clause's first keyword and gives the fields that it sets."""
+
+
+def _create(cursor: Cursor) -> Explainable:
+    """What follows CREATE."""
+    if cursor.sees("OR", "REPLACE"):
+        raise cursor.problem(
+            "OR REPLACE has no meaning here",
+            remedy="write ALTER to change it, or CREATE … IF NOT EXISTS",
+        )
+    return cursor.choose(_CREATED)(cursor)
+
+
+def _secret(cursor: Cursor) -> CreateSecret:
+    if_not_exists = clauses.if_not_exists(cursor)
+    name = clauses.item_name(cursor, "a secret")
+    cursor.need("AS")
+    reference = cursor.need_string("a reference")
+    return CreateSecret(
+        name, reference, if_not_exists, **_in_any_order(cursor, {"COMMENT": _comment_clause})
+    )
+
+
+def _cluster(cursor: Cursor) -> CreateCluster:
+    if_not_exists = clauses.if_not_exists(cursor)
+    return CreateCluster(clauses.item_name(cursor, "a cluster"), if_not_exists)
+
+
+def _connection(cursor: Cursor) -> CreateConnection:
+    if_not_exists = clauses.if_not_exists(cursor)
+    name = clauses.item_name(cursor, "a connection")
+    cursor.need("TO")
+    connector = cursor.choose(CONNECTORS)
+    options = clauses.options(cursor, base=True)
+    base = options.pop(BASE_CONNECTION, None)
+    external = External(
+        connector=connector, connection=base if isinstance(base, str) else None, options=options
+    )
+    fields = _in_any_order(cursor, {"COMMENT": _comment_clause, "WITH": _validation})
+    return CreateConnection(name, external, if_not_exists, **fields)
+
+
+def _source(cursor: Cursor) -> CreateSource:
+    if_not_exists = clauses.if_not_exists(cursor)
+    name = clauses.item_name(cursor, "a source")
+    columns = clauses.columns(cursor)
+    cluster = _cluster_clause(cursor)
+    cursor.need("FROM")
+    endpoint = _endpoint(cursor)
+    fields = _in_any_order(
+        cursor,
+        {
+            "FORMAT": _format, "INCLUDE": _include, "ON": _on_error, "COMMENT": _comment_clause,
+            "WITH": _settings,
+        },
+    )
+    comment = fields.pop("comment", None)
+    external = External(cluster=cluster, **endpoint, **fields)
+    return CreateSource(name, columns, external, if_not_exists, comment)
+
+
+def _sink(cursor: Cursor) -> CreateSink:
+    if_not_exists = clauses.if_not_exists(cursor)
+    name = clauses.item_name(cursor, "a sink")
+    cluster = _cluster_clause(cursor)
+    cursor.need("FROM")
+    reads = clauses.item_name(cursor, "a table or source")
+    cursor.need("INTO")
+    endpoint = _endpoint(cursor)
+    fields = _in_any_order(
+        cursor, {"KEY": _key, "FORMAT": _format, "COMMENT": _comment_clause, "WITH": _settings}
+    )
+    comment = fields.pop("comment", None)
+    external = External(reads=reads, cluster=cluster, **endpoint, **fields)
+    return CreateSink(name, external, if_not_exists, comment)
+
+
+_CREATED: Mapping[str, Callable[[Cursor], Explainable]] = {
+    "SECRET": _secret,
+    "CONNECTION": _connection,
+    "SOURCE": _source,
+    "SINK": _sink,
+    "CLUSTER": _cluster,
+}
+
+
+def _endpoint(cursor: Cursor) -> Fields:
+    """``KAFKA CONNECTION c (…)``: the other side of a source or sink."""
+    connector = cursor.choose(CONNECTORS)
+    cursor.need("CONNECTION")
+    connection = clauses.item_name(cursor, "a connection")
+    return {
+        "connector": connector, "connection": connection, "options": clauses.options(cursor)
+    }
+
+
+def _cluster_clause(cursor: Cursor) -> str | None:
+    return clauses.item_name(cursor, "a cluster") if cursor.accept("IN", "CLUSTER") else None
+
+
+def _in_any_order(cursor: Cursor, table: Mapping[str, Clause]) -> Fields:
+    """The optional clauses up to the end of the statement, each at most once."""
+    fields: Fields = {}
+    left = dict(table)
+    while not cursor.ended:
+        token = cursor.token
+        clause = cursor.may_choose(left)
+        if clause is None:
+            if token.keyword in table:
+                raise cursor.problem(
+                    f"{token.keyword} is given twice", remedy="leave one of them out"
+                )
+            raise cursor.unexpected("the end of the statement")
+        del left[token.keyword]
+        fields.update(clause(cursor))
+    for word in left:
+        cursor.note(word)
+    return fields
+
+
+def _comment_clause(cursor: Cursor) -> Fields:
+    return {"comment": cursor.need_string("a comment")}
+
+
+def _settings(cursor: Cursor) -> Fields:
+    return {"settings": clauses.settings(cursor)}
+
+
+def _validation(cursor: Cursor) -> Fields:
+    return {"validate": clauses.validation(cursor)}
+
+
+def _format(cursor: Cursor) -> Fields:
+    if not cursor.token.keyword:
+        raise cursor.unexpected("a format such as JSON, TEXT or BYTES")
+    return {"format": cursor.advance().keyword}
+
+
+def _on_error(cursor: Cursor) -> Fields:
+    cursor.need("ERROR")
+    if cursor.accept("FAIL"):
+        return {"dead_letters": None}
+    cursor.need("INTO")
+    return {"dead_letters": clauses.item_name(cursor, "a table")}
+
+
+def _include(cursor: Cursor) -> Fields:
+    include: dict[str, str] = {}
+    while True:
+        token = cursor.token
+        column = cursor.choose(INCLUDED)
+        if token.keyword in include:
+            raise cursor.problem(
+                f"{token.keyword} is included twice", token=token, remedy="leave one of them out"
+            )
+        if cursor.accept("AS"):
+            column = cursor.need_part("the name of a column")
+        include[token.keyword] = column
+        if not cursor.accept_mark(","):
+            return {"include": include}
+
+
+def _key(cursor: Cursor) -> Fields:
+    fields: Fields = {"key": clauses.column_names(cursor)}
+    if cursor.accept("ORDER", "BY"):
+        fields["order_by"] = clauses.column_names(cursor)
+    return fields
+
+
+_STATEMENTS: Mapping[str, Callable[[Cursor], Explainable]] = {
+    "CREATE": _create,
+    "ALTER": alter,
+    "DROP": _drop,
+    "SHOW": _show,
+    "VALIDATE": _validate,
+    "COMMENT": _comment,
+    "PAUSE": _held(Pause),
+    "RESUME": _held(Resume),
+}
+
+
+# -- recognition ---------------------------------------------------------------------------------
+
+_OBJECTS: Mapping[str, frozenset[str]] = {
+    "CREATE": frozenset(KINDS),
+    "ALTER": frozenset(KINDS),
+    "DROP": frozenset(KINDS),
+    "VALIDATE": frozenset({"CONNECTION"}),
+    "PAUSE": frozenset(KINDS),
+    "RESUME": frozenset(KINDS),
+    "SHOW": frozenset(LISTINGS),
+    "COMMENT": frozenset(KINDS),
+}
+_ONLY_OURS = frozenset({"VALIDATE", "PAUSE", "RESUME"})
+"""First words that begin no statement of Spark."""
+
+
+def is_ours(text: str) -> bool:
+    """Whether the first words make the text a statement of this language.
+
+    A misspelt object (``ALTER CONECTION``) counts as ours, so that its error comes from here and
+    names the word meant; so does a text that ends before its object. Nothing else is looked at.
+    """
+    words = _first_words(text)
+    if words[:1] == ["EXPLAIN"]:
+        words = words[1:]
+    if not words or words[0] not in _OBJECTS:
+        return False
+    verb, rest = words[0], words[1:]
+    if verb in _ONLY_OURS:
+        return True
+    objects = _OBJECTS[verb]
+    if verb == "CREATE" and rest[:2] == ["OR", "REPLACE"]:
+        rest = rest[2:]
+    elif verb == "SHOW" and rest[:1] == ["CREATE"]:
+        rest, objects = rest[1:], frozenset(KINDS)
+    elif verb == "COMMENT" and rest[:1] == ["ON"]:
+        rest = rest[1:]
+    return not rest or bool(difflib.get_close_matches(rest[0], objects, 1, _LIKENESS))
+
+
+def _first_words(text: str) -> list[str]:
+    """The words at the start, in upper case, up to the first other sign."""
+    words: list[str] = []
+    for token in next(iter(split_statements(tokenise(text))), []):
+        if not token.keyword:
+            break
+        words.append(token.keyword)
+    return words

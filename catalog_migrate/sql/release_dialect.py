@@ -1,0 +1,515 @@
+"""The grammar of a release: CREATE TYPE, TABLE, VIEW and FUNCTION, and DROPPED TABLE.
+
+Expressions and queries are not parsed: their text is cut out of the source as written. A statement
+with an error is skipped up to the next ``;``, so that one pass finds the errors of a whole file.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from catalog_migrate.errors import Problem
+from catalog_migrate.model.names import ItemName, quote_part
+from catalog_migrate.model.objects import Argument, Check, Column, ObjectDefinition
+from catalog_migrate.sql.cursor import Cursor
+from catalog_migrate.sql.source import Refused
+from catalog_migrate.sql.tokens import LineIndex, Token, split_statements, tokenise
+from catalog_migrate.sql.vocabulary import KINDS
+
+SYNTAX = "CM0101"
+NO_SCHEMA = "CM0109"
+
+_KINDS = ("table", "view", "function", "type")
+_CLAUSES: Mapping[str, tuple[str, ...]] = {
+    "table": (
+        "DROPPED", "PARTITIONED BY", "CLUSTER BY", "COMMENT", "WITH", "RENAMED FROM", "WAS VIEW"
+    ),
+    "view": ("COMMENT", "WITH", "RENAMED FROM", "WAS TABLE"),
+    "function": ("COMMENT", "RENAMED FROM"),
+    "type": ("COMMENT", "RENAMED FROM"),
+}
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """One parsed statement: what it declares, where it stands and where its columns stand.
+
+    Places are (line, column), both from 1; ``columns`` is keyed by the folded column name and
+    ``text`` is where the query or body starts (where there is none, the name).
+    """
+
+    definition: ObjectDefinition
+    line: int
+    column: int
+    columns: Mapping[str, tuple[int, int]]
+    text: tuple[int, int]
+
+
+class Parsed(msgspec.Struct, frozen=True):
+    """What one text holds: its statements and everything that is wrong with it.
+
+    ``others`` are the statements of the language of streams (CREATE CONNECTION and its like), as
+    (text, line, column): they are not of this dialect and are not looked into here. ``dropped`` are
+    the tables that DROPPED TABLE gives up, as (name, line, column).
+    """
+
+    statements: tuple[Statement, ...]
+    problems: tuple[Problem, ...]
+    others: tuple[tuple[str, int, int], ...] = ()
+    dropped: tuple[tuple[ItemName, int, int], ...] = ()
+
+
+def parse(text: str, *, file: str | None = None, default_schema: str | None = None) -> Parsed:
+    """Parse the statements of one file.
+
+    ``file`` is only named in the problems; ``default_schema`` is the schema of names without one.
+    Where there is none, such names are a problem each, and theirs is the empty schema.
+    """
+    lines = LineIndex(text)
+    statements: list[Statement] = []
+    problems: list[Problem] = []
+    others: list[tuple[str, int, int]] = []
+    dropped: list[tuple[ItemName, int, int]] = []
+    for tokens in split_statements(tokenise(text)):
+        parser = _Parser(text, tokens, lines, default_schema)
+        if parser.sees("CREATE") and parser.peek(1).keyword in KINDS:
+            place = lines.place(tokens[0].start)
+            others.append((text[tokens[0].start : tokens[-1].end], *place))
+            continue
+        try:
+            if parser.sees("DROPPED"):
+                dropped += parser.dropped_tables()
+            else:
+                statements.append(parser.statement())
+        except Refused as error:
+            parser.problems.append((SYNTAX, error))
+        for code, refused in parser.problems:
+            line, column = lines.place(refused.offset)
+            problems.append(
+                Problem(
+                    code=code, message=refused.message, file=file, line=line, column=column,
+                    text=_source_line(text, tokens, refused.offset), remedy=refused.remedy,
+                )
+            )
+    return Parsed(tuple(statements), tuple(problems), tuple(others), tuple(dropped))
+
+
+def _source_line(text: str, tokens: Sequence[Token], offset: int) -> str:
+    """The line of ``offset``; of a statement about a secret, nothing behind that word."""
+    start = text.rfind("\n", 0, offset) + 1
+    end = text.find("\n", offset)
+    end = len(text) if end < 0 else end
+    told = next((token.end for token in tokens[:4] if token.is_word("secret")), end)
+    return text[start : min(end, max(start, told))].strip()
+
+
+class _Parser(Cursor):
+    """Recursive descent over the tokens of one statement.
+
+    ``problems`` are names without a schema, each with its code: they are told, and the statement is
+    read on, for what else is wrong with it.
+    """
+
+    __slots__ = ("default_schema", "lines", "places", "problems", "text_place")
+
+    def __init__(
+        self, text: str, tokens: Sequence[Token], lines: LineIndex, default_schema: str | None
+    ) -> None:
+        super().__init__(text, tokens)
+        self.lines, self.default_schema = lines, default_schema
+        self.places: dict[str, tuple[int, int]] = {}
+        self.text_place: tuple[int, int] | None = None
+        self.problems: list[tuple[str, Refused]] = []
+
+    # -- text as written -----------------------------------------------------------------------
+
+    def slice_until(self, stop: Callable[[], bool], what: str, *, angles: bool = False) -> str:
+        """The source text up to a comma, a closing parenthesis or where ``stop`` holds."""
+        start, depth = self.at, 0
+        while not self.ended:
+            token = self.token
+            if token.kind == "error":
+                raise self.expected(what)
+            if token.kind == "operator":
+                if depth == 0 and token.text in (",", ")"):
+                    break
+                if token.text in "([{" or (angles and token.text == "<"):
+                    depth += 1
+                elif token.text in ")]}" or (angles and token.text == ">"):
+                    depth -= 1
+            elif depth == 0 and self.at > start and stop():
+                break
+            self.advance()
+        if self.at == start:
+            raise self.expected(what)
+        if depth > 0:
+            raise self.expected("`)`")
+        return self.taken(start)
+
+    def rest(self, what: str) -> str:
+        """The source text up to the end of the statement."""
+        if self.ended:
+            raise self.expected(what)
+        broken = next((token for token in self.tokens[self.at :] if token.kind == "error"), None)
+        if broken is not None:
+            raise self.problem(broken.value, token=broken, remedy="close it")
+        self.text_place = self.lines.place(self.token.start)
+        start, self.at = self.at, len(self.tokens) - 1
+        return self.taken(start)
+
+    # -- statements ----------------------------------------------------------------------------
+
+    def statement(self) -> Statement:
+        if not self.accept("CREATE"):
+            raise self.expected(
+                "CREATE", remedy="a release holds CREATE TYPE, TABLE, VIEW and FUNCTION only, and "
+                "DROPPED TABLE",
+            )
+        if self.sees("OR", "REPLACE"):
+            raise self.problem(
+                "OR REPLACE has no meaning here", remedy="write CREATE: a release says what is, "
+                "the plan finds out what changes",
+            )
+        kind = self.token.keyword.lower()
+        if kind not in _KINDS:
+            near = difflib.get_close_matches(kind, _KINDS, 1)
+            remedy = f"write CREATE {near[0].upper()}" if near else None
+            raise self.expected("TABLE, VIEW, FUNCTION or TYPE", remedy=remedy)
+        self.advance()
+        if self.sees("IF", "NOT", "EXISTS"):
+            raise self.problem("IF NOT EXISTS has no meaning here", remedy="leave it out")
+        name_token = self.token
+        schema, name = self.object_name(kind)
+        rest: Callable[[], dict[str, Any]] = getattr(self, f"_{kind}")
+        fields = rest()
+        if not self.ended:
+            raise self.unknown_clause(kind)
+        definition = ObjectDefinition(schema=schema, kind=kind, name=name, **fields)
+        line, column = self.lines.place(name_token.start)
+        return Statement(
+            definition, line, column, self.places, self.text_place or (line, column)
+        )
+
+    def dropped_tables(self) -> list[tuple[ItemName, int, int]]:
+        self.need("DROPPED", "TABLE")
+        found: list[tuple[ItemName, int, int]] = []
+        while True:
+            place = self.lines.place(self.token.start)
+            name = ItemName(*self.object_name("table"))
+            if name.schema:
+                found.append((name, *place))
+            if not self.accept_mark(","):
+                break
+        if not self.ended:
+            raise self.expected("`,` or the end of the statement")
+        return found
+
+    def object_name(self, kind: str) -> tuple[str, str]:
+        token = self.token
+        name = self.need_part(f"the name of the {kind}")
+        schema = self.default_schema
+        if self.accept_mark("."):
+            schema, name = name, self.need_part(f"the name of the {kind}")
+        if self.sees_mark("."):
+            raise self.expected(
+                "a name of two parts", remedy="write schema.name, without a catalog"
+            )
+        if schema is None:
+            self.problems.append((NO_SCHEMA, self.problem(
+                f"{name} has no schema", token=token,
+                remedy=f"write schema.{name}, or set default_schema in release.toml",
+            )))
+        return schema or "", name
+
+    def unknown_clause(self, kind: str) -> Refused:
+        broken = self.peek(1)
+        if broken.kind == "error":  # the clause's text: its quote is not closed
+            return self.problem(broken.value, token=broken, remedy="close it")
+        known = _CLAUSES[kind]
+        word = self.token.text.upper()
+        near = difflib.get_close_matches(word, [clause.split()[0] for clause in known], 1)
+        if near:
+            remedy = "write " + next(clause for clause in known if clause.split()[0] == near[0])
+        elif kind == "table" and word == "USING":
+            remedy = "leave it out: every table is a Delta table"
+        elif kind == "table" and word == "AS":
+            remedy = "write CREATE VIEW, or list the columns"
+        else:
+            remedy = "known here: " + ", ".join(known)
+        return self.expected(f"a clause of CREATE {kind.upper()}", remedy=remedy)
+
+    def _type(self) -> dict[str, Any]:
+        self.need("AS")
+        stop = lambda: self.sees("RENAMED", "FROM") or self.comment_follows()  # noqa: E731
+        fields: dict[str, Any] = {"definition": self.slice_until(stop, "a type", angles=True)}
+        return self.clauses("type", fields)
+
+    def _table(self) -> dict[str, Any]:
+        self.need_mark("(")
+        columns: list[Column] = []
+        checks: list[tuple[str | None, str]] = []
+        while True:
+            if self.sees("CHECK") and self.peek(1).is_operator("("):
+                self.advance()
+                checks.append((None, self.parenthesised("a condition")))
+            elif self.sees("CONSTRAINT") and self.peek(2).keyword == "CHECK":
+                self.advance()
+                name = self.need_part("the name of the constraint")
+                self.need("CHECK")
+                checks.append((name, self.parenthesised("a condition")))
+            else:
+                columns.append(self.table_column())
+            if not self.accept_mark(","):
+                break
+        self.need_mark(")")
+        fields: dict[str, Any] = {"columns": tuple(columns), "checks": _named(checks)}
+        return self.clauses("table", fields)
+
+    def _view(self) -> dict[str, Any]:
+        columns: list[Column] = []
+        if self.accept_mark("("):
+            while True:
+                columns.append(self.view_column())
+                if not self.accept_mark(","):
+                    break
+            self.need_mark(")")
+        fields = self.clauses("view", {"columns": tuple(columns)})
+        if not self.sees("AS"):
+            raise self.unknown_clause("view")
+        self.advance()
+        fields["sql"] = self.rest("a query")
+        return fields
+
+    def _function(self) -> dict[str, Any]:
+        arguments: list[Argument] = []
+        self.need_mark("(")
+        while not self.sees_mark(")"):
+            name = self.need_part("the name of an argument")
+            kind = self.slice_until(lambda: self.sees("DEFAULT"), "a type", angles=True)
+            default = None
+            if self.accept("DEFAULT"):
+                default = self.slice_until(lambda: False, "an expression")
+            arguments.append(Argument(name=name, type=kind, default=default))
+            if not self.accept_mark(","):
+                break
+        self.need_mark(")")
+        self.need("RETURNS")
+        returns: str | tuple[Column, ...]
+        if self.sees("TABLE") and self.peek(1).is_operator("("):
+            self.advance()
+            self.need_mark("(")
+            columns: list[Column] = []
+            while True:
+                columns.append(self.view_column())
+                if not self.accept_mark(","):
+                    break
+            self.need_mark(")")
+            returns = tuple(columns)
+        else:
+            stop = lambda: (  # noqa: E731
+                self.sees("RETURN") or self.comment_follows() or self.sees("RENAMED", "FROM")
+            )
+            returns = self.slice_until(stop, "a type", angles=True)
+        fields = self.clauses("function", {"arguments": tuple(arguments), "returns": returns})
+        if not self.sees("RETURN"):
+            raise self.unknown_clause("function")
+        self.advance()
+        fields["body"] = self.rest("an expression or a query")
+        return fields
+
+    # -- columns and clauses -------------------------------------------------------------------
+
+    def mark_column(self) -> str:
+        token = self.token
+        name = self.need_part("the name of a column")
+        self.places.setdefault(name.lower(), self.lines.place(token.start))
+        return name
+
+    def comment_follows(self) -> bool:
+        return self.sees("COMMENT") and self.peek(1).is_string
+
+    def option_follows(self) -> bool:
+        if self.sees("NOT", "NULL"):
+            return self.tokens[self.at - 1].keyword != "IS"
+        return (
+            self.sees("USING") or self.sees("DEFAULT") or self.sees("RENAMED", "FROM")
+            or self.sees("GENERATED", "ALWAYS") or self.comment_follows()
+        )
+
+    def table_column(self) -> Column:
+        name = self.mark_column()
+        stop = self.option_follows
+        fields: dict[str, Any] = {
+            "type": self.slice_until(stop, f"the type of column {quote_part(name)}", angles=True)
+        }
+        while not self.sees_mark(",", ")"):
+            option = self.token
+            value: bool | str | tuple[str, ...]
+            if self.accept("NOT", "NULL"):
+                key, value = "nullable", False
+            elif self.accept("USING"):
+                key, value = "using", self.slice_until(stop, "an expression")
+            elif self.accept("DEFAULT"):
+                key, value = "default", self.slice_until(stop, "an expression")
+            elif self.accept("RENAMED", "FROM"):
+                key, value = "renamed_from", self.earlier(lambda: self.need_part("a column"))
+            elif self.comment_follows():
+                self.advance()
+                key, value = "comment", self.need_string("a comment")
+            elif self.accept("GENERATED", "ALWAYS", "AS"):
+                key, value = "generated", self.parenthesised("an expression")
+            else:
+                raise self.expected(
+                    "`,`, `)` or an option of the column",
+                    remedy="known here: NOT NULL, USING, DEFAULT, RENAMED FROM, COMMENT, "
+                    "GENERATED ALWAYS AS",
+                )
+            self.set_once(fields, key, value, option)
+        return Column(name=name, **fields)
+
+    def view_column(self) -> Column:
+        name = self.mark_column()
+        if self.sees_mark(",", ")"):
+            raise self.expected(
+                f"the type of column {quote_part(name)}",
+                remedy="write the types too, or leave the whole list to `release compile`",
+            )
+        kind = self.slice_until(
+            self.option_follows, f"the type of column {quote_part(name)}", angles=True
+        )
+        nullable = not self.accept("NOT", "NULL")
+        comment = None
+        if self.comment_follows():
+            self.advance()
+            comment = self.need_string("a comment")
+        return Column(name=name, type=kind, nullable=nullable, comment=comment)
+
+    def clauses(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        while True:
+            start = self.token
+            if self.comment_follows():
+                self.advance()
+                self.set_once(fields, "comment", self.need_string("a comment"), start)
+            elif self.accept("RENAMED", "FROM"):
+                self.set_once(fields, "renamed_from", self.earlier(self.dotted_name), start)
+            elif kind in ("table", "view") and self.accept("WAS"):
+                other = "view" if kind == "table" else "table"
+                self.need(other.upper())
+                self.set_once(fields, "was", other, start)
+            elif kind in ("table", "view") and self.accept("WITH"):
+                self.properties(kind, fields, start)
+            elif kind == "table" and self.accept("DROPPED"):
+                self.set_once(fields, "dropped", self.name_list(), start)
+            elif kind == "table" and self.accept("PARTITIONED", "BY"):
+                self.set_once(fields, "partitioned_by", self.name_list(), start)
+            elif kind == "table" and (
+                self.accept("CLUSTER", "BY") or self.accept("CLUSTERED", "BY")
+            ):
+                self.set_once(fields, "clustered_by", self.name_list(), start)
+            else:
+                return fields
+
+    def set_once(self, fields: dict[str, Any], key: str, value: Any, token: Token) -> None:
+        if key in fields:
+            raise self.problem(f"{token.text.upper()} stands here twice", token=token)
+        fields[key] = value
+
+    def properties(self, kind: str, fields: dict[str, Any], start: Token) -> None:
+        self.need_mark("(")
+        properties: dict[str, str] = {}
+        while True:
+            token = self.token
+            key = self.property_key()
+            self.need_mark("=")
+            value = self.property_value()
+            if key.lower() == "contents":
+                if kind != "table" or value not in ("retained", "derived"):
+                    raise self.problem(
+                        f"contents = '{value}' has no meaning for a {kind}", token=token,
+                        remedy="a table has contents = 'retained' or 'derived'",
+                    )
+                self.set_once(fields, "contents", value, token)
+            elif key in properties:
+                raise self.problem(f"property {key} stands here twice", token=token)
+            else:
+                properties[key] = value
+            if not self.accept_mark(","):
+                break
+        self.need_mark(")")
+        if properties:
+            self.set_once(fields, "properties", properties, start)
+
+    def property_key(self) -> str:
+        if self.token.is_string:
+            return self.need_string("the name of a property")
+        parts = [self.need_part("the name of a property")]
+        while self.accept_mark("."):
+            parts.append(self.need_part("the name of a property"))
+        return ".".join(parts)
+
+    def property_value(self) -> str:
+        token = self.token
+        if token.is_string:
+            return self.need_string("a value")
+        if token.kind in ("number", "word"):
+            return self.advance().text
+        raise self.expected("a value", remedy="write the value in quotes")
+
+    def parenthesised(self, what: str) -> str:
+        self.need_mark("(")
+        start, depth = self.at, 0
+        while self.token.kind not in ("end", "error"):
+            token = self.token
+            if token.is_operator("("):
+                depth += 1
+            elif token.is_operator(")"):
+                if depth == 0:
+                    break
+                depth -= 1
+            self.advance()
+        if self.at == start:
+            raise self.expected(what)
+        written = self.taken(start)
+        self.need_mark(")")
+        return written
+
+    def name_list(self) -> tuple[str, ...]:
+        self.need_mark("(")
+        names = [self.need_part("the name of a column")]
+        while self.accept_mark(","):
+            names.append(self.need_part("the name of a column"))
+        self.need_mark(")")
+        return tuple(names)
+
+    def earlier(self, one: Callable[[], str]) -> str | tuple[str, ...]:
+        if not self.accept_mark("("):
+            return one()
+        names = [one()]
+        while self.accept_mark(","):
+            names.append(one())
+        self.need_mark(")")
+        return tuple(names)
+
+    def dotted_name(self) -> str:
+        name = quote_part(self.need_part("an earlier name"))
+        if self.accept_mark("."):
+            name += "." + quote_part(self.need_part("an earlier name"))
+        return name
+
+
+def _named(checks: Sequence[tuple[str | None, str]]) -> tuple[Check, ...]:
+    """CHECKs with names: those without one become ``check_1``, ``check_2``, … as they come."""
+    taken = {name.lower() for name, _ in checks if name}
+    number = 0
+    result: list[Check] = []
+    for name, expression in checks:
+        if name is None:
+            number += 1
+            while f"check_{number}" in taken:
+                number += 1
+            name = f"check_{number}"
+        result.append(Check(name=name, expression=expression))
+    return tuple(result)
