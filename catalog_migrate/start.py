@@ -37,9 +37,9 @@ from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.missing_data import gone
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, with_missing_data
+from catalog_migrate.planner.planfile import stale
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
-from catalog_migrate.planner.staleness import stale
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.bundled_streams import BundledStreams

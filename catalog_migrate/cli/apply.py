@@ -154,7 +154,7 @@ def refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
 
     A plan whose release is in force by now passes: applying it again has nothing to do.
     """
-    from catalog_migrate.planner.staleness import AGAIN, explain_staleness, other_target
+    from catalog_migrate.planner.planfile import AGAIN, explain_staleness, other_target
 
     for reason in other_target(plan, release):
         which = "; or name the release that it was made for with --release"

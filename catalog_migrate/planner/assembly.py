@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from catalog_migrate.model.hashes import SCHEME
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.irreversible import point_of_no_return
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.plan import (
     ACTIONS,
@@ -25,6 +24,7 @@ from catalog_migrate.planner.plan import (
     Question,
     Step,
     Validation,
+    point_of_no_return,
 )
 from catalog_migrate.planner.planfile import plan_hash
 from catalog_migrate.version import __version__

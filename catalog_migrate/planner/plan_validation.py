@@ -11,8 +11,7 @@ from catalog_migrate.errors import StalePlan
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Blocked, Plan, Unparsed, Validation
-from catalog_migrate.planner.planfile import plan_hash
-from catalog_migrate.planner.staleness import AGAIN
+from catalog_migrate.planner.planfile import AGAIN, plan_hash
 
 if TYPE_CHECKING:
     from catalog_migrate.release.release import Release

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base
+from catalog_migrate.planner.planfile import explain_staleness
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.planner.staleness import explain_staleness
 
 
 def at(baseline: Baseline, serial: int, release: str = "1", lineage: str = "abc") -> Baseline:

@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from catalog_migrate.planner.irreversible import point_of_no_return
 from catalog_migrate.planner.plan import (
     Base,
     Blocked,
@@ -19,6 +18,7 @@ from catalog_migrate.planner.plan import (
     Question,
     Step,
     Validation,
+    point_of_no_return,
 )
 from catalog_migrate.report import html, markdown, text
 from catalog_migrate.report.outline import amount, outline, size
