@@ -31,7 +31,7 @@ from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.actions import is_ours, matches, waves
+from catalog_migrate.reconciler.actions import graph_of, is_ours, matches
 from catalog_migrate.reconciler.desired import (
     PREFIX,
     SHARD_KINDS,
@@ -77,8 +77,7 @@ def registrations_sql(state: State) -> str:
     ]
     for schema in sorted({name.name.schema for name in names.values()}):
         lines.append(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;")
-    for wave in waves(names):
-        lines += [f"{_statement(state, name)}\n;" for name in wave]
+    lines += [f"{_statement(state, name)}\n;" for name in in_order(names)]
     retired = sorted(path for path, row in state.shards.items() if row.state == "retired")
     if retired:
         lines.append("-- Earlier versions of tables, still there and not registered:")
@@ -168,23 +167,22 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
     for schema in sorted({name.name.schema for name in names.values()}):
         work.engine.ensure_schema(schema)
     left = []
-    for wave in waves(names):
-        for name in wave:
-            if name.identity in others:
-                if not _is_plain(name, others[name.identity], work.warehouse):
-                    left.append(name)
-                continue
-            on_step(f"give back {name.name}")
-            there = standing.get(name.identity)
-            if name.view is not None:
-                plain = replace(name.view, properties=_plain(name.view.properties))
-                work.engine.create_view(plain, over=there)
-            elif name.function is not None:
-                work.engine.create_function(replace(name.function, properties={}), over=there)
-            else:
-                if there is not None and there.managed:
-                    work.engine.drop(there)
-                work.engine.register_table(name.name, work.absolute(name.location or ""))
+    for name in in_order(names):
+        if name.identity in others:
+            if not _is_plain(name, others[name.identity], work.warehouse):
+                left.append(name)
+            continue
+        on_step(f"give back {name.name}")
+        there = standing.get(name.identity)
+        if name.view is not None:
+            plain = replace(name.view, properties=_plain(name.view.properties))
+            work.engine.create_view(plain, over=there)
+        elif name.function is not None:
+            work.engine.create_function(replace(name.function, properties={}), over=there)
+        else:
+            if there is not None and there.managed:
+                work.engine.drop(there)
+            work.engine.register_table(name.name, work.absolute(name.location or ""))
     for schema in sorted({name.name.schema for name in world.values()}
                          - {name.name.schema for name in names.values()}):
         work.engine.drop_schema_if_empty(schema)
@@ -216,6 +214,13 @@ def _own(state: State) -> dict[str, DesiredName]:
         name.item_id: name for name in desired_world(state).values()
         if owners[name.item_id] != "system"
     }
+
+
+def in_order(names: Mapping[str, DesiredName]) -> Iterator[DesiredName]:
+    """The names, each behind all that it uses."""
+    by_identity = {name.identity: name for name in names.values()}
+    for wave in graph_of(by_identity).waves():
+        yield from (by_identity[identity] for identity in wave)
 
 
 def _unmade(state: State) -> frozenset[str]:

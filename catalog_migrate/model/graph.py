@@ -102,6 +102,23 @@ class DependencyGraph:
                     waiting.append(user)
         return frozenset(reached)
 
+    def with_dependencies(self, nodes: Iterable[Identity]) -> DependencyGraph:
+        """The part of the graph that has ``nodes`` and everything that they use, directly or not.
+
+        The order and the waves of ``nodes`` are the same in it. Unknown nodes are ignored.
+        """
+        reached = {node for node in nodes if node in self._rank}
+        waiting = list(reached)
+        while waiting:
+            for used in self._uses[waiting.pop()]:
+                if used not in reached:
+                    reached.add(used)
+                    waiting.append(used)
+        return DependencyGraph(
+            {node: self._uses[node] for node in reached},
+            {node: self._keys[node] for node in reached},
+        )
+
     def because(self, roots: Container[Identity], node: Identity) -> tuple[Identity, ...]:
         """The shortest path from one of ``roots`` up to ``node``, which is ``(node,)`` for a root.
 

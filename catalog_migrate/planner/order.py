@@ -1,4 +1,7 @@
-"""The one total order: drops, creates and redefines, such that nothing misses what it reads.
+"""The one order: drops, creates and redefines, such that nothing misses what it reads.
+
+The planner prints it step by step; the reconciler takes it in waves of steps that may go side by
+side.
 
 Precedence, as edges of one graph over steps:
 
@@ -53,12 +56,47 @@ def order_steps(
     redefines: Collection[Identity],
 ) -> Order:
     """Order the steps; ``drops`` are names of OLD, ``creates`` and ``redefines`` names of NEW."""
-    drop_order, create_order = old.reverse_topological(), new.topological()
-    dropped, created, redefined = set(drops), set(creates), set(redefines)
-    if not redefined:
-        steps = [(_DROP, identity) for identity in drop_order if identity in dropped]
-        steps += [(_CREATE, identity) for identity in create_order if identity in created]
+    if not redefines:
+        dropped, created = set(drops), set(creates)
+        steps = [(_DROP, name) for name in old.reverse_topological() if name in dropped]
+        steps += [(_CREATE, name) for name in new.topological() if name in created]
         return _order(steps, frozenset())
+    _, ordered, recreated = _ordered(old, new, set(drops), set(creates), set(redefines))
+    return _order([(what, name) for _, what, name in ordered if what != _PASS], recreated)
+
+
+def order_waves(
+    old: DependencyGraph,
+    new: DependencyGraph,
+    *,
+    drops: Collection[Identity],
+    creates: Collection[Identity],
+    redefines: Collection[Identity],
+) -> tuple[tuple[tuple[str, Identity], ...], ...]:
+    """The steps of :func:`order_steps` in waves: a step stands behind the last one it waits for."""
+    before, ordered, _ = _ordered(old, new, set(drops), set(creates), set(redefines))
+    level = dict.fromkeys(before, 0)
+    grouped: dict[int, list[tuple[str, Identity]]] = {}
+    for node in ordered:
+        _, what, name = node
+        depth = level[node]
+        if what != _PASS:
+            grouped.setdefault(depth, []).append((what, name))
+            depth += 1
+        for follower in before[node]:
+            level[follower] = max(level[follower], depth)
+    return tuple(tuple(grouped[depth]) for depth in sorted(grouped))
+
+
+def _ordered(
+    old: DependencyGraph,
+    new: DependencyGraph,
+    dropped: set[Identity],
+    created: set[Identity],
+    redefined: set[Identity],
+) -> tuple[Mapping[_Node, set[_Node]], list[_Node], frozenset[Identity]]:
+    """(step -> the steps after it, all in order, what is recreated so that there is an order)."""
+    drop_order, create_order = old.reverse_topological(), new.topological()
     recreated: set[Identity] = set()
     while True:
         before = _precedence(old, new, drop_order, create_order, dropped, created, redefined)
@@ -67,8 +105,7 @@ def order_steps(
             before, {identity: place for place, identity in enumerate(drop_order)}, places
         )
         if not stuck:
-            steps = [(what, name) for _, what, name in ordered if what != _PASS]
-            return _order(steps, frozenset(recreated))
+            return before, ordered, frozenset(recreated)
         first = min(
             (name for _, what, name in stuck if what == _REDEFINE), key=places.__getitem__
         )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
-from catalog_migrate.catalog.records import identity_text
+from catalog_migrate.catalog.records import TombstoneRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.model.names import Identity, namespace_of
+from catalog_migrate.model.graph import DependencyGraph
+from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
 from catalog_migrate.model.paths import without_placeholder
+from catalog_migrate.planner.order import order_waves
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
 from catalog_migrate.reconciler.execution_context import relative
 
@@ -30,22 +32,48 @@ class Drift(msgspec.Struct, frozen=True):
     remedy: str
 
 
-class Actions(msgspec.Struct, frozen=True):
-    """Drops and creates in waves, names of others that are in the way, and it all in words.
+class Step(msgspec.Struct, frozen=True):
+    """One change of one name.
 
-    ``replaced`` has what stands there of a view or function in an earlier form, by item id.
+    ``drop`` takes ``standing`` away, ``create`` puts ``wanted`` where nothing is, ``replace`` puts
+    it in place of ``standing``. ``after`` are the identities whose steps, if they have any, must
+    have been taken.
     """
 
-    drops: tuple[tuple[Registration, ...], ...]
-    waves: tuple[tuple[DesiredName, ...], ...]
+    op: Literal["drop", "create", "replace"]
+    identity: Identity
+    after: frozenset[Identity]
+    standing: Registration | None = None
+    wanted: DesiredName | None = None
+
+    @property
+    def name(self) -> ItemName:
+        """The name as it is written: that which is to stand there, else that which does."""
+        if self.wanted is not None:
+            return self.wanted.name
+        assert self.standing is not None
+        return self.standing.name
+
+
+class Actions(msgspec.Struct, frozen=True):
+    """Steps in waves, names of others that are in the way, and it all in words.
+
+    Steps of one wave may be taken at once; drops come first in it.
+    """
+
+    waves: tuple[tuple[Step, ...], ...]
     foreign: tuple[Registration, ...]
     drift: tuple[Drift, ...]
-    replaced: Mapping[str, Registration] = msgspec.field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
         """Whether the world is what is committed."""
-        return not (self.drops or self.waves or self.foreign)
+        return not (self.waves or self.foreign)
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether a name that stands is dropped or replaced."""
+        return any(step.op != "create" for wave in self.waves for step in wave)
 
 
 def is_ours(state: State, warehouse: str, registration: Registration) -> bool:
@@ -128,27 +156,26 @@ def _stamps(desired: DesiredName) -> Mapping[str, str]:
     return {key: value for key, value in spec.properties.items() if key.startswith(PREFIX)}
 
 
-def decide(
+def actions_for(
     state: State,
     desired: Mapping[Identity, DesiredName],
     observed: Iterable[Registration],
     warehouse: str,
 ) -> Actions:
-    """What to do, from the two worlds.
+    """What to do, from the two worlds, in the order of :mod:`catalog_migrate.planner.order`.
 
-    Drops go by tombstone order (the OLD graph's reverse topological order); what has no tombstone
-    (drift) goes by the reverse of the NEW order, before its tombstoned parents. A view of the same
-    id is replaced in place, never dropped first.
+    OLD is what the tombstones say of who used what; of a name that merely differs it is what the
+    committed state says. A view or function of the same id is replaced, so that its name is there
+    all the time, unless a tombstone wants it dropped.
     """
-    standing: dict[Identity, Registration] = {}
+    standing: set[Identity] = set()
     foreign: list[Registration] = []
-    drops: list[Registration] = []
+    drops: dict[Identity, Registration] = {}
+    replaced: dict[Identity, Registration] = {}
     drift: list[Drift] = []
-    create: dict[str, DesiredName] = {}
-    replaced: dict[str, Registration] = {}
+    to_drop = {_tombstoned(tombstone): tombstone.global_id for tombstone in state.tombstones}
     for registration in observed:
-        folded = registration.name.folded
-        identity = (namespace_of(registration.kind), folded[0], folded[1])
+        identity = _identity(registration)
         wanted = desired.get(identity)
         if not is_ours(state, warehouse, registration):
             if wanted is not None:
@@ -156,40 +183,127 @@ def decide(
                 drift.append(_foreign(registration))
             continue
         if wanted is not None and matches(wanted, registration, warehouse):
-            standing[identity] = registration
+            standing.add(identity)
         elif wanted is not None and _replaceable(wanted, registration):
-            replaced[wanted.item_id] = registration
             drift.append(
                 Drift("different", str(wanted.name), "its definition is not the committed one",
                       "catalog-migrate drift --repair")
             )
+            if to_drop.get(identity) == wanted.global_id:
+                drops[identity] = registration
+            else:
+                replaced[identity] = registration
         else:
-            drops.append(registration)
+            drops[identity] = registration
             drift.append(
                 Drift("leftover" if wanted is None else "different", str(registration.name),
                       "nothing committed has this name" if wanted is None
                       else f"it points at {registration.location or 'an earlier definition'}",
                       "catalog-migrate drift --repair")
             )
-    in_the_way = {
-        (namespace_of(r.kind), *r.name.folded) for r in foreign
-    }
+    in_the_way = {_identity(registration) for registration in foreign}
     mentioned = {entry.name for entry in drift}
+    missing: set[Identity] = set()
     for identity, wanted in desired.items():
-        if identity in standing or identity in in_the_way:
+        if identity in standing or identity in in_the_way or identity in replaced:
             continue
-        create[wanted.item_id] = wanted
+        missing.add(identity)
         if str(wanted.name) not in mentioned:
             drift.append(
                 Drift("missing", str(wanted.name), "the name is not registered",
                       "catalog-migrate drift --repair")
             )
     return Actions(
-        drops=_drop_waves(state, desired, drops),
-        waves=waves(create, {name.item_id: name for name in desired.values()}),
+        waves=_waves(state, desired, drops, replaced, missing),
         foreign=tuple(foreign),
         drift=tuple(sorted(drift, key=lambda entry: (entry.name, entry.kind))),
-        replaced=replaced,
+    )
+
+
+def _waves(
+    state: State,
+    desired: Mapping[Identity, DesiredName],
+    drops: Mapping[Identity, Registration],
+    replaced: Mapping[Identity, Registration],
+    missing: Collection[Identity],
+) -> tuple[tuple[Step, ...], ...]:
+    if not drops and not replaced and not missing:
+        return ()
+    new = graph_of(desired).with_dependencies({*missing, *replaced})
+    old = _old_graph(state, desired, drops, replaced)
+    ordered = order_waves(old, new, drops=drops, creates=missing, redefines=replaced)
+    there = {**drops, **replaced}
+
+    def step(op: str, identity: Identity) -> Step:
+        if op == "drop":
+            return Step("drop", identity, frozenset(old.used_by(identity)), there[identity])
+        after = frozenset(new.uses(identity))
+        if op == "redefine":
+            return Step("replace", identity, after, there[identity], desired[identity])
+        return Step("create", identity, after, None, desired[identity])
+
+    return tuple(
+        tuple(step(op, identity) for op, identity in sorted(wave, key=_in_wave)) for wave in ordered
+    )
+
+
+def _in_wave(step: tuple[str, Identity]) -> tuple[bool, Identity]:
+    return step[0] != "drop", step[1]
+
+
+def _old_graph(
+    state: State,
+    desired: Mapping[Identity, DesiredName],
+    drops: Mapping[Identity, Registration],
+    replaced: Mapping[Identity, Registration],
+) -> DependencyGraph:
+    """Who uses whom among the names that stand there and go or are replaced."""
+    there = {**drops, **replaced}
+    uses: dict[Identity, set[Identity]] = {identity: set() for identity in there}
+    serials: dict[Identity, int] = {}
+    for tombstone in state.tombstones:  # the oldest first: what stands there is of that serial
+        serials.setdefault(_tombstoned(tombstone), tombstone.serial)
+    texts = {identity_text(identity): identity for identity in there}
+    for tombstone in state.tombstones:
+        used = _tombstoned(tombstone)
+        if used in there and serials[used] == tombstone.serial:
+            for text in tombstone.users:
+                user = texts.get(text)
+                if user is not None and serials.get(user, tombstone.serial) == tombstone.serial:
+                    uses[user].add(used)
+    by_item = {name.item_id: identity for identity, name in desired.items()}
+    for identity, registration in there.items():
+        if identity in serials or identity in replaced:
+            continue
+        if identity in desired:
+            used_now = {by_item[item] for item in desired[identity].uses if item in by_item}
+            uses[identity].update(used_now & (drops.keys() - serials.keys()))
+        elif registration.kind == "view":  # left over: what it reads is not on record
+            uses[identity].update(
+                used for used, found in drops.items()
+                if found.kind != "view" and used not in desired
+            )
+    keys = {
+        identity: ItemKey(found.name.schema, found.kind, found.name.name)
+        for identity, found in there.items()
+    }
+    return DependencyGraph(uses, keys)
+
+
+def graph_of(names: Mapping[Identity, DesiredName]) -> DependencyGraph:
+    """Who uses whom among names that are to stand."""
+    by_item = {name.item_id: identity for identity, name in names.items()}
+    return DependencyGraph(
+        {
+            identity: [
+                by_item[item] for item in name.uses if item in by_item and item != name.item_id
+            ]
+            for identity, name in names.items()
+        },
+        {
+            identity: ItemKey(name.name.schema, name.kind, name.name.name)
+            for identity, name in names.items()
+        },
     )
 
 
@@ -210,80 +324,9 @@ def _replaceable(wanted: DesiredName, registration: Registration) -> bool:
     )
 
 
-def _drop_waves(
-    state: State, desired: Mapping[Identity, DesiredName], drops: Sequence[Registration]
-) -> tuple[tuple[Registration, ...], ...]:
-    levels = _tombstone_levels(state)
-    depth: dict[Identity, int] = {}
-    if any(_identity(registration) not in levels for registration in drops):
-        for level, wave in enumerate(waves({name.item_id: name for name in desired.values()})):
-            depth.update({name.identity: level for name in wave})
-    # drift first (deepest views before what they may read), then tombstones, oldest serial first
-    grouped: dict[tuple[int, int, int], list[Registration]] = {}
-    for registration in drops:
-        identity = _identity(registration)
-        if identity in levels:
-            key = (1, *levels[identity])
-        else:
-            key = (0, -depth.get(identity, 0), _DROP_RANK[registration.kind])
-        grouped.setdefault(key, []).append(registration)
-    return tuple(
-        tuple(sorted(grouped[key], key=lambda registration: registration.name.folded))
-        for key in sorted(grouped)
-    )
-
-
-_DROP_RANK = {"view": 0, "table": 1, "function": 2}
-
-
-def _tombstone_levels(state: State) -> dict[Identity, tuple[int, int]]:
-    """(serial, longest path of users above it in the OLD graph) for every tombstoned name."""
-    levels: dict[Identity, tuple[int, int]] = {}
-    by_text: dict[tuple[int, str], int] = {}
-    for tombstone in state.tombstones:  # in work order: users come before what they use
-        identity = (
-            namespace_of(tombstone.kind), tombstone.schema.lower(), tombstone.name.lower()
-        )
-        above = [by_text.get((tombstone.serial, user), -1) for user in tombstone.users]
-        level = max(above, default=-1) + 1
-        by_text[tombstone.serial, identity_text(identity)] = level
-        levels.setdefault(identity, (tombstone.serial, level))
-    return levels
-
-
 def _identity(registration: Registration) -> Identity:
     return namespace_of(registration.kind), *registration.name.folded
 
 
-def waves(
-    create: Mapping[str, DesiredName], standing: Mapping[str, DesiredName] | None = None
-) -> tuple[tuple[DesiredName, ...], ...]:
-    """Steps by longest path over what is created; within a wave nothing uses anything else.
-
-    Paths lead through ``standing`` names too (all by item id, created ones may be among them): a
-    view that stands cannot be read while what it reads is missing.
-    """
-    world = create if standing is None else {**standing, **create}
-    level: dict[str, int] = {}
-    for start in create:
-        stack = [start]
-        while stack:
-            item_id = stack[-1]
-            if item_id in level:
-                stack.pop()
-                continue
-            parents = [use for use in world[item_id].uses if use in world and use != item_id]
-            missing = [use for use in parents if use not in level]
-            if missing:
-                stack.extend(missing)
-                continue
-            level[item_id] = max((level[use] + (use in create) for use in parents), default=0)
-            stack.pop()
-    grouped: dict[int, list[DesiredName]] = {}
-    for item_id, depth in level.items():
-        if item_id not in create:
-            continue
-        grouped.setdefault(depth, []).append(create[item_id])
-    return tuple(
-        tuple(sorted(grouped[depth], key=lambda name: name.sort_key)) for depth in sorted(grouped)
-    )
+def _tombstoned(tombstone: TombstoneRecord) -> Identity:
+    return namespace_of(tombstone.kind), tombstone.schema.lower(), tombstone.name.lower()

@@ -171,11 +171,18 @@ def _remember_schemas(
 def _put_tombstones(
     changes: Changes, state: State, migration: Migration, serial: int
 ) -> None:
-    """One tombstone for each name that goes, in the order of the plan; users by name."""
+    """One tombstone for each name that goes, in the order of the plan; users by name.
+
+    Users are those that go too, and those that are replaced: they let go of it before.
+    """
     users: dict[str, list[str]] = {}
     mappings = [state.mappings.get(identity_text(identity)) for identity in migration.drops]
     text_of = {m.item_id: identity_text(m.identity) for m in mappings if m is not None}
-    for item_id, text in text_of.items():
+    replaced = {
+        target.item_id: identity_text(target.identity)
+        for target in migration.targets if target.action == "redefine"
+    }
+    for item_id, text in {**replaced, **text_of}.items():
         for use in state.items[item_id].uses:
             if use in text_of:
                 users.setdefault(text_of[use], []).append(text)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -23,10 +23,10 @@ from catalog_migrate.errors import (
     PrepareFailed,
 )
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.actions import Actions, decide
+from catalog_migrate.reconciler.actions import Actions, Step, actions_for
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import (
     DesiredName,
@@ -112,7 +112,7 @@ def compare(work: ExecutionContext, state: State) -> Actions:
     """The difference between the committed state and the world, read afresh."""
     observed = observe(work, state)
     with collector_paused():
-        return decide(state, desired_world(state), observed, work.warehouse)
+        return actions_for(state, desired_world(state), observed, work.warehouse)
 
 
 def reconcile_names(work: ExecutionContext, state: State) -> int:
@@ -122,14 +122,13 @@ def reconcile_names(work: ExecutionContext, state: State) -> int:
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them.
     """
     actions = compare(work, state)
-    if actions.drops or actions.replaced:
+    if actions.overwrites:
         _confirm(work)
     failures = [
         StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
         for r in actions.foreign
     ]
-    steps = _drop(work, actions, failures)
-    steps += _create(work, actions, failures)
+    steps = _take(work, actions.waves, failures)
     work.named += steps
     if failures and work.tolerated is not None:
         failures = _tolerated(work.tolerated, state, failures)
@@ -161,64 +160,67 @@ def _tolerated(
     return [failure for failure in failures if failure.name.lower() not in users]
 
 
-class _Told:
+class _Reported:
     """Progress over the release's names; our own views are no objects of its plan."""
 
-    def __init__(
-        self, work: ExecutionContext, phase: str, waves: Iterable[Iterable[ItemName]]
-    ) -> None:
-        self._work, self._phase, self._done = work, phase, 0
-        self._total = sum(not self._is_own(name) for wave in waves for name in wave)
+    def __init__(self, work: ExecutionContext, waves: Iterable[Iterable[Step]]) -> None:
+        self._work = work
+        self._done = {"drop": 0, "register": 0}
+        self._total = {"drop": 0, "register": 0}
+        for wave in waves:
+            for step in wave:
+                self._total[self._phase(step)] += not self._is_own(step.name)
 
     @staticmethod
     def _is_own(name: ItemName) -> bool:
         return name.schema.lower() == SYSTEM_SCHEMA
 
-    def __call__(self, name: ItemName) -> None:
-        if not self._is_own(name):
-            self._done += 1
-            self._work.on_progress(Progress(self._phase, self._done, self._total, str(name)))
+    @staticmethod
+    def _phase(step: Step) -> str:
+        return "drop" if step.op == "drop" else "register"
+
+    def __call__(self, step: Step) -> None:
+        if not self._is_own(step.name):
+            phase = self._phase(step)
+            self._done[phase] += 1
+            self._work.on_progress(
+                Progress(phase, self._done[phase], self._total[phase], str(step.name))
+            )
 
 
-def _drop(work: ExecutionContext, actions: Actions, failures: list[StepFailure]) -> int:
-    told = _Told(work, "drop", ([each.name for each in wave] for wave in actions.drops))
-    done = 0
-    drops = [group for wave in actions.drops for group in _groups(wave)]
-    for group in drops:
-        for registration, result in work.each(
-            group, lambda each, group=group: work.engine.drop(each, beside=group)  # type: ignore[misc]
-        ):
-            done += 1
-            told(registration.name)
-            if isinstance(result, Exception):
-                failures.append(_failure("drop", str(registration.name), result))
-    return done
-
-
-def _groups(wave: Sequence[Registration]) -> Iterator[Sequence[Registration]]:
-    """Names that are looked at together: so few that all are dropped right after the look."""
-    for first in range(0, len(wave), TOGETHER):
-        yield wave[first : first + TOGETHER]
-
-
-def _create(work: ExecutionContext, actions: Actions, failures: list[StepFailure]) -> int:
-    told = _Told(work, "register", ([each.name for each in wave] for wave in actions.waves))
-    done = 0
-    for schema in sorted({name.name.schema for wave in actions.waves for name in wave}):
+def _take(
+    work: ExecutionContext, waves: Sequence[Sequence[Step]], failures: list[StepFailure]
+) -> int:
+    """Take the steps wave by wave; what waits for one that failed is left out."""
+    reported = _Reported(work, waves)
+    for schema in sorted({s.name.schema for wave in waves for s in wave if s.op != "drop"}):
         work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
-    failed: set[str] = set()
-    for wave in actions.waves:
-        ready = [name for name in wave if not failed.intersection(name.uses)]
-        failed.update(name.item_id for name in wave if failed.intersection(name.uses))
-        for name, result in work.each(
-            ready, lambda name: _put(work, name, actions.replaced.get(name.item_id))
-        ):
-            done += 1
-            told(name.name)
-            if isinstance(result, Exception):
-                failed.add(name.item_id)
-                failures.append(_failure("create", str(name.name), result))
+    done = 0
+    failed: set[Identity] = set()
+    for wave in waves:
+        ready = [step for step in wave if not failed & {*step.after, step.identity}]
+        failed.update(step.identity for step in wave if failed & step.after)
+        drops = [step for step in ready if step.op == "drop"]
+        groups = [drops[first : first + TOGETHER] for first in range(0, len(drops), TOGETHER)]
+        groups.append([step for step in ready if step.op != "drop"])
+        for group in groups:
+            beside = [step.standing for step in group if step.standing is not None]
+            for step, result in work.each(group, lambda step, b=beside: _do(work, step, b)):  # type: ignore[misc]
+                done += 1
+                reported(step)
+                if isinstance(result, Exception):
+                    failed.add(step.identity)
+                    word = "drop" if step.op == "drop" else "create"
+                    failures.append(_failure(word, str(step.name), result))
     return done
+
+
+def _do(work: ExecutionContext, step: Step, beside: Sequence[Registration]) -> None:
+    if step.wanted is not None:
+        _put(work, step.wanted, step.standing)
+    elif step.standing is not None:
+        # so few are looked at together that all of them are dropped right after the look
+        work.engine.drop(step.standing, beside=beside)
 
 
 def _put(work: ExecutionContext, name: DesiredName, over: Registration | None) -> None:

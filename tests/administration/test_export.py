@@ -186,14 +186,13 @@ class TestAsText:
 
     def test_views_come_after_what_they_read_and_without_marks(self) -> None:
         """The contract's types are cast to, since no analyser is asked."""
-        from catalog_migrate.administration.export import _own, _statement
-        from catalog_migrate.reconciler.actions import waves
+        from catalog_migrate.administration.export import _own, _statement, in_order
 
         place = Simulated()
         place.start()
         state = read_state(place.log)
         names = _own(state)
-        ordered = [name for wave in waves(names) for name in wave]
+        ordered = list(in_order(names))
         assert [str(name.name) for name in ordered] == ["shop.orders", "shop.big", "shop.bigger"]
         assert _statement(state, ordered[1]) == (
             "CREATE OR REPLACE VIEW `shop`.`big` (`id`) WITH SCHEMA BINDING AS SELECT CAST(c0 AS"

@@ -156,19 +156,34 @@ def _replacing(original: Callable[..., None]) -> Callable[..., None]:
 def leaves_a_name() -> AbstractContextManager[None]:
     """One of the names that go is left standing."""
 
-    def waves(_: Any, __: Any, drops: Any) -> Any:
-        return tuple((each,) for each in drops)[:-1]
+    original = actions.actions_for
 
-    return _instead((actions, "_drop_waves", waves))
+    def without_the_last_drop(*worlds: Any) -> actions.Actions:
+        found = original(*worlds)
+        drops = [step for wave in found.waves for step in wave if step.op == "drop"]
+        waves = tuple(tuple(s for s in wave if s not in drops[-1:]) for wave in found.waves)
+        return replace(found, waves=waves)
+
+    return _instead((reconcile, "actions_for", without_the_last_drop))
 
 
 def creates_in_any_order() -> AbstractContextManager[None]:
     """Names come in one wave, whatever they use."""
 
-    def waves(create: Mapping[str, Any], _: Any = None) -> Any:
-        return (tuple(sorted(create.values(), key=lambda name: name.name.folded)),)
+    original = actions.actions_for
 
-    return _instead((actions, "waves", waves))
+    def by_name(*worlds: Any) -> actions.Actions:
+        found = original(*worlds)
+        steps = sorted(
+            (replace(step, after=frozenset()) for wave in found.waves
+             for step in wave),
+            key=lambda step: (step.op != "drop", step.name.folded),
+        )
+        drops = tuple((step,) for step in steps if step.op == "drop")
+        creates = tuple(step for step in steps if step.op != "drop")
+        return replace(found, waves=(*drops, creates))
+
+    return _instead((reconcile, "actions_for", by_name))
 
 
 def owns_everything() -> AbstractContextManager[None]:
