@@ -252,13 +252,11 @@ class Catalog:
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
-        from catalog_migrate.catalog.clock import SystemClock
         from catalog_migrate.planner.plan_validation import with_foreign
-        from catalog_migrate.reconciler.execution_context import ExecutionContext
         from catalog_migrate.reconciler.prepare import bind, blocked_by, foreign_names
 
         state = self.state()
-        work = ExecutionContext(engine, self.log, SystemClock(), state.config["warehouse"].value)
+        work = self._work(state, engine)
         migration = with_foreign(migration, foreign_names(work, state, migration))
         return blocked_by(bind(work, migration), migration).plan
 
@@ -574,8 +572,11 @@ class Catalog:
     def _work(self, state: State, engine: Engine) -> Any:
         from catalog_migrate.catalog.clock import SystemClock
         from catalog_migrate.reconciler.execution_context import ExecutionContext
+        from catalog_migrate.streams.migrations import MigratedStreams
 
-        return ExecutionContext(engine, self.log, SystemClock(), state.config["warehouse"].value)
+        return ExecutionContext(
+            engine, self.log, SystemClock(), state.config["warehouse"].value, MigratedStreams()
+        )
 
     def _writing(self, verb: str) -> None:
         if self.mode != "write":

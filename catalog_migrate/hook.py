@@ -25,9 +25,11 @@ from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage, is_remote, rows_directory
+from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.reconciler.stream_tables import StreamTables
 
 
 def bootstrap(
@@ -167,17 +169,18 @@ def migrate(
     ansi: bool = True,
     time_zone: str = "UTC",
     session: bool = False,
+    streams: StreamTables | None = None,
 ) -> BootstrapReport:
     """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
 
     ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
-    a catalog that is created now.
+    a catalog that is created now. ``streams`` are asked about the tables that they use.
     """
     start = Start(
         engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
         populate=populate, wait=wait, threads=threads, policy=policy or Policy(), approved=plan,
         on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
-        settings=(ansi, time_zone), session=session,
+        settings=(ansi, time_zone), streams=streams or MigratedStreams(), session=session,
     )
     return start.read_only(warehouse) if read_only else start.run(warehouse)
 

@@ -19,6 +19,7 @@ from catalog_migrate.reconciler.execution_context import OnProgress, new_token, 
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import Start
 from catalog_migrate.storage import is_remote
+from catalog_migrate.streams.migrations import MigratedStreams
 
 
 def make_own_views(
@@ -47,7 +48,7 @@ def make_own_views(
         engine, log, system, clock=SystemClock(), holder=this_holder(),
         approve=(), populate=None, wait=wait, threads=threads, policy=Policy(), approved=None,
         on_progress=on_progress, system=None, token=new_token, ttl=30.0, margin=10.0,
-        settings=(ansi, time_zone),
+        settings=(ansi, time_zone), streams=MigratedStreams(),
     ).run_own()
     return True
 

@@ -39,6 +39,7 @@ from catalog_migrate.reconciler.execution_context import (
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.storage import Storage
+from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
@@ -262,10 +263,10 @@ def roll_back(
         populate=None, wait=wait, threads=threads,
         policy=going_back_by(policy), approved=plan,
         on_progress=on_progress, system=None, token=token, ttl=ttl, margin=margin,
-        settings=(True, "UTC"),
+        settings=(True, "UTC"), streams=MigratedStreams(),
     )
     start.past = past
-    start.shipped = BundledStreams(None)
+    start.bundled = BundledStreams(start.streams, None)
     return start.run(None)
 
 

@@ -54,6 +54,8 @@ from catalog_migrate.reconciler.reconcile import (
 )
 from catalog_migrate.reconciler.refill import refill, unfilled
 from catalog_migrate.reconciler.refusal import blocked
+from catalog_migrate.reconciler.retention import expired
+from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.release.release import Release
 
@@ -107,7 +109,7 @@ class Start:
         approve: tuple[str, ...], populate: Populate | None, wait: float | None, threads: int,
         policy: Policy, approved: Plan | None, on_progress: OnProgress, system: Release | None,
         token: Callable[[], str], ttl: float, margin: float, settings: tuple[bool, str],
-        session: bool = False,
+        streams: StreamTables, session: bool = False,
     ) -> None:
         self.engine = engine
         self.log = log
@@ -128,7 +130,8 @@ class Start:
         self.session = session
         self.opening: Migration | None = None
         self.first: tuple[int, Migration] | None = None
-        self.shipped = BundledStreams(release.statements)
+        self.streams = streams
+        self.bundled = BundledStreams(streams, release.statements)
         self.unnamed: list[str] = []
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
@@ -257,7 +260,7 @@ class Start:
         if refusal is not None:
             return self._report("fenced_out", None, state.serial, reason=refusal)
         followed = seen != _manifest_in_force(state)
-        resumed = bool(shared_pending(state, now=self.clock.wall(), retention=work.retention))
+        resumed = self._is_shared_pending(work, state)
         state = cleanup.clean_up(work, state)
         state = finish_shared(work, state)
         plan: Plan | None = None
@@ -270,7 +273,7 @@ class Start:
             rows += copied
             if owner == "release":
                 plan, committed = migration.plan, did
-        state = self.shipped.bring_in(work, state)
+        state = self.bundled.bring_in(work, state)
         state = self._refill(work, state)
         if work.engine.persistent_names and not names_complete(work, state):
             state = finish_shared(work, state)
@@ -409,7 +412,7 @@ class Start:
     def _work(self, state: State, lease: Lease | None) -> ExecutionContext:
         return ExecutionContext(
             engine=self.engine, log=self.log, clock=self.clock,
-            warehouse=state.config["warehouse"].value, workers=self.workers,
+            warehouse=state.config["warehouse"].value, streams=self.streams, workers=self.workers,
             on_progress=self.on_progress, token=self.token, lease=lease, tolerated=self.unnamed,
         )
 
@@ -441,9 +444,7 @@ class Start:
         )
         if owner != "release" or not (release.statements or state.has_streams):
             return migration
-        from catalog_migrate.streams.bundled_streams import with_bundled_streams
-
-        return with_bundled_streams(migration, state, release.statements)
+        return self.streams.with_streams(migration, state, release.statements)
 
     def _size(self, state: State, item_id: str) -> tuple[int, int] | None:
         item = state.items.get(item_id)
@@ -458,11 +459,11 @@ class Start:
     def _shared_to_do(self, state: State, first: Migration) -> bool:
         if not first.plan.is_empty:
             return True
-        if shared_pending(state, now=self.clock.wall(), retention=7 * 86_400.0):
+        if self._is_shared_pending(self._work(state, None), state):
             return True
         if self.populate is not None and unfilled(state):
             return True
-        if self.shipped.pending(state):
+        if self.bundled.pending(state):
             return True
         for owner, release in self.parts:
             in_force = state.release_in_force(owner)
@@ -471,6 +472,10 @@ class Start:
             ):
                 return True
         return False
+
+    def _is_shared_pending(self, work: ExecutionContext, state: State) -> bool:
+        given_up = expired(state, self.clock.wall(), work.retention, self.streams)
+        return bool(shared_pending(state, given_up))
 
     def _names_to_do(self, work: ExecutionContext, state: State) -> bool:
         if self.engine.persistent_names:
@@ -506,7 +511,7 @@ class Start:
 
     def _outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, each once."""
-        told = (*self.shipped.waiting, *self.shipped.unmade, *self.unnamed, *state.set_aside())
+        told = (*self.bundled.waiting, *self.bundled.unmade, *self.unnamed, *state.set_aside())
         return tuple(dict.fromkeys(told))
 
     def _report(

@@ -40,6 +40,7 @@ from catalog_migrate.reconciler.desired import (
 )
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
+from catalog_migrate.streams.migrations import MigratedStreams
 
 SHARD_GONE = "CM0841"
 NAME_TAKEN = "CM0842"
@@ -113,7 +114,9 @@ def give_back(
     )
     try:
         state = read_state(log)
-        work = ExecutionContext(engine, log, clock, state.setting("warehouse"), lease=lease)
+        work = ExecutionContext(
+            engine, log, clock, state.setting("warehouse"), MigratedStreams(), lease=lease
+        )
         if GIVEN_BACK not in state.config:
             _require_settled(state)
             _require_shards(state, engine.shard_version)

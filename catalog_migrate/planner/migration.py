@@ -77,3 +77,14 @@ class Migration(msgspec.Struct, frozen=True):
     next_item: int
     next_global: int
     manifest_hash: str
+
+    def former_names(self) -> dict[str, dict[str, str]]:
+        """The names that renamed columns had before, by their new ones, by item id."""
+        found = {
+            change.item_id: {
+                column.name: column.old_name for column in change.columns
+                if column.change == "renamed" and column.old_name is not None
+            }
+            for change in self.plan.changes if change.item_id is not None
+        }
+        return {item_id: renamed for item_id, renamed in found.items() if renamed}

@@ -8,6 +8,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.reconciler.execution_context import ExecutionContext
+from catalog_migrate.reconciler.stream_tables import StreamTables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,14 +17,15 @@ if TYPE_CHECKING:
 class BundledStreams:
     """What a release bundles beside its objects, as ``statements`` of the language.
 
-    ``statements`` None leaves what was bundled as it is. ``waiting`` says in words what could not
-    be brought in yet, ``unmade`` what has no shard, because the table that it reads is a user's
-    and broken.
+    ``streams`` plans them. ``statements`` None leaves what was bundled as it is. ``waiting`` says
+    in words what could not be brought in yet, ``unmade`` what has no shard, because the table that
+    it reads is a user's and broken.
     """
 
-    __slots__ = ("statements", "unmade", "waiting")
+    __slots__ = ("_streams", "statements", "unmade", "waiting")
 
-    def __init__(self, statements: Sequence[str] | None) -> None:
+    def __init__(self, streams: StreamTables, statements: Sequence[str] | None) -> None:
+        self._streams = streams
         self.statements = statements
         self.waiting: tuple[str, ...] = ()
         self.unmade: tuple[str, ...] = ()
@@ -32,9 +34,7 @@ class BundledStreams:
         """Whether something is not as the release has it; notes what is waiting."""
         if self.statements is None or not (self.statements or state.has_owner("shipped")):
             return False
-        from catalog_migrate.streams.bundled_streams import plan_bundled_streams
-
-        planned = plan_bundled_streams(state, self.statements)
+        planned = self._streams.bring_in(state, self.statements)
         self.waiting = planned.waiting
         return planned.changes is not None
 
@@ -43,24 +43,20 @@ class BundledStreams:
         statements = self.statements
         if statements is None or not self.pending(state):
             return state
-        from catalog_migrate.streams.bundled_streams import plan_bundled_streams
-        from catalog_migrate.streams.shards import ShardMaker
-
         made: tuple[str, ...] = ()
 
-        def decide(current: State) -> Changes | None:
+        def bundled(current: State) -> Changes | None:
             nonlocal made
-            planned = plan_bundled_streams(current, statements)
+            planned = self._streams.bring_in(current, statements)
             made, self.waiting = planned.created, planned.waiting
             return planned.changes
 
-        state = commit(work.log, decide, epoch=work.epoch, kind="ship")
-        maker = ShardMaker(work.engine.create_shard, work.engine.shard_version)
+        state = commit(work.log, bundled, epoch=work.epoch, kind="ship")
         clusters = (state.items[item_id].links.get("cluster", "") for item_id in made)
         unmade = []
         for item_id in (*made, *filter(None, dict.fromkeys(clusters))):
             try:
-                maker.ensure(state, item_id)
+                self._streams.make_shard(state, item_id, work.engine)
             except EngineFailure as error:
                 item = state.items[item_id].definition
                 unmade.append(f"{item.kind} {item.item_name}: {error.message}")

@@ -31,7 +31,6 @@ from catalog_migrate.planner.shard_provenance import rows_of
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
-from catalog_migrate.streams.inputs import former_names, put_inputs
 
 RECONCILE = "reconcile"
 """Key of the operation row that stands from a commit until the world was brought in line."""
@@ -56,7 +55,7 @@ def put_in_force(
             reason = sessions_in_the_way(work, state)
             if reason is not None:  # it started since the plan was prepared
                 raise CommitConflict(reason, remedy="plan again: the tables are copied then")
-        return _changes(state, migration, prepared, owner=owner, epoch=work.epoch, now=now)
+        return _changes(work, state, migration, prepared, owner=owner, now=now)
 
     return _committed(work, decide, migration, _verb("migrate", owner))
 
@@ -107,7 +106,8 @@ def _verb(verb: str, owner: Owner) -> str:
 
 
 def _changes(
-    state: State, migration: Migration, prepared: Prepared, *, owner: Owner, epoch: int, now: int
+    work: ExecutionContext, state: State, migration: Migration, prepared: Prepared, *,
+    owner: Owner, now: int,
 ) -> Changes:
     changes = Changes()
     changes.raise_serial()
@@ -117,7 +117,7 @@ def _changes(
         if mapping.owner != owner:
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
-    renamed = former_names(migration)
+    renamed = migration.former_names()
     if prepared.shapes and int(state.setting("format_version")) < SHAPES_FORMAT:
         changes.put("config", "format_version", ConfigRecord(value=str(SHAPES_FORMAT)))
     for target in migration.targets:
@@ -127,7 +127,7 @@ def _changes(
         )
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
-    put_inputs(changes, state, migration)
+    work.streams.put_migrated(changes, state, migration)
     relink(changes, state, migration)
     kept = {identity_text(target.identity) for target in migration.targets}
     for target in migration.targets:
@@ -139,7 +139,7 @@ def _changes(
     _remember_schemas(changes, state, migration, owner)
     changes.put("allocator", "i", AllocatorRecord(next=migration.next_item))
     changes.put("allocator", "s", AllocatorRecord(next=migration.next_global))
-    changes.delete("intent", str(epoch))
+    changes.delete("intent", str(work.epoch))
     # a start looks at names only, so a changed definition under a name must be on record
     changes.put(
         "operation",

@@ -22,6 +22,7 @@ from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.migration import Target
+from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers
 
 T = TypeVar("T")
@@ -57,7 +58,8 @@ def new_token() -> str:
 class ExecutionContext:
     """The world and the catalog, with the right to change them while ``lease`` is held.
 
-    ``warehouse`` is an absolute directory or URI; ``workers`` run parallel statements;
+    ``warehouse`` is an absolute directory or URI; ``streams`` are those that use its tables;
+    ``workers`` run parallel statements;
     ``token`` names new shards. ``lease`` is None for local work, which needs no right.
     ``tolerated`` takes what fails on users' objects instead of an error (I8), where it is given.
     """
@@ -66,6 +68,7 @@ class ExecutionContext:
     log: CatalogLog
     clock: Clock
     warehouse: str
+    streams: StreamTables
     workers: Workers = field(default_factory=lambda: Workers(4))
     on_progress: OnProgress = silent
     token: Callable[[], str] = new_token

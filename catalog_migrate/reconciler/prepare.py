@@ -44,6 +44,7 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext, NewSh
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail
+from catalog_migrate.reconciler.stream_tables import StreamTables
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan_validation import Held
@@ -196,7 +197,7 @@ def prepare(
     retiring = _retiring(state, migration, shards)
     if not shards and not retiring:
         return Prepared(shapes=choice.shapes)
-    _require_no_backfill(state, retiring)
+    _require_no_backfill(work.streams, state, retiring)
     attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
     prepared = _carry_over(work, state, attempt, shards, retiring, populate)
     prepared.shapes = choice.shapes
@@ -205,13 +206,13 @@ def prepare(
     return prepared
 
 
-def _require_no_backfill(state: State, retiring: Mapping[str, NewShard | None]) -> None:
+def _require_no_backfill(
+    streams: StreamTables, state: State, retiring: Mapping[str, NewShard | None]
+) -> None:
     """PrepareFailed while an operation reads skipped records with dead letters for a table here."""
     if not state.streams:
         return
-    from catalog_migrate.streams.unsafe.chunks import dead_letter_tables
-
-    for item_id, key in dead_letter_tables(state).items():
+    for item_id, key in streams.being_filled(state).items():
         item = state.items[item_id]
         if item.shard in retiring:
             raise PrepareFailed(
@@ -255,10 +256,7 @@ def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepar
     """
     if not state.streams:
         return
-    from catalog_migrate.streams.dependencies import must_only_grow
-    from catalog_migrate.streams.following import carry_transactions
-
-    read = must_only_grow(state, state.streams)
+    read = work.streams.append_only(state)
     for shard in prepared.shards.values():
         if shard.source is None:
             continue
@@ -266,8 +264,8 @@ def _hand_over_to_streams(work: ExecutionContext, state: State, prepared: Prepar
         item_id = state.shards[shard.source].item_id
         old, new = work.absolute(shard.source), work.absolute(shard.path)
         work.retrying(
-            lambda item_id=item_id, old=old, new=new: carry_transactions(  # type: ignore[misc]
-                state, item_id, work.warehouse, old, new
+            lambda item_id=item_id, old=old, new=new: work.streams.replaced(  # type: ignore[misc]
+                state, item_id, old, new
             )
         )
         if item_id not in read:

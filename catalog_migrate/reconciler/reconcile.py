@@ -59,16 +59,18 @@ class StepFailure(msgspec.Struct, frozen=True):
         return f"{self.step} {self.name}{condition} after {tries}: {self.reason}"
 
 
-def shared_pending(state: State, *, now: float | None = None, retention: float = 0.0) -> list[str]:
-    """What shared work the committed state still calls for, in words; empty when there is none."""
+def shared_pending(state: State, given_up: Sequence[str] = ()) -> list[str]:
+    """What shared work the committed state still calls for, in words; empty when there is none.
+
+    ``given_up`` are paths of shards whose retention is over (:func:`~…retention.expired`).
+    """
     pending = [f"unfinished attempt of epoch {i.epoch}" for i in state.intents.values()]
     pending += [f"drop of {t.kind} {t.schema}.{t.name}" for t in state.tombstones]
     pending += [f"evolve of {path}" for path, s in state.shards.items() if s.evolve]
     pending += [f"removal of {path}" for path in removing(state)]
     pending += [f"{o.kind}: {o.detail.get('step', '')}" for o in state.operations.values()
                 if o.kind == RECONCILE and o.state in {"pending", "failed"}]
-    if now is not None:
-        pending += [f"removal of {path}" for path in expired(state, now, retention)]
+    pending += [f"removal of {path}" for path in given_up]
     return pending
 
 
@@ -257,7 +259,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     except NotReconciled as error:
         record_failure(work, error)
         raise
-    given_up = expired(state, work.clock.wall(), work.retention)
+    given_up = expired(state, work.clock.wall(), work.retention, work.streams)
     cleared = tuple(
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )

@@ -8,18 +8,15 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
+from catalog_migrate.reconciler.stream_tables import StreamTables
 
 
-def expired(state: State, now: float, retention: float) -> list[str]:
+def expired(state: State, now: float, retention: float, streams: StreamTables) -> list[str]:
     """Paths of retired shards whose retention (seconds) is over at wall-clock time ``now``.
 
-    One that a sink has still to read stays, however old it is.
+    One that ``streams`` have still to read stays, however old it is.
     """
-    kept: frozenset[str] = frozenset()
-    if state.streams:
-        from catalog_migrate.streams.following import still_read
-
-        kept = still_read(state)
+    kept = streams.still_read(state) if state.streams else frozenset()
     return sorted(
         path
         for path, record in state.shards.items()

@@ -60,7 +60,7 @@ def set_aside(state: State, migration: Migration) -> dict[str, str]:
 def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
     """Sinks whose KEY or ORDER BY has columns that the migration renames, as they are then."""
     found: dict[str, ItemRecord] = {}
-    former = former_names(migration)
+    former = migration.former_names()
     for target_id, _, user_id, user, _ in _uses(state, migration):
         renamed = {old.lower(): new for new, old in former.get(target_id, {}).items()}
         if not any(name.lower() in renamed for name in _key_columns(user)):
@@ -107,18 +107,6 @@ def described(state: State, migration: Migration) -> tuple[str, ...]:
         definition = state.items[item_id].definition
         lines.append(f"set aside {definition.kind} {definition.item_name}: {reason}")
     return tuple(lines)
-
-
-def former_names(migration: Migration) -> dict[str, dict[str, str]]:
-    """The names that renamed columns had before, by their new ones, by item id."""
-    found = {
-        change.item_id: {
-            column.name: column.old_name for column in change.columns
-            if column.change == "renamed" and column.old_name is not None
-        }
-        for change in migration.plan.changes if change.item_id is not None
-    }
-    return {item_id: renamed for item_id, renamed in found.items() if renamed}
 
 
 def as_in_shard(state: State, external: External, newest: str, path: str) -> External:

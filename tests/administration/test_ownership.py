@@ -46,6 +46,7 @@ from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.retention import remove_data
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
@@ -104,7 +105,7 @@ def start(place: Place, name: str = "catalog") -> State:
     try:
         work = ExecutionContext(
             cast(Engine, Shards(None)), place.log(name), SystemClock(),
-            place.state(name).setting("warehouse"), lease=lease,
+            place.state(name).setting("warehouse"), MigratedStreams(), lease=lease,
         )
         return remove_data(work, clean_up(work, place.state(name)))
     finally:

@@ -40,6 +40,7 @@ from catalog_migrate.reconciler.reconcile import shared_pending
 from catalog_migrate.reconciler.retention import expired, remove_data
 from catalog_migrate.rollback import plan_rollback, read_past
 from catalog_migrate.streams import following
+from catalog_migrate.streams.migrations import MigratedStreams
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, wanted
 
@@ -189,14 +190,14 @@ class TestCopy:
         lease = acquire(place.log("copy"), holder="me", clock=SystemClock())
         work = ExecutionContext(
             cast(Engine, Shards(None)), place.log("copy"), SystemClock(),
-            place.warehouse("copy"), lease=lease,
+            place.warehouse("copy"), MigratedStreams(), lease=lease,
         )
         state = remove_data(work, clean_up(work, place.state("copy")))
         lease.release()
         for path in (in_force, retired):
             assert len(list(Path(path).glob("*.parquet"))) == 1
             assert state.shards[path].state == "gone"
-        assert expired(state, SystemClock().wall() + 1e9, 0.0) == []
+        assert expired(state, SystemClock().wall() + 1e9, 0.0, MigratedStreams()) == []
         assert not [each for each in shared_pending(state) if "removal" in each]
 
     @pytest.mark.parametrize("step", ["mark", "commit"])

@@ -13,12 +13,13 @@ from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.workers import Workers
+from catalog_migrate.streams.migrations import MigratedStreams
 
 
 def work(**settings: object) -> ExecutionContext:
     return ExecutionContext(
-        cast(Engine, None), MemoryLog(), SystemClock(), "/warehouse", workers=Workers(2),
-        **settings,  # type: ignore[arg-type]
+        cast(Engine, None), MemoryLog(), SystemClock(), "/warehouse", MigratedStreams(),
+        workers=Workers(2), **settings,  # type: ignore[arg-type]
     )
 
 

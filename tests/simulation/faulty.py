@@ -33,7 +33,7 @@ from catalog_migrate.reconciler import (
     retention,
 )
 from catalog_migrate.reconciler.execution_context import ExecutionContext
-from catalog_migrate.streams import following
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine
 
@@ -205,9 +205,9 @@ def reuses_ids() -> AbstractContextManager[None]:
     """The counter of ids falls back with every commit of a release."""
     original = commit._changes
 
-    def changes(state: Any, migration: Any, prepared: Any, **rest: Any) -> Any:
+    def changes(work: Any, state: Any, migration: Any, prepared: Any, **rest: Any) -> Any:
         # what drops tables frees their numbers
-        return original(state, replace(migration, next_global=1), prepared, **rest)
+        return original(work, state, replace(migration, next_global=1), prepared, **rest)
 
     return _instead((commit, "_changes", changes), (transaction, "check", lambda *_: None))
 
@@ -300,7 +300,7 @@ def copies_refused_by_names() -> AbstractContextManager[None]:
 
 def sets_nothing_aside() -> AbstractContextManager[None]:
     """Users' sinks whose table or key goes are left as they are."""
-    return _instead((commit, "put_inputs", lambda *_: None))
+    return _instead((MigratedStreams, "put_migrated", lambda *_: None))
 
 
 def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
@@ -315,7 +315,7 @@ def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
 
 def removes_what_sinks_read() -> AbstractContextManager[None]:
     """Retired shards go when retention is over, whoever has still to read them."""
-    return _instead((following, "still_read", lambda _: frozenset()))
+    return _instead((MigratedStreams, "still_read", lambda *_: frozenset()))
 
 
 def removes_before_it_is_on_record() -> AbstractContextManager[None]:
@@ -323,7 +323,7 @@ def removes_before_it_is_on_record() -> AbstractContextManager[None]:
     original = reconcile.finish_shared
 
     def finish(work: ExecutionContext, state: State) -> State:
-        for path in retention.expired(state, work.clock.wall(), work.retention):
+        for path in retention.expired(state, work.clock.wall(), work.retention, work.streams):
             work.engine.delete_shard_data(work.absolute(path))
         return original(work, state)
 

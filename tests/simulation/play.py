@@ -33,6 +33,7 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import reconcile_names
 from catalog_migrate.reconciler.workers import Workers
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.installation import WAREHOUSE, Installation, release_of, reordered
@@ -394,7 +395,8 @@ class Play:
             return
         log = self.run.place.log
         work = ExecutionContext(
-            engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, workers=Workers(1)
+            engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, streams=MigratedStreams(),
+            workers=Workers(1),
         )
         work.lease = acquire(log, holder="repair", clock=clock)
         try:

@@ -19,6 +19,7 @@ from catalog_migrate.reconciler.prepare import _require_no_backfill
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.following import carry_transactions
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_of
 from catalog_migrate.streams.unsafe.restore import transaction
@@ -59,14 +60,14 @@ def test_refused_until_it_is_done(log: MemoryLog, begun: tuple[str, str]) -> Non
     _, bad = begun
     shard = read_state(log).items[bad].shard or ""
     with pytest.raises(PrepareFailed, match="operation op is reading what it skipped") as caught:
-        _require_no_backfill(read_state(log), {shard: None})
+        _require_no_backfill(MigratedStreams(), read_state(log), {shard: None})
     assert "bad takes its dead letters" in caught.value.message
-    _require_no_backfill(read_state(log), {"default/other/1": None})
+    _require_no_backfill(MigratedStreams(), read_state(log), {"default/other/1": None})
     changes = Changes()
     row = read_state(log).operations["op"]
     changes.put("operation", "op", msgspec.structs.replace(row, state="done"))
     commit(log, lambda _: changes, kind="test")
-    _require_no_backfill(read_state(log), {shard: None})
+    _require_no_backfill(MigratedStreams(), read_state(log), {shard: None})
 
 
 def test_a_copy_knows_its_chunks(log: MemoryLog, begun: tuple[str, str], tmp_path: Path) -> None:

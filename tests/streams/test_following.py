@@ -27,6 +27,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
 
@@ -240,10 +241,10 @@ def test_through_two_retired_shards(place: Place) -> None:
     third = place.migrated()
     place.read(first, last)
     assert following.still_read(place.state) == {first, second, third}
-    assert expired(place.state, 100.0, 1.0) == []
+    assert expired(place.state, 100.0, 1.0, MigratedStreams()) == []
     assert place.step()
     assert place.stream.reads == second
-    assert expired(place.state, 100.0, 1.0) == [first]
+    assert expired(place.state, 100.0, 1.0, MigratedStreams()) == [first]
     # the row between the two migrations is still to be read
     assert not place.step()
     newest = place.checkpoint.latest_offsets
@@ -256,7 +257,7 @@ def test_through_two_retired_shards(place: Place) -> None:
     assert place.step()
     assert (place.stream.reads, place.stream.generation) == (third, 2)
     assert place.positions() == [place.target(third)] * 2
-    assert set(expired(place.state, 100.0, 1.0)) == {first, second}
+    assert set(expired(place.state, 100.0, 1.0, MigratedStreams())) == {first, second}
 
 
 def test_cut_off_between_commit_and_edit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from catalog_migrate.reconciler.reconcile import finish_shared
 from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.following import still_read
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF
 
 from .conftest import once
@@ -213,6 +214,7 @@ def remove_expired(pipeline: Pipeline, spark: SparkSession) -> None:
                 log,
                 clock,
                 state.config["warehouse"].value,
+                MigratedStreams(),
                 lease=lease,
                 retention=-1.0,
             ),
@@ -325,7 +327,7 @@ def test_three_releases(
     ]
     state = pipeline.catalog.state()
     assert still_read(state) == frozenset()
-    assert set(expired(state, time.time() + 1, 0.0)) == {first, second}
+    assert set(expired(state, time.time() + 1, 0.0, MigratedStreams())) == {first, second}
     remove_expired(pipeline, spark)
     state = pipeline.catalog.state()
     assert [state.shards[each].state for each in (first, second)] == ["gone", "gone"]

@@ -1,0 +1,71 @@
+"""What streams answer, and what they do, when the tables that they use are migrated.
+
+Implements :class:`catalog_migrate.reconciler.stream_tables.StreamTables`. Whatever it needs is
+imported when it is asked: a start without streams loads nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.catalog.transaction import Changes
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.streams.bundled_streams import BundledStreamsPlan
+
+
+class MigratedStreams:
+    """The port's implementation, of the streams in the catalog's records."""
+
+    def being_filled(self, state: State) -> Mapping[str, str]:
+        """Tables that take the dead letters of what a backfill reads."""
+        from catalog_migrate.streams.unsafe.chunks import dead_letter_tables
+
+        return dead_letter_tables(state)
+
+    def append_only(self, state: State) -> frozenset[str]:
+        """Tables that a started sink reads, unless its ON CHANGE is skip."""
+        from catalog_migrate.streams.dependencies import must_only_grow
+
+        return must_only_grow(state, state.streams)
+
+    def still_read(self, state: State) -> frozenset[str]:
+        """Shards that a sink has not drained."""
+        from catalog_migrate.streams.following import still_read
+
+        return still_read(state)
+
+    def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
+        """A table that takes dead letters knows which batches it has, in the copy too."""
+        from catalog_migrate.streams.following import carry_transactions
+
+        carry_transactions(state, item_id, state.setting("warehouse"), old, new)
+
+    def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
+        """KEY and ORDER BY follow renamed columns; what lost its table is quarantined."""
+        from catalog_migrate.streams.inputs import put_inputs
+
+        put_inputs(changes, state, migration)
+
+    def with_streams(
+        self, migration: Migration, state: State, statements: Sequence[str]
+    ) -> Migration:
+        """The migration with the plan of its bundled streams."""
+        from catalog_migrate.streams.bundled_streams import with_bundled_streams
+
+        return with_bundled_streams(migration, state, statements)
+
+    def bring_in(self, state: State, statements: Sequence[str]) -> BundledStreamsPlan:
+        """The changes of the bundled streams."""
+        from catalog_migrate.streams.bundled_streams import plan_bundled_streams
+
+        return plan_bundled_streams(state, statements)
+
+    def make_shard(self, state: State, item_id: str, engine: Engine) -> None:
+        """Through the start's engine."""
+        from catalog_migrate.streams.shards import ShardMaker
+
+        ShardMaker(engine.create_shard, engine.shard_version).ensure(state, item_id)
