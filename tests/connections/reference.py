@@ -15,30 +15,30 @@ from catalog_migrate.connections.kinds import (
 from catalog_migrate.connections.postgres_probe import LEDGER
 
 _INTRODUCTION = """\
-# Connections, and what sources and sinks over them take
+# Options of connections, sources and sinks
 
-This page is made from the tables that the statements are checked against:
-`python -m tests.connections.reference > docs/connections.md`.
+Which options each type of connection, source and sink takes, which are needed, what they default
+to, and which may be altered. The page is printed from the tables that statements are checked
+against: `python -m tests.connections.reference > docs/connections.md`.
 
 - Names of options are compared without case; an underscore is as good as a blank.
-- Where a secret is asked for, write `OPTION SECRET name`, with `CREATE SECRET name AS 'env:NAME'`
-  or `'file:/path'` before. The reference is stored, the value never: it is read by the process
-  that needs it, when it needs it. A file's last line end does not belong to the value.
-- `SET` writes a value; `DROP` and `RESET` both take the written value away. What holds then is the
-  value of the connection used (`USING CONNECTION base`), else the declared default, else none.
-  Neither minds an option that was not set. What comes out is checked like a whole `CREATE`: an
-  option that is required cannot be dropped, and options that exclude each other cannot be set one
-  after the other.
-- A connection that uses another inherits what it does not set itself; both have the same type.
-  Rules between options look at the sum of both.
-- *Fixed* options are decided by `CREATE`; the reason says what to do instead.
+- Where a secret is asked for, write `OPTION SECRET name`, after `CREATE SECRET name AS 'env:NAME'`
+  or `'file:/path'`. Only the reference is stored. The process that needs the value reads it when it
+  needs it, without the last line end of a file.
+- `SET` writes a value; `DROP` and `RESET` both remove it, and neither minds an option that was not
+  set. Then the value of the base holds (`USING CONNECTION base`), else the default, else none.
+- The result is checked like a `CREATE`: a required option cannot be dropped, and options that
+  exclude each other cannot be set one after the other.
+- A connection inherits from its base what it does not set; both have the same type. Rules between
+  options apply to the sum of both.
+- An option that may not be altered is fixed by `CREATE`; the reason says what to do instead.
 - `VALIDATE CONNECTION c` asks the real server, in less than 15 seconds, and writes nothing.
 """
 
 _LEDGER = f"""\
-A sink notes each batch in the table `{LEDGER}`, in the schema of the table that it writes; that
-is what makes it exactly once. It is created by the sink. For a role that may not create tables
-there, do it once:
+A sink records each batch in the table `{LEDGER}`, in the schema of the table that it
+writes, so that each row arrives once. The sink creates it. For a role that may not create tables
+there, create it once:
 
 ```sql
 CREATE TABLE IF NOT EXISTS the_schema.{LEDGER} (
