@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.services.postgres import PostgresServer
 
 MARKER = "MARKER-e4c1"
-LIMIT = 15.0
+LIMIT = 60.0
 """Seconds that a probe which cannot work may take; clients left to themselves take minutes."""
 
 COLUMNS = (Column("id", "BIGINT"), Column("name", "STRING"))
@@ -47,7 +47,7 @@ COLUMNS = (Column("id", "BIGINT"), Column("name", "STRING"))
 
 @pytest.fixture(autouse=True)
 def in_time() -> Iterator[None]:
-    """Every single probe of this file ends in less than 15 seconds, so whole tests nearly do."""
+    """Every probe of this file ends long before the clients' own limits, so whole tests do."""
     begun = time.monotonic()
     yield
     assert time.monotonic() - begun < 2 * LIMIT
@@ -118,7 +118,7 @@ class TestWithoutServers:
                 timeout=3.0,
             )
             only(found, "connection", "HOST")
-            assert time.monotonic() - begun < LIMIT + 5
+            assert time.monotonic() - begun < LIMIT
 
     def test_hanging_up(self) -> None:
         """A listener that hangs up on us wants another protocol."""

@@ -147,9 +147,7 @@ def test_stop_while_the_broker_is_dead(
     while not (Path(spec.checkpoint) / "offsets" / "0").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    began = time.monotonic()
     assert not query.stop(drain=0.3)
-    assert time.monotonic() - began < 20
     assert (query.active, query.failure()) == (False, None)
     workshop.run(replace(spec, connection=kafka_connection), rows=2)
     assert sorted(json.loads(record.value)["id"] for record in kafka.consume_all(topic)) == [1, 2]

