@@ -347,9 +347,13 @@ def _absences(plan: Plan) -> Section:
     """Each dropped name in order, with the step that takes it away and the one that returns it.
 
     Counted from the program, less the steps of tables that are changed in place: those take no
-    name away.
+    name away. A table that is copied and keeps its id is registered anew in its one step.
     """
-    if not plan.drops:
+    swapped = {
+        change.name for change in plan.changes
+        if change.action == "update" and change.contents == "copy"
+    }
+    if not plan.drops and not swapped:
         return Section("Which names are absent")
     standing = _standing(plan)
     steps = [
@@ -363,7 +367,11 @@ def _absences(plan: Plan) -> Section:
         entries = [Entry(name, "-") for name in plan.drops]
     else:
         entries = [Entry(_absence(step.name, number, returns), "-") for number, step in drops]
-    note = "No name." if not drops else (
+    moments = [
+        Entry(f"{step.name}: within step {number}, while its copy is registered", "-")
+        for number, step in enumerate(steps, 1) if step.op == "update" and step.name in swapped
+    ]
+    note = "" if not drops and moments else "No name." if not drops else (
         f"{counted(len(drops), 'drop')}, then {counted(len(returns), 'create')}, in"
         f" {counted(len(steps), 'step')}; {counted(meanwhile, 'name')} absent meanwhile,"
         f" {counted(len(entries) - meanwhile, 'name')} for good."
@@ -374,6 +382,9 @@ def _absences(plan: Plan) -> Section:
             f" {counted(len(standing), 'table')} {verbs[0]} changed in place and {verbs[1]}"
             " registered all the time."
         )
+    if moments:
+        note = f"{note} {counted(len(moments), 'name')} for a moment.".lstrip()
+    entries += moments
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
 

@@ -188,6 +188,18 @@ def test_a_table_changed_in_place_is_no_drop() -> None:
     ) in found
 
 
+def test_a_copied_table_that_keeps_its_id_is_absent_for_a_moment() -> None:
+    """A CHECK is added: the rows are copied, and the name moves to the copy in one step."""
+    change = Change("shop.orders", "table", "update", because=("shop.orders",), contents="copy")
+    found = text.render(a_plan(changes=(change,), steps=(Step("update", "table", "shop.orders"),)))
+    assert (
+        "  1 name for a moment.\n"
+        "  - shop.orders: within step 1, while its copy is registered\n"
+    ) in found
+    there = msgspec.structs.replace(change, contents="evolve")
+    assert "for a moment" not in text.render(a_plan(changes=(there,)))
+
+
 def test_two_decisions_are_counted_in_the_plural() -> None:
     """NEEDS 2 DECISIONS for two blocked columns."""
     assert verdict(a_plan(changes=(ORDERS,), blocked=(LOSS, LOSS))).word == "NEEDS 2 DECISIONS"
