@@ -10,7 +10,7 @@ from catalog_migrate.catalog.records import ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import Identity, ItemName
-from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
+from catalog_migrate.model.objects import Column, ObjectDefinition
 
 PREFIX = "catalog_migrate."
 SHARD_KINDS = frozenset({"table", "source", "log"})
@@ -34,13 +34,6 @@ class DesiredName(msgspec.Struct, frozen=True):
     location: str | None = None
     view: ViewSpec | None = None
     function: FunctionSpec | None = None
-
-    @property
-    def sort_key(self) -> tuple[int, str, str, str]:
-        """Deterministic order within a wave."""
-        from catalog_migrate.model.names import ItemKey
-
-        return order_key(ItemKey(self.name.schema, self.kind, self.name.name))
 
 
 def stamps(
