@@ -17,6 +17,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CheckFailed
+from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.wording import counted
 
@@ -177,36 +178,10 @@ def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> 
             for use in item.uses:
                 if use not in items:
                     yield f"{item_id} ({item.definition.key}) uses {use}, which does not exist"
-    cycle = _find_cycle(items, changed)
+    cycle = find_cycle(changed, lambda item_id: items[item_id].uses, items)
     if cycle:
         path = " -> ".join(f"{item_id} ({items[item_id].definition.key})" for item_id in cycle)
         yield f"objects use each other in a circle: {path}"
-
-
-def _find_cycle(items: Mapping[str, ItemRecord], roots: Iterable[str]) -> list[str] | None:
-    """A circle of ``uses`` that one of ``roots`` leads to, its first id also last; iterative,
-    chains may be thousands long."""
-    done: set[str] = set()
-    for root in roots:
-        if root in done:
-            continue
-        path = [root]
-        on_path = {root}
-        pending = [iter(items[root].uses)]
-        while pending:
-            use = next(pending[-1], None)
-            if use is None:
-                pending.pop()
-                finished = path.pop()
-                on_path.discard(finished)
-                done.add(finished)
-            elif use in on_path:
-                return [*path[path.index(use) :], use]
-            elif use not in done and use in items:
-                path.append(use)
-                on_path.add(use)
-                pending.append(iter(items[use].uses))
-    return None
 
 
 def _history(state: State, before: State) -> Iterator[str]:

@@ -7,12 +7,15 @@ ranked by :func:`catalog_migrate.model.objects.order_key`, ties do not exist.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cached_property, lru_cache
+from typing import TypeVar
 
 from catalog_migrate.errors import DependencyCycle, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
+
+Node = TypeVar("Node", str, Identity)
 
 
 class DependencyGraph:
@@ -91,13 +94,23 @@ class DependencyGraph:
                 groups[depth].append(node)
         return tuple(tuple(sorted(group, key=self._rank.__getitem__)) for group in groups)
 
-    def dependents(self, roots: Iterable[Identity]) -> frozenset[Identity]:
-        """Everything that uses one of ``roots``, directly or not; a root only when it does, too."""
+    def dependents(
+        self, roots: Iterable[Identity], *, both: DependencyGraph | None = None,
+        without: Container[Identity] = (),
+    ) -> frozenset[Identity]:
+        """Everything that uses one of ``roots``, directly or not; a root only when it does, too.
+
+        With ``both`` only what uses it there as well is followed; what is in ``without`` is not.
+        """
         reached: set[Identity] = set()
         waiting = list(roots)
         while waiting:
-            for user in self._used_by.get(waiting.pop(), ()):
-                if user not in reached:
+            node = waiting.pop()
+            users = self._used_by.get(node, ())
+            if both is not None:
+                users = [user for user in users if user in both._used_by.get(node, ())]
+            for user in users:
+                if user not in reached and user not in without:
                     reached.add(user)
                     waiting.append(user)
         return frozenset(reached)
@@ -207,6 +220,40 @@ class DependencyGraph:
                 remedy="take one of these references out",
             )
         return order
+
+
+def find_cycle(
+    roots: Iterable[Node], uses: Callable[[Node], Iterable[Node]], known: Container[Node]
+) -> list[Node]:
+    """A circle of uses that one of ``roots`` leads to, its first node also last; else empty.
+
+    ``uses`` is asked for ``known`` nodes only. The circle begins with the least of its nodes.
+    Iterative, so that depth does not matter; without a library, so that it costs nothing.
+    """
+    done: set[Node] = set()
+    for root in roots:
+        if root in done:
+            continue
+        trail = [root]
+        on_trail = {root}
+        pending = [iter(uses(root))]
+        while pending:
+            for node in pending[-1]:
+                if node in on_trail:
+                    circle: list[Node] = trail[trail.index(node) :]
+                    first: int = circle.index(min(circle))
+                    return [*circle[first:], *circle[: first + 1]]
+                if node not in done and node in known:
+                    trail.append(node)
+                    on_trail.add(node)
+                    pending.append(iter(uses(node)))
+                    break
+            else:
+                pending.pop()
+                node = trail.pop()
+                on_trail.discard(node)
+                done.add(node)
+    return []
 
 
 @lru_cache(maxsize=8)

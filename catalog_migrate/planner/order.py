@@ -129,15 +129,7 @@ def _with_users(
     old: DependencyGraph, new: DependencyGraph, root: Identity, created: Collection[Identity]
 ) -> set[Identity]:
     """``root`` and whoever reads it before and after, transitively, and is not created anyway."""
-    moved = {root}
-    waiting = [root]
-    while waiting:
-        name = waiting.pop()
-        for user in set(old.used_by(name)) & set(new.used_by(name)):
-            if user not in moved and user not in created:
-                moved.add(user)
-                waiting.append(user)
-    return moved
+    return {root, *new.dependents([root], both=old, without=created)}
 
 
 def _precedence(

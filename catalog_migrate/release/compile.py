@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import InvalidRelease, Problem
+from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, quote_sql
-from catalog_migrate.model.objects import Column, ObjectDefinition, order_key
+from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.release.facts import definition_facts
 from catalog_migrate.release.manifest import decode_manifest, encode_manifest
@@ -131,23 +132,9 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
 
 def creation_order(release: Release) -> list[ObjectDefinition]:
     """All objects, what is used before what uses it, else by kind and name."""
-    order: list[ObjectDefinition] = []
-    seen: set[Identity] = set()
-    for root in sorted(release.objects, key=lambda definition: order_key(definition.key)):
-        pending = [(root, False)]
-        while pending:
-            definition, ready = pending.pop()
-            if ready:
-                order.append(definition)
-                continue
-            if definition.identity in seen:
-                continue
-            seen.add(definition.identity)
-            pending.append((definition, True))
-            used = [release.by_identity[one] for one in release.uses.get(definition.identity, ())]
-            used.sort(key=lambda one: order_key(one.key), reverse=True)
-            pending.extend((one, False) for one in used if one.identity not in seen)
-    return order
+    keys = {identity: one.key for identity, one in release.by_identity.items()}
+    order = DependencyGraph(release.uses, keys).topological()
+    return [release.by_identity[identity] for identity in order]
 
 
 def expand_star(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from catalog_migrate.errors import InvalidName, Problem, UnknownType
+from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.names import Identity, parse_reference, quote_part, spark_refuses
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
@@ -84,7 +85,7 @@ def resolve(
             Problem(EMPTY, "the release declares nothing", remedy="add a CREATE statement")
         )
     acyclic = dict(uses)
-    while path := find_cycle(acyclic):
+    while path := find_cycle(acyclic, acyclic.__getitem__, acyclic):
         # every circle is worth a line: cut this one and look for the next
         acyclic[path[0]] = tuple(used for used in acyclic[path[0]] if used != path[1])
         names = [str(resolver.found[identity].definition.key) for identity in path]
@@ -93,38 +94,6 @@ def resolve(
             remedy="break the circle: one of them must not read the next",
         )
     return Resolved(tuple(objects), uses, resolver.problems)
-
-
-def find_cycle(uses: Mapping[Identity, Iterable[Identity]]) -> list[Identity]:
-    """A circle of uses as a path that starts and ends with the same identity, else empty.
-
-    Iterative, so that depth does not matter; without a library, so that it costs nothing.
-    """
-    done: set[Identity] = set()
-    for root in uses:
-        if root in done:
-            continue
-        trail = [root]
-        on_trail = {root}
-        pending = [iter(uses[root])]
-        while pending:
-            for node in pending[-1]:
-                if node in on_trail:
-                    circle = trail[trail.index(node) :]
-                    start = circle.index(min(circle))
-                    circle = circle[start:] + circle[:start]
-                    return [*circle, circle[0]]
-                if node not in done and node in uses:
-                    trail.append(node)
-                    on_trail.add(node)
-                    pending.append(iter(uses[node]))
-                    break
-            else:
-                pending.pop()
-                node = trail.pop()
-                on_trail.discard(node)
-                done.add(node)
-    return []
 
 
 class _Resolver:
