@@ -15,7 +15,7 @@ from catalog_migrate.errors import DependencyCycle, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
 
-Node = TypeVar("Node", str, Identity)
+Node = TypeVar("Node", bound=str | Identity)
 
 
 class DependencyGraph:
