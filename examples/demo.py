@@ -1,7 +1,7 @@
 """The demonstration: a real catalog of 208 objects and 20,817 rows, upgraded twice, killed once.
 
-``run`` tells the story and starts one process a chapter, each with a Spark session of its own, as
-an operator's software would; the one that is killed with SIGKILL is a real process.
+``run`` starts one process a step, each with a Spark session of its own, as an operator's software
+would; the one that is killed with SIGKILL is a real process.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ THREADS = 4
 
 
 INTERRUPTED = (130, -signal.SIGINT)
-"""What a chapter's process ends with after Ctrl-C: of itself, or where nothing took the signal."""
+"""Exit codes of a step's process after Ctrl-C, with and without a handler of the signal."""
 
 
 class DemoFailed(CatalogMigrateError, RuntimeError):
-    """A chapter of the demonstration did not end as it must."""
+    """A step of the demonstration failed."""
 
     code = "CM0900"
 
@@ -49,71 +49,71 @@ def fixtures() -> Path:
 
 
 def run(directory: Path | None = None, *, keep: bool = False) -> None:
-    """Tell the whole story below ``directory`` (a temporary one by default)."""
+    """Run all steps below ``directory`` (a temporary one by default)."""
     source = fixtures()
-    home = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="demo-"))
-    home.mkdir(parents=True, exist_ok=True)
-    catalog = home / "catalog"
+    workspace = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="demo-"))
+    workspace.mkdir(parents=True, exist_ok=True)
+    catalog = workspace / "catalog"
     if catalog.exists():
         raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
     began = time.monotonic()
     try:
-        _chapter(1, 6, "PostgreSQL 15's own catalog: 208 tables and views, with its real rows")
-        _step("load", home)
-        _chapter(2, 6, "What would the upgrade to 16 do? (nothing is written, no Spark)")
+        _heading(1, 6, "PostgreSQL 15's own catalog: 208 tables and views, with its real rows")
+        _step("load", workspace)
+        _heading(2, 6, "What would the upgrade to 16 do? (nothing is written, no Spark)")
         _report(source / "16.json", catalog)
-        _chapter(3, 6, "Upgrade to 16, and kill -9 it in the middle of copying rows")
-        _kill_in_the_middle(home)
+        _heading(3, 6, "Upgrade to 16, and kill -9 it in the middle of copying rows")
+        _kill_in_the_middle(workspace)
         _status(catalog)
-        _chapter(4, 6, "Run it again: what died is cleaned up, the upgrade goes through")
-        _step("16", home)
-        _chapter(5, 6, "What would the upgrade to 18 do?")
+        _heading(4, 6, "Run it again: the attempt is cleaned up, the upgrade is completed")
+        _step("16", workspace)
+        _heading(5, 6, "What would the upgrade to 18 do?")
         _report(source / "18.json", catalog)
-        _chapter(6, 6, "Upgrade to 18, then compare every row of every table with release 15's")
-        _step("18", home)
+        _heading(6, 6, "Upgrade to 18, then compare every row of every table with release 15's")
+        _step("18", workspace)
         _status(catalog)
         _say(f"\nDone in {time.monotonic() - began:.0f} s. Every row is there.")
         if keep or directory is not None:
             _say(f"The catalog is at {catalog}; try: catalog-migrate status --catalog {catalog}")
     except KeyboardInterrupt:
         kept = keep or directory is not None
-        what = f"its catalog is left at {home}" if kept else "its catalog is removed"
+        what = f"its catalog is left at {workspace}" if kept else "its catalog is removed"
         raise KeyboardInterrupt(
             f"interrupted: the demonstration ends here, {what}; run it again to begin anew"
             + (" in an empty directory" if directory is not None else "")
         ) from None
     finally:
         if directory is None and not keep:
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(workspace, ignore_errors=True)
 
 
 def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _chapter(number: int, total: int, title: str) -> None:
+def _heading(number: int, total: int, title: str) -> None:
     _say(f"\n[{number}/{total}] {title}")
 
 
-def _command(home: Path, step: str) -> list[str]:
-    return [sys.executable, "-m", "examples.demo", step, str(home)]
+def _command(workspace: Path, step: str) -> list[str]:
+    return [sys.executable, "-m", "examples.demo", step, str(workspace)]
 
 
-def _step(step: str, home: Path) -> None:
-    result = subprocess.run(_command(home, step), check=False)
-    if result.returncode in INTERRUPTED:  # Ctrl-C, which may have come to the chapter alone
+def _step(step: str, workspace: Path) -> None:
+    result = subprocess.run(_command(workspace, step), check=False)
+    if result.returncode in INTERRUPTED:  # Ctrl-C, which the step alone may have got
         raise KeyboardInterrupt
     if result.returncode != 0:
         raise DemoFailed(
-            f"chapter {step} ended with {result.returncode}",
+            f"step {step} ended with {result.returncode}",
             remedy="its messages above say why",
         )
 
 
-def _kill_in_the_middle(home: Path) -> None:
+def _kill_in_the_middle(workspace: Path) -> None:
     phase, count = KILL_AT
     with subprocess.Popen(
-        _command(home, "16"), stdout=subprocess.PIPE, text=True, start_new_session=True
+        _command(workspace, "16"), stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
         try:
@@ -130,7 +130,7 @@ def _kill_in_the_middle(home: Path) -> None:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """With its JVM, which is in its session: nothing gets to say goodbye."""
+    """SIGKILL for the process and its JVM, which is in its session."""
     with suppress(ProcessLookupError):  # it was killed before
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -155,27 +155,28 @@ def _status(catalog: Path) -> None:
         _say(f"      - {entry}")
 
 
-# -- the chapters that need Spark, each in a process of its own ----------------------------------
+# -- the steps that need Spark, each in a process of its own --------------------------------------
 
 
-def _chapter_main(step: str, home: Path) -> None:
+def _step_main(step: str, workspace: Path) -> None:
     from catalog_migrate.engine.spark.interrupts import silent_interrupts
     from catalog_migrate.engine.spark.session import local_session
 
-    spark = local_session(warehouse_dir=str(home / "spark-warehouse"))
+    spark = local_session(warehouse_dir=str(workspace / "spark-warehouse"))
     with silent_interrupts():
-        _tell(step, home, spark)
+        _upgrade(step, workspace, spark)
     spark.stop()
 
 
-def _tell(step: str, home: Path, spark: Any) -> None:
+def _upgrade(step: str, workspace: Path, spark: Any) -> None:
     from catalog_migrate.hook import bootstrap
 
     release = "15" if step == "load" else step
     source = fixtures()
     began = time.monotonic()
     report = bootstrap(
-        spark, release=source / f"{release}.json", catalog=home / "catalog", on_progress=_Lines()
+        spark, release=source / f"{release}.json", catalog=workspace / "catalog",
+        on_progress=_Lines(),
     )
     _say(f"{report.outcome}: release {report.release} is in force, serial {report.serial},"
          f" {report.rows_copied} rows copied, {time.monotonic() - began:.1f} s")
@@ -185,7 +186,7 @@ def _tell(step: str, home: Path, spark: Any) -> None:
     if step == "18":
         tables, rows, left_out = verify_rows(spark, source / "rows_15")
         _say(f"compared {rows:,} rows of {tables} tables with release 15's: all equal")
-        _say(f"(but for {len(left_out)} columns that are gone or of another type since: "
+        _say(f"(but for {len(left_out)} columns that were dropped or changed type since: "
              f"{', '.join(left_out[:3])}, …)")
 
 
@@ -266,6 +267,6 @@ def _for_each_file(rows: Path, act: Callable[[tuple[str, str, Path]], int]) -> t
 
 if __name__ == "__main__":
     try:
-        _chapter_main(sys.argv[1], Path(sys.argv[2]))
-    except KeyboardInterrupt:  # the process that tells the story says what is left
+        _step_main(sys.argv[1], Path(sys.argv[2]))
+    except KeyboardInterrupt:  # the process that runs the steps says what is left
         sys.exit(INTERRUPTED[0])

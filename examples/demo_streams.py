@@ -1,7 +1,7 @@
-"""The demonstration of streams: rotate a password, move the broker, watch nothing get lost.
+"""The demonstration of streams: rotate a password, move the broker, count every row.
 
 Everything is real: a Kafka broker and a PostgreSQL server are started on free ports, one process
-runs the cluster ``main``, this one speaks to it in statements only.
+runs the cluster ``main``, this one sends it statements only.
 """
 
 from __future__ import annotations
@@ -33,46 +33,46 @@ PASSWORDS = ("first-password", "second-password")
 
 
 def run(*, keep: bool = False) -> None:
-    """Tell the whole story in a temporary directory."""
+    """Run all steps in a temporary directory."""
     from tests.services.kafka import KafkaCluster
     from tests.services.postgres import PostgresServer
 
-    home = Path(tempfile.mkdtemp(prefix="demo-streams-"))
+    workspace = Path(tempfile.mkdtemp(prefix="demo-streams-"))
     began = time.monotonic()
     try:
-        _chapter(1, "A Kafka broker and a PostgreSQL server, both real, on free ports")
+        _heading(1, "A Kafka broker and a PostgreSQL server, both real, on free ports")
         with KafkaCluster(
-            home / "kafka", users={"app": PASSWORDS[0]}
-        ) as kafka, PostgresServer(home / "postgres") as postgres:
+            workspace / "kafka", users={"app": PASSWORDS[0]}
+        ) as kafka, PostgresServer(workspace / "postgres") as postgres:
             postgres.create_user("app", "pg-password")
             postgres.create_database("shop")
-            _tell(home, kafka, postgres)
-        _say(f"\nDone in {time.monotonic() - began:.0f} s. No row was lost, none is there twice.")
+            _steps(workspace, kafka, postgres)
+        _say(f"\nDone in {time.monotonic() - began:.0f} s. No row was lost or doubled.")
     finally:
         if not keep:
-            shutil.rmtree(home, ignore_errors=True)
+            shutil.rmtree(workspace, ignore_errors=True)
 
 
-def _tell(home: Path, kafka: KafkaCluster, postgres: PostgresServer) -> None:
+def _steps(workspace: Path, kafka: KafkaCluster, postgres: PostgresServer) -> None:
     from catalog_migrate.api import Catalog
     from catalog_migrate.catalog.store import create_catalog, open_log
 
-    (home / "kafka-password").write_text(PASSWORDS[0], encoding="utf-8")
-    (home / "postgres-password").write_text("pg-password", encoding="utf-8")
+    (workspace / "kafka-password").write_text(PASSWORDS[0], encoding="utf-8")
+    (workspace / "postgres-password").write_text("pg-password", encoding="utf-8")
     for name in ("kafka-password", "postgres-password"):
-        os.chmod(home / name, 0o600)
+        os.chmod(workspace / name, 0o600)
     kafka.create_topic("orders", 2)
     kafka.create_topic("mirror", 1)
     postgres.execute(
         "CREATE TABLE orders (id bigint, item text)", user="app", database="shop"
     )
-    create_catalog(open_log(str(home / "catalog")), warehouse=str(home / "warehouse"))
-    catalog = Catalog.open(home / "catalog", mode="write")
+    create_catalog(open_log(str(workspace / "catalog")), warehouse=str(workspace / "warehouse"))
+    catalog = Catalog.open(workspace / "catalog", mode="write")
     pg = postgres.parameters("app", "shop")
 
-    _chapter(2, "Connections, a source and two sinks; secrets are references, never values")
-    _do(catalog, f"CREATE SECRET kafka_pw AS 'file:{home}/kafka-password'")
-    _do(catalog, f"CREATE SECRET pg_pw AS 'file:{home}/postgres-password'")
+    _heading(2, "Connections, a source and two sinks; secrets are references, never values")
+    _do(catalog, f"CREATE SECRET kafka_pw AS 'file:{workspace}/kafka-password'")
+    _do(catalog, f"CREATE SECRET pg_pw AS 'file:{workspace}/postgres-password'")
     _do(catalog, f"CREATE CONNECTION broker TO KAFKA (BROKER '{kafka.bootstrap}', "
         "SECURITY PROTOCOL 'SASL_PLAINTEXT', SASL MECHANISMS 'SCRAM-SHA-512', "
         "SASL USERNAME 'app', SASL PASSWORD SECRET kafka_pw)")
@@ -84,29 +84,29 @@ def _tell(home: Path, kafka: KafkaCluster, postgres: PostgresServer) -> None:
     _do(catalog, "CREATE SINK to_mirror FROM orders INTO KAFKA CONNECTION broker (TOPIC 'mirror') "
         "KEY (id) FORMAT JSON")
 
-    _chapter(3, "catalog-migrate run --cluster main, in a process of its own; a producer starts")
-    with _runtime(home) as process, kafka.feed("orders", rate=20.0, row=_order) as feed:
+    _heading(3, "catalog-migrate run --cluster main, in a process of its own; a producer starts")
+    with _runtime(workspace) as process, kafka.feed("orders", rate=20.0, row=_order) as feed:
         _until(lambda: _running(catalog) == 3, process, "three running queries")
         _do(catalog, "SHOW SOURCES; SHOW SINKS")
 
-        _chapter(4, "The password is rotated: the broker first, then one statement")
+        _heading(4, "The password is rotated: the broker first, then one statement")
         kafka.set_password("app", PASSWORDS[1])
-        (home / "kafka-password").write_text(PASSWORDS[1], encoding="utf-8")
+        (workspace / "kafka-password").write_text(PASSWORDS[1], encoding="utf-8")
         _do(catalog, "ALTER SECRET kafka_pw")
 
-        _chapter(5, "The broker moves to another port: look first, then do it")
+        _heading(5, "The broker moves to another port: EXPLAIN, then ALTER")
         kafka.move()
         statement = f"ALTER CONNECTION broker SET (BROKER '{kafka.bootstrap}')"
         _do(catalog, f"EXPLAIN {statement}")
         _do(catalog, statement)
 
-        _chapter(6, "A mistake is refused before anything stops")
+        _heading(6, "A mistake is refused before anything stops")
         _refused(catalog, "ALTER CONNECTION broker SET (BROKER '127.0.0.1:1')")
         time.sleep(3)
         _say("    the producer stops")
     sent = feed.sent
-    with _runtime(home) as process:
-        _chapter(7, f"{sent} records were produced; how many arrived, and how often?")
+    with _runtime(workspace) as process:
+        _heading(7, f"{sent} records were produced; how many arrived, and how often?")
         _until(lambda: _arrived(kafka, postgres) == (sent, sent), process, "all rows")
     rows = postgres.execute(
         "SELECT count(*), count(DISTINCT id) FROM orders", user="app", database="shop"
@@ -125,10 +125,10 @@ def _order(number: int) -> tuple[str, str]:
 class _runtime:  # noqa: N801 - used as a statement
     """The runtime as an operator starts it; SIGTERM lets current batches end."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, workspace: Path) -> None:
         self._command = [
             sys.executable, "-m", "catalog_migrate.cli.main", "run", "--cluster", "main",
-            "--catalog", str(home / "catalog"),
+            "--catalog", str(workspace / "catalog"),
         ]
 
     def __enter__(self) -> subprocess.Popen[bytes]:
@@ -208,5 +208,5 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _chapter(number: int, title: str) -> None:
+def _heading(number: int, title: str) -> None:
     _say(f"\n[{number}/7] {title}")

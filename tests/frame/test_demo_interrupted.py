@@ -1,4 +1,4 @@
-"""Ctrl-C in the demonstration: nothing of it goes on, and it says what is left."""
+"""Ctrl-C in the demonstration: all of its processes end, and it says what is left."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def test_it_says_what_is_left(
 
 
 @pytest.mark.parametrize("ending", ["raise SystemExit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
-def test_a_chapter_that_was_interrupted_interrupts_the_story(
+def test_a_step_that_was_interrupted_ends_the_demonstration(
     ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also where Ctrl-C came to the chapter alone, as to a job that a script put behind."""
+    """Also if the step alone got Ctrl-C, as a background job of a script does."""
     program = f"import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); {ending}"
     monkeypatch.setattr(demo, "_command", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(KeyboardInterrupt):
@@ -80,8 +80,8 @@ def test_a_chapter_that_was_interrupted_interrupts_the_story(
 
 
 @pytest.mark.spark
-def test_a_chapter_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
-    """The real process of a chapter, interrupted while its JVM starts, which ends as well."""
+def test_a_step_takes_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
+    """The real process of a step, interrupted while its JVM starts, which ends as well."""
     command = demo._command(tmp_path, "load")
     process = subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, start_new_session=True,
