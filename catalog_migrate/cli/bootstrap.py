@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from catalog_migrate.api.releases import start_release
+from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -16,8 +18,8 @@ from catalog_migrate.cli.options import (
     timeout_option,
     warehouse_option,
 )
-from catalog_migrate.cli.output import plan_exit, render_plan
-from catalog_migrate.cli.sources import read_release
+from catalog_migrate.cli.output import blocked_plan_printed, emit_start, note, render_plan
+from catalog_migrate.report.verdict import exit_code
 
 
 @click.command("bootstrap")
@@ -53,22 +55,17 @@ def command(
     Example:
       catalog-migrate bootstrap --catalog catalog --warehouse rows --release release
     """
-    from catalog_migrate.cli.apply import read_plan
-    from catalog_migrate.cli.hook import refuse_fenced_out, run_hook
-    from catalog_migrate.policy import Policy
-
     settings = settings_of(
         ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
     )
-    plan = None if plan_file is None else read_plan(plan_file)
-    loaded = read_release(settings)
-    refuse_fenced_out(settings, loaded, Policy(rules=settings.policy))
-    report = run_hook(
-        settings, loaded, format_=format_, approve=approve,
-        plan=plan, read_only=read_only,
-    )
+    with blocked_plan_printed(format_, settings), progress() as on_progress:
+        report = start_release(
+            settings, plan_file, approve=approve, read_only=read_only, on_progress=on_progress,
+            on_note=note,
+        )
+    done = emit_start(report, format_)
     if report.outcome != "planned" or report.plan is None:
-        return 0
+        return done
     if format_ == "text":
         sys.stdout.write(render_plan(report.plan, "text", settings))
-    return plan_exit(report.plan, detailed=detailed_exitcode)
+    return exit_code(report.plan, detailed=detailed_exitcode)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli.approval import note_unmet
+from catalog_migrate.api.configured import address_in
+from catalog_migrate.api.releases import Check, check_release
 from catalog_migrate.cli.options import (
     approve_option,
     bind_option,
@@ -17,18 +18,11 @@ from catalog_migrate.cli.options import (
     release_option,
     settings_of,
 )
-from catalog_migrate.cli.output import as_json, emit, plan_exit, render_plan
-from catalog_migrate.cli.sources import (
-    COMMITTED,
-    engine_on,
-    local_spark,
-    open_catalog,
-    read_release,
-)
+from catalog_migrate.cli.output import as_json, emit, note, render_plan
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import InvalidRelease
 from catalog_migrate.model.wording import one_line
-from catalog_migrate.policy import Policy
+from catalog_migrate.report.verdict import exit_code
 
 if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
@@ -73,62 +67,20 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
-    from catalog_migrate.planner.plan_validation import with_unparsed
-    from catalog_migrate.release.loader import require_bodies
-
     settings = settings_of(
-        ctx, catalog=_catalog_of(against) or catalog, release=release if path is None else path
+        ctx, catalog=address_in(against) or catalog, release=release if path is None else path
     )
-    try:
-        loaded = read_release(settings)
-        unparsed = require_bodies(loaded, views=not bind)
-    except InvalidRelease as error:
+    found = check_release(settings, against=against, approve=approve, bind=bind, on_note=note)
+    if isinstance(found, InvalidRelease):
         if format_ == "text":
-            raise
-        emit(_refused(error, format_), out)
-        return error.exit_code
-    plan, base = _planned(settings, loaded, against, approve, bind=bind)
-    plan = with_unparsed(plan, unparsed)
-    note_unmet(plan, approve)
-    emit(_told(plan, loaded, base, format_, settings), out)
-    return plan_exit(plan, detailed=detailed_exitcode)
+            raise found
+        emit(_refused(found, format_), out)
+        return found.exit_code
+    emit(_told(found, format_, settings), out)
+    return exit_code(found.plan, detailed=detailed_exitcode)
 
 
-def _catalog_of(against: str | None) -> str | None:
-    """The URI in ``catalog:URI``; None for the configured catalog and for everything else."""
-    if against is None or not against.startswith(COMMITTED):
-        return None
-    return against[len(COMMITTED):] or None
-
-
-def _planned(
-    settings: Settings, loaded: Release, against: str | None, approve: tuple[str, ...], *,
-    bind: bool,
-) -> tuple[Plan, str]:
-    """The plan, and in words what it starts from."""
-    from catalog_migrate.cli.plan import bound, make_plan
-    from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.planning import plan_migration
-
-    if against is not None and against.startswith(COMMITTED):
-        open_catalog(settings)  # it was named, so it has to be there
-        return make_plan(settings, approve, bind=bind), against
-    if against is None and settings.text("catalog.uri") is not None:
-        return make_plan(settings, approve, bind=bind), "the catalog"
-    if against is None:
-        baseline, base = Baseline.empty(), "an empty catalog"
-    else:
-        baseline, base = Baseline.from_release(read_release(settings, against)), against
-    migration = plan_migration(
-        baseline, loaded, approve=approve, policy=Policy(rules=settings.policy)
-    )
-    if not bind:
-        return migration.plan, base
-    with local_spark(settings) as spark:
-        return bound(migration, engine_on(spark, settings)), base
-
-
-def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settings) -> str:
+def _told(found: Check, format_: str, settings: Settings) -> str:
     from catalog_migrate.model.wording import counted
     from catalog_migrate.report.verdict import (
         cure,
@@ -139,16 +91,17 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
         verdict,
     )
 
+    plan, loaded, base = found.plan, found.release, found.base
     if format_ == "markdown":
         return render_plan(plan, "markdown", settings)
-    found = verdict(plan)
+    judged = verdict(plan)
     entries = (*incurable(plan), *decisions(plan))
     proofs = [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
     told = [f"{b.name}{'.' + b.column if b.column else ''}: {b.reason}" for b in entries]
     if format_ == "json":
         return as_json({
             "release": loaded.name, "objects": len(loaded.objects), "against": base,
-            "bound": plan.bound, "verdict": found.word,
+            "bound": plan.bound, "verdict": judged.word,
             "applyable": plan.applyable and plan.fenced_out is None,
             "problems": [*([] if plan.fenced_out is None else [plan.fenced_out]), *told, *proofs],
             "blocked": [
@@ -160,7 +113,7 @@ def _told(plan: Plan, loaded: Release, base: str, format_: str, settings: Settin
         })
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
-        f"against {base}: {found.line}",
+        f"against {base}: {judged.line}",
         *_final(plan),
         "bound" if plan.bound else "not bound: check --bind tries every view with Spark",
         *(

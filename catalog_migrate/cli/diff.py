@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from catalog_migrate.cli.approval import note_unmet
+from catalog_migrate.api.releases import compare_releases
 from catalog_migrate.cli.options import (
     approve_option,
     catalog_option,
@@ -13,9 +13,8 @@ from catalog_migrate.cli.options import (
     out_option,
     settings_of,
 )
-from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, plan_exit
-from catalog_migrate.cli.sources import COMMITTED, between, committed, read_release
-from catalog_migrate.policy import Policy
+from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, note
+from catalog_migrate.report.verdict import exit_code
 
 
 @click.command("diff")
@@ -49,25 +48,7 @@ def command(
       catalog-migrate diff git:v15:release release
       catalog-migrate diff catalog: release --catalog catalog
     """
-    from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.plan_validation import with_bodies
-    from catalog_migrate.planner.planning import plan_migration
-
     settings = settings_of(ctx, catalog=catalog)
-    if old.startswith(COMMITTED):
-        former, baseline = committed(settings, old)
-    else:
-        former = read_release(settings, old)
-        baseline = Baseline.from_release(former)
-    if new.startswith(COMMITTED):
-        release = committed(settings, new)[0]
-    else:
-        release = read_release(settings, new)
-    policy = Policy(rules=settings.policy)
-    migration = with_bodies(
-        plan_migration(baseline, release, approve=approve, policy=policy), release
-    )
-    plan = between(migration, baseline, former, release)
-    note_unmet(plan, approve)
+    plan = compare_releases(settings, old, new, approve=approve, on_note=note)
     emit_plan(plan, format_, settings, out)
-    return plan_exit(plan, detailed=detailed_exitcode)
+    return exit_code(plan, detailed=detailed_exitcode)

@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
 import click
-import msgspec
 
+from catalog_migrate.api.doctor import examine
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
 from catalog_migrate.cli.output import as_json, emit, note
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
-from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.storage import Storage, is_remote, refuse_login
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing tried: whether it works, and what was found or went wrong."""
-
-    name: str
-    ok: bool
-    text: str
-    remedy: str | None = None
 
 
 @click.command("doctor")
@@ -41,20 +23,7 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
     Example:
       catalog-migrate doctor --catalog catalog
     """
-    settings = settings_of(ctx, catalog=catalog)
-    uri = settings.text("catalog.uri")
-    if uri is not None and is_remote(uri):
-        refuse_login(uri)
-    trials: list[tuple[str, Callable[[], str]]] = [("java", _java), ("jars", _jars)]
-    if uri is not None:
-        trials += [
-            ("catalog", lambda: _catalog(settings)), ("lease", lambda: _lease(settings)),
-            ("secrets", lambda: _secrets(settings)),
-        ]
-    trials.append(("commits", lambda: race(uri, settings.storage)))
-    if not no_spark:
-        trials.append(("spark", lambda: _spark(settings)))
-    findings = [tried(name, trial) for name, trial in trials]
+    findings = examine(settings_of(ctx, catalog=catalog), spark=not no_spark, on_note=note)
     if format_ == "json":
         emit(as_json([
             {"name": f.name, "ok": f.ok, "text": f.text, "remedy": f.remedy} for f in findings
@@ -65,86 +34,3 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
             if found.remedy:
                 emit(f"                remedy: {found.remedy}\n")
     return 0 if all(found.ok for found in findings) else 1
-
-
-def tried(name: str, trial: Callable[[], str]) -> Finding:
-    """The outcome of one trial; our errors become findings, anything else is a defect."""
-    try:
-        return Finding(name, True, trial())
-    except CatalogMigrateError as error:
-        return Finding(name, False, f"{error.code} {error.message}", error.remedy)
-
-
-def race(uri: str | None, storage: Storage | None = None) -> str:
-    """Commits against each other, in a scratch table beside the catalog's log.
-
-    A catalog that is not there yet has its directory tried, and nothing is left of it.
-    """
-    from catalog_migrate.catalog import trial
-
-    if uri is not None:
-        trial.race(uri, storage)
-    else:
-        with _scratch() as place:
-            trial.race(place)
-    where = "on the catalog's own store" if uri is not None else "on this machine's disk"
-    return f"commits raced for the same version {where}, and one of each two was refused"
-
-
-@contextmanager
-def _scratch() -> Iterator[str]:
-    """A directory of our own, removed in the end."""
-    place = tempfile.mkdtemp(prefix="catalog-migrate-doctor-")
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-
-
-def _java() -> str:
-    from catalog_migrate.engine.spark.java import check_java, java_version
-
-    executable = check_java()
-    return f"{executable}, version {java_version(executable)}"
-
-
-def _jars() -> str:
-    from catalog_migrate.engine.spark.jars import ensure_jars
-
-    return f"{len(ensure_jars(note))} jars, checksums right"
-
-
-def _catalog(settings: Settings) -> str:
-    status = open_catalog(settings).status()
-    return f"release {status.release or 'none'}, serial {status.serial}, pending {status.pending}"
-
-
-def _lease(settings: Settings) -> str:
-    lease = open_catalog(settings).status().lease
-    if lease is None or not lease.holder:
-        return "free"
-    return f"held by {lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
-
-
-def _secrets(settings: Settings) -> str:
-    """Whether one stands as plain text, as an older version of this tool would store it."""
-    from catalog_migrate.errors import InvalidOptions
-    from catalog_migrate.streams.plain_secrets import plain_secrets
-
-    found = plain_secrets(open_catalog(settings).state())
-    if found:
-        raise InvalidOptions(
-            "the value of a secret stands in the catalog as plain text: "
-            + "; ".join(map(str, found)),
-            remedy="; ".join(each.remedy for each in found),
-        )
-    return "none stands in the catalog as plain text"
-
-
-def _spark(settings: Settings) -> str:
-    with local_spark(settings) as spark:
-        engine_on(spark, settings)
-        with _scratch() as place:
-            spark.range(1).write.format("delta").save(f"{place}/one")
-            rows = spark.read.format("delta").load(f"{place}/one").count()
-        return f"Spark {spark.version} wrote and read {rows} row of a Delta table"

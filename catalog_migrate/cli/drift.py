@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.api.registrations import compare_registrations
+from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.options import (
     catalog_option,
     detailed_option,
@@ -14,8 +16,6 @@ from catalog_migrate.cli.options import (
     yes_option,
 )
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
-from catalog_migrate.cli.progress import shown
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, session_runs
 
 
 @click.command("drift")
@@ -47,48 +47,31 @@ def command(
       catalog-migrate drift --catalog catalog --detailed-exitcode
       catalog-migrate drift --catalog catalog --repair --yes
     """
-    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
-    opened = open_catalog(settings, write=repair)
-    if settings.text("spark.metastore") is None and not session_runs():
-        return _nothing_can(format_)
-    with local_spark(settings) as spark:
-        engine = engine_on(spark, settings)
-        if not engine.persistent_names:
-            return _nothing_can(format_)
-        found = opened.drift(engine)
-        mended = 0
-        if repair and found and confirm(f"Mend {len(found)}?", yes=yes, no_input=no_input):
-            with shown() as on_progress:
-                mended = opened.repair(
-                    engine,
-                    timeout=settings.number("bootstrap.timeout") or 0.0,
-                    on_progress=on_progress,
-                )
-            left = opened.drift(engine)
-        else:
-            left = found
-    entries = [
-        {"kind": each.kind, "name": each.name, "reason": each.reason, "remedy": each.remedy}
-        for each in found
-    ]
+    def mend(count: int) -> bool:
+        return confirm(f"Mend {count}?", yes=yes, no_input=no_input)
+
+    with progress() as on_progress:
+        found = compare_registrations(
+            settings_of(ctx, catalog=catalog, timeout=timeout), repair=repair, confirm=mend,
+            on_progress=on_progress, on_note=note,
+        )
+    if found is None:
+        nothing = as_json({"drift": [], "mended": 0, "left": []})
+        emit(nothing if format_ == "json" else "no names outlive the session: nothing can drift\n")
+        return 0
     if format_ == "json":
-        emit(as_json({"drift": entries, "mended": mended, "left": [each.name for each in left]}))
+        entries = [
+            {"kind": each.kind, "name": each.name, "reason": each.reason, "remedy": each.remedy}
+            for each in found.found
+        ]
+        left = [each.name for each in found.left]
+        emit(as_json({"drift": entries, "mended": found.mended, "left": left}))
     else:
-        rows = [(each["kind"], each["name"], each["reason"]) for each in entries]
+        rows = [(each.kind, each.name, each.reason) for each in found.found]
         emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
-        if left and not repair:
+        if found.left and not repair:
             emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
-        if mended:
-            emit(f"mended in {mended} step{'s' if mended != 1 else ''}; {len(left)} left\n")
-    return 2 if detailed_exitcode and left else 0
-
-
-def _nothing_can(format_: str) -> int:
-    """Where no name outlives the session there is nothing to compare."""
-    note(
-        "names end with the session here (spark.metastore is not set): a new session has"
-        " none, and every start registers them again"
-    )
-    nothing = as_json({"drift": [], "mended": 0, "left": []})
-    emit(nothing if format_ == "json" else "no names outlive the session: nothing can drift\n")
-    return 0
+        if found.mended:
+            steps = f"{found.mended} step{'s' if found.mended != 1 else ''}"
+            emit(f"mended in {steps}; {len(found.left)} left\n")
+    return 2 if detailed_exitcode and found.left else 0

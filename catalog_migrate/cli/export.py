@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.api.administration import export, registrations_sql
 from catalog_migrate.cli.options import (
     catalog_option,
     no_input_option,
@@ -12,8 +13,6 @@ from catalog_migrate.cli.options import (
     yes_option,
 )
 from catalog_migrate.cli.output import confirm, emit, note, require_answer, save
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog
-from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import counted
 
 
@@ -40,12 +39,9 @@ def command(
       catalog-migrate export --sql names.sql
       catalog-migrate export --yes
     """
-    from catalog_migrate.administration.export import give_back, registrations_sql
-
     settings = settings_of(ctx, catalog=catalog, timeout=timeout)
-    opened = open_catalog(settings, write=sql is None)
     if sql is not None:
-        text = registrations_sql(opened.state())
+        text = registrations_sql(settings)
         if sql == "-":
             emit(text)
         else:  # one of before may be replaced: it is SQL of ours
@@ -53,16 +49,14 @@ def command(
             note(f"saved to {sql}")
         return
     require_answer(yes=yes, no_input=no_input)
-    with local_spark(settings) as spark:
-        engine = engine_on(spark, settings)
-        if not engine.persistent_names:
-            raise UsageError(
-                "names end with the session here, so giving them back would last a moment",
-                remedy="set spark.metastore, or use --sql FILE",
-            )
-        if not confirm("Give all tables back and close the catalog?", yes=yes, no_input=no_input):
-            return
-        given = give_back(engine, opened.log, wait=settings.number("bootstrap.timeout"))
+    given = export(
+        settings, on_note=note,
+        confirm=lambda: confirm(
+            "Give all tables back and close the catalog?", yes=yes, no_input=no_input
+        ),
+    )
+    if given is None:
+        return
     click.echo(
         f"given back: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
         f"{counted(given.functions, 'function')}; the catalog is closed"

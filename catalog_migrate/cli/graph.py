@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
+from catalog_migrate.api.releases import release_graph
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
@@ -14,11 +16,11 @@ from catalog_migrate.cli.options import (
     settings_of,
 )
 from catalog_migrate.cli.output import as_json, emit
-from catalog_migrate.cli.sources import open_catalog, read_release
 from catalog_migrate.errors import InvalidName
+from catalog_migrate.model.names import parse_reference
 
 if TYPE_CHECKING:
-    from catalog_migrate.model.names import Identity
+    from catalog_migrate.model.graph import DependencyGraph
 
 Node = tuple[str, tuple[str, ...]]
 """A name and the names that it uses."""
@@ -51,63 +53,27 @@ def command(
       catalog-migrate graph shop.orders --release release
     """
     settings = settings_of(ctx, catalog=catalog, release=release)
-    if release is not None:
-        loaded = read_release(settings)
-        keys = {definition.identity: str(definition.key) for definition in loaded.objects}
-        uses = {identity: tuple(loaded.uses.get(identity, ())) for identity in keys}
-    else:
-        state = open_catalog(settings).state()
-        mappings = [
-            mapping for mapping in state.mappings.values() if system or mapping.owner != "system"
-        ]
-        by_item = {mapping.item_id: mapping.identity for mapping in mappings}
-        keys = {mapping.identity: str(mapping.key) for mapping in mappings}
-        uses = {
-            mapping.identity: tuple(
-                by_item[use] for use in state.items[mapping.item_id].uses if use in by_item
-            )
-            for mapping in mappings
-        }
-    emit(_FORMS[format_](nodes(keys, uses, name)), out)
+    graph = (
+        open_catalog(settings).graph(system=system) if release is None else release_graph(settings)
+    )
+    emit(_FORMS[format_](nodes(graph, name)), out)
 
 
-def nodes(
-    keys: dict[Identity, str], uses: dict[Identity, tuple[Identity, ...]], name: str | None
-) -> list[Node]:
+def nodes(graph: DependencyGraph, name: str | None) -> list[Node]:
     """All objects sorted by name with what they use; with ``name`` those connected with it."""
-    kept = set(keys) if name is None else _connected(keys, uses, name)
+    kept = set(graph)
+    if name is not None:
+        root = parse_reference(name)
+        if root not in graph:
+            raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
+        kept = {root} | graph.dependencies([root]) | graph.dependents([root])
     return sorted(
-        (keys[each], tuple(sorted(keys[use] for use in uses[each] if use in kept)))
+        (
+            str(graph.key(each)),
+            tuple(sorted(str(graph.key(use)) for use in graph.uses(each) if use in kept)),
+        )
         for each in kept
     )
-
-
-def _connected(
-    keys: dict[Identity, str], uses: dict[Identity, tuple[Identity, ...]], name: str
-) -> set[Identity]:
-    from catalog_migrate.model.names import parse_reference
-
-    root = parse_reference(name)
-    if root not in keys:
-        raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
-    used_by: dict[Identity, list[Identity]] = {}
-    for each, needed in uses.items():
-        for use in needed:
-            used_by.setdefault(use, []).append(each)
-    return _reached(root, uses) | _reached(root, used_by)
-
-
-def _reached(root: Identity, edges: dict[Identity, tuple[Identity, ...]] | dict[
-    Identity, list[Identity]
-]) -> set[Identity]:
-    found = {root}
-    todo = [root]
-    while todo:
-        for near in edges.get(todo.pop(), ()):
-            if near not in found:
-                found.add(near)
-                todo.append(near)
-    return found
 
 
 def as_text(found: list[Node]) -> str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
 from catalog_migrate.cli.output import as_columns, as_json, emit
-from catalog_migrate.cli.sources import open_catalog
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.history import Entry

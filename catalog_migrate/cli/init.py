@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
-    need,
     release_option,
     settings_of,
     timeout_option,
     warehouse_option,
 )
-from catalog_migrate.cli.output import as_json, emit, save
+from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
 from catalog_migrate.config import FILE_NAME, KEYS, Key, Settings
 from catalog_migrate.errors import UsageError
+
+if TYPE_CHECKING:
+    from catalog_migrate.administration.adoption import Adoption
 
 SAMPLE = {
     "release/release.toml": 'name = "1.0"\ndefault_schema = "shop"\n',
@@ -131,12 +134,15 @@ def command(
         _make_empty(settings_of(ctx, catalog=catalog, warehouse=warehouse), format_)
         return
     if adopt:
-        from catalog_migrate.cli.adoption import run
+        from catalog_migrate.api import administration
 
         settings = settings_of(
             ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
         )
-        run(settings, schemas, tables, forget, dry_run=dry_run, format_=format_)
+        found = administration.adopt(
+            settings, schemas=schemas, tables=tables, forget=forget, dry_run=dry_run, on_note=note
+        )
+        emit(as_json(_adopted(found)) if format_ == "json" else _adoption_text(found))
         return
     if schemas or tables or forget or dry_run:
         raise UsageError(
@@ -169,11 +175,11 @@ def command(
 
 
 def _make_empty(settings: Settings, format_: str) -> None:
-    from catalog_migrate.api import Catalog
+    from catalog_migrate.api.catalog import Catalog
+    from catalog_migrate.api.configured import catalog_uri
 
     made = Catalog.create(
-        need(settings, "catalog.uri", "--catalog URI"), settings.text("catalog.warehouse"),
-        settings.storage.options(),
+        catalog_uri(settings), settings.text("catalog.warehouse"), settings.storage.options()
     )
     status = made.status()
     if format_ == "json":
@@ -183,6 +189,49 @@ def _make_empty(settings: Settings, format_: str) -> None:
     emit(f"made an empty catalog at {made.log.uri}, its rows go below {status.warehouse}\n"
          "next: catalog-migrate sql -f FILE (CREATE CONNECTION, SOURCE, SINK), then "
          "catalog-migrate run\n")
+
+
+def _adopted(found: Adoption) -> dict[str, object]:
+    """An adoption for programs."""
+    return {
+        "adopted": found.serial is not None,
+        "serial": found.serial,
+        "tables": [
+            {"name": each.name, "path": each.path, "registration": each.registration,
+             "rows": each.rows if each.rows >= 0 else None, "bytes": each.size,
+             "first_migration": each.first}
+            for each in found.prospects
+        ],
+        "left_alone": [
+            {"name": str(each.name), "reason": each.reason} for each in found.left_alone
+        ],
+    }
+
+
+def _adoption_text(found: Adoption) -> str:
+    """An adoption for people."""
+    lines = []
+    if found.prospects:
+        rows = [("table", "stands as", "rows", "first migration", "lies at")]
+        rows += [
+            (each.name, each.registration, str(each.rows) if each.rows >= 0 else "unknown",
+             each.first, each.path)
+            for each in found.prospects
+        ]
+        lines.append(as_columns(rows))
+    if found.left_alone:
+        lines.append("left alone\n")
+        rest = [(f"  {each.name}", each.reason) for each in found.left_alone]
+        lines.append(as_columns(rest))
+    count = len(found.prospects)
+    tables = f"{count} table{'' if count == 1 else 's'}"
+    if found.serial is None:
+        lines.append(f"{tables} would be adopted; nothing was written\n")
+    else:
+        lines.append(
+            f"{tables} adopted at serial {found.serial}; next: catalog-migrate plan, then apply\n"
+        )
+    return "".join(lines)
 
 
 def configuration() -> str:

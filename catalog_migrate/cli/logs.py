@@ -11,15 +11,20 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.model.wording import visible
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
     from catalog_migrate.errors import CatalogMigrateError
+    from catalog_migrate.reconciler.execution_context import Progress
 
 FORMATS = ("text", "json")
 VARIABLE = "CATALOG_MIGRATE__OUTPUT__LOG_FORMAT"
@@ -131,3 +136,83 @@ def as_json_line(record: logging.LogRecord) -> str:
 
 def _handlers() -> list[Handler]:
     return [each for each in logging.getLogger(_NAME).handlers if isinstance(each, Handler)]
+
+
+# -- progress of long work -------------------------------------------------------------------------
+
+
+LINE_EVERY = 2.0
+"""Seconds between two lines of one phase where there is no terminal."""
+
+
+class Lines:
+    """Writes a line when a phase starts or ends and at most one every two seconds between."""
+
+    def __init__(
+        self,
+        write: Callable[[str, Progress], None],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write = write
+        self._now = now
+        self._phase = ""
+        self._last = float("-inf")
+
+    def __call__(self, progress: Progress) -> None:
+        """Take note of one step."""
+        moment = self._now()
+        ends = 0 < progress.total <= progress.done
+        if progress.phase == self._phase and not ends and moment - self._last < LINE_EVERY:
+            return
+        self._phase, self._last = progress.phase, moment
+        count = f" {progress.done}/{progress.total}" if progress.total else ""
+        name = f" {progress.name}" if progress.name else ""
+        self._write(f"{progress.phase}{count}{name}", progress)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[Progress], None]]:
+    """A progress callback that suits where stderr goes: a bar on a terminal, lines elsewhere.
+
+    The bar is drawn from the first step on, and removed in the end.
+    """
+    if is_json() or not sys.stderr.isatty():
+        yield Lines(_say)
+        return
+    with ExitStack() as stack:
+        yield _bars(stack)
+
+
+def _bars(stack: ExitStack) -> Callable[[Progress], None]:
+    bars: Bars | None = None
+    tasks: dict[str, TaskID] = {}
+
+    def step(progress: Progress) -> None:
+        nonlocal bars
+        if bars is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bars
+
+            columns = (
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                TextColumn("{task.fields[item]}"),
+            )
+            bars = stack.enter_context(
+                Bars(*columns, console=Console(stderr=True), transient=True)
+            )
+        if progress.phase not in tasks:
+            tasks[progress.phase] = bars.add_task(progress.phase, item="")
+        bars.update(
+            tasks[progress.phase], completed=progress.done,
+            total=progress.total or None, item=progress.name,
+        )
+
+    return step
+
+
+def _say(line: str, progress: Progress) -> None:
+    log(logging.INFO, "progress", line, {
+        "phase": progress.phase, "done": progress.done, "total": progress.total,
+        "name": progress.name,
+    })

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,7 +11,6 @@ import click
 from catalog_migrate.cli import logs
 from catalog_migrate.config import Settings, load
 from catalog_migrate.errors import UsageError
-from catalog_migrate.storage import rows_directory
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
@@ -108,30 +107,8 @@ def one_of(_: click.Context, param: click.Parameter, values: tuple[str, ...]) ->
     return values[0] if values else None
 
 
-def places_of(tables: Iterable[str]) -> dict[str, str]:
-    """Where tables lie, from ``--table NAME=PATH``; UsageError for one that is named twice."""
-    places: dict[str, str] = {}
-    for entry in tables:
-        name, equals, path = entry.partition("=")
-        if not equals:
-            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
-        put_once(places, name, rows_directory(path), f"--table {name}")
-    return places
-
-
 def put_once(into: dict[str, Value], key: str, value: Value, what: str) -> None:
     """Note what is given for a key; UsageError where it is given twice, the last would win."""
     if key in into:
         raise UsageError(f"{what} is given twice", remedy="leave one of them out")
     into[key] = value
-
-
-def need(settings: Settings, path: str, flag: str) -> str:
-    """A setting that this verb cannot do without; UsageError (exit 64) when nobody gave it."""
-    value = settings.text(path)
-    if value is None:
-        raise UsageError(
-            f"{path} is not set",
-            remedy=f"give {flag}, or set {path} in catalog_migrate.toml",
-        )
-    return value

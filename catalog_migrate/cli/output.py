@@ -7,19 +7,21 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from catalog_migrate.cli import logs
-from catalog_migrate.errors import CatalogMigrateError, FencedOut, MigrationBlocked, UsageError
-from catalog_migrate.model.wording import visible
+from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
+from catalog_migrate.model.wording import counted, visible
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
+    from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.streams.unsafe.planning import UnsafePlan
 
 REPORT_FORMATS = ("text", "json", "markdown", "html")
 
@@ -70,24 +72,66 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
     note(f"saved to {out}")
 
 
-def plan_exit(plan: Plan, *, detailed: bool) -> int:
-    """5 for a release that is fenced out, 3 for a plan that may not be applied, else 0.
-
-    2 stands for pending changes where ``detailed`` asks for it.
-    """
-    if plan.fenced_out is not None:
-        return FencedOut.exit_code
-    if not plan.applyable or plan.blocked:
-        return MigrationBlocked.exit_code
-    return 2 if detailed and not plan.is_noop else 0
-
-
 def use_color(settings: Settings) -> bool:
     """``output.color``, where ``auto`` is a terminal and no ``NO_COLOR``."""
     choice = settings.text("output.color")
     if choice != "auto":
         return choice == "always"
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+@contextmanager
+def blocked_plan_printed(format_: str, settings: Settings) -> Iterator[None]:
+    """A plan that may not be applied is printed before its MigrationBlocked goes on."""
+    try:
+        yield
+    except MigrationBlocked as error:
+        if error.plan is not None:
+            sys.stdout.write(render_plan(error.plan, format_, settings))
+        raise
+
+
+def emit_start(report: BootstrapReport | None, format_: str) -> int:
+    """Print what a start did; its exit code. None is one that the person did not want."""
+    if report is None:
+        note("nothing was touched")
+        return 1
+    sys.stdout.write(as_json(_summary(report)) if format_ == "json" else _sentence(report))
+    return 0
+
+
+def _summary(report: BootstrapReport) -> dict[str, object]:
+    """What a start did, for programs."""
+    return {
+        "outcome": report.outcome,
+        "release": report.release,
+        "serial": report.serial,
+        "rows_copied": report.rows_copied,
+        "names": report.names,
+        "unfilled": list(report.unfilled),
+        "outstanding": list(report.outstanding),
+        "summary": dict(report.plan.summary) if report.plan is not None else {},
+    }
+
+
+def _sentence(report: BootstrapReport) -> str:
+    """What a start did, for people."""
+    from catalog_migrate.report.verdict import change_counts
+
+    lines = [f"{report.outcome}: release {report.release}, serial {report.serial}"]
+    if report.plan is not None and not report.plan.is_empty:
+        lines.append(f"  {change_counts(report.plan)}")
+    if report.rows_copied:
+        lines.append(f"  {counted(report.rows_copied, 'row')} copied")
+    if report.unfilled:
+        lines.append(
+            f"  {counted(len(report.unfilled), 'derived table')} still to be filled:"
+            f" {', '.join(report.unfilled)}"
+        )
+    if report.outstanding:
+        lines.append("  not done for users' objects; the software runs without it:")
+        lines += [f"    {each}" for each in report.outstanding]
+    return visible("\n".join(lines)) + "\n"
 
 
 _OTHER_PLACE = (
@@ -223,3 +267,43 @@ def require_answer(*, yes: bool, no_input: bool) -> None:
             "this would change the catalog, and there is nobody to ask",
             remedy="look at the plan, then add --yes",
         )
+
+
+def asking(settings: Settings, *, yes: bool, no_input: bool) -> Callable[[Plan], bool] | None:
+    """Shows a plan on stderr and asks whether it is to be carried out; None where ``yes`` says so.
+
+    The answer of :func:`confirm`, and its UsageError where there is nobody to ask.
+    """
+    if yes:
+        return None
+
+    def ask(plan: Plan) -> bool:
+        from catalog_migrate.report.verdict import goes_back
+
+        for line in render_plan(plan, "text", settings, to_file=logs.is_json()).splitlines():
+            # a report shows nothing of others raw, and may have colours of our own
+            logs.log(logging.INFO, "note", line, None if logs.is_json() else {"painted": True})
+        question = "Roll back?" if goes_back(plan) else "Apply this?"
+        return confirm(question, yes=yes, no_input=no_input)
+
+    return ask
+
+
+def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
+    """Shows the plan, and lets the name of a source be typed on a terminal unless ``yes``.
+
+    Where neither is possible nobody is asked.
+    """
+    from catalog_migrate.streams.unsafe.client import nobody
+    from catalog_migrate.streams.unsafe.render import render
+
+    def ask(plan: UnsafePlan) -> bool:
+        note(render(plan))
+        if yes:
+            return True
+        import click
+
+        name = plan.items[0].name
+        return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
+
+    return ask if yes or (sys.stdin is not None and sys.stdin.isatty()) else nobody

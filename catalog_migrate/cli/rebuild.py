@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
+from catalog_migrate.api.administration import rebuild
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
-    need,
-    places_of,
     release_option,
     settings_of,
     warehouse_option,
 )
-from catalog_migrate.cli.output import as_columns, as_json, emit
-from catalog_migrate.cli.sources import engine_on, local_spark, read_release
-from catalog_migrate.errors import UsageError
-from catalog_migrate.storage import is_remote, rows_directory
+from catalog_migrate.cli.output import as_columns, as_json, emit, note
 
 
 @click.command("rebuild")
@@ -55,32 +49,10 @@ def command(
       catalog-migrate rebuild --catalog catalog --release release --dry-run
       catalog-migrate rebuild --catalog catalog --release release --table shop.orders=/data/orders
     """
-    from catalog_migrate.administration.rebuild import rebuild
-    from catalog_migrate.catalog.delta_log import DeltaLog
-    from catalog_migrate.catalog.store import default_warehouse
-    from catalog_migrate.engine.port import Registration
-
-    settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
-    given = need(settings, "catalog.uri", "--catalog URI")
-    if is_remote(given):
-        raise UsageError(
-            f"the catalog {given} is on an object store, where a lost log cannot be set aside",
-            remedy="restore the objects below it from a backup or by the store's own versions",
-        )
-    uri = os.path.abspath(given)
-    places = places_of(tables)
-    standing: list[Registration] = []
-    if schemas:
-        with local_spark(settings) as spark:
-            engine = engine_on(spark, settings)
-            for schema in schemas:
-                standing += engine.observe(schema)
-    log = DeltaLog(uri)
     done = rebuild(
-        log, read_release(settings),
-        warehouse=rows_directory(settings.text("catalog.warehouse") or default_warehouse(log)),
-        named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
-        time_zone=time_zone, dry_run=dry_run,
+        settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release), tables=tables,
+        missing=missing, lineage=lineage, schemas=schemas, ansi=ansi, time_zone=time_zone,
+        dry_run=dry_run, on_note=note,
     )
     if format_ == "json":
         emit(as_json({

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.api.administration import relocate
 from catalog_migrate.cli.options import (
     catalog_option,
     format_option,
-    places_of,
     settings_of,
     timeout_option,
     warehouse_option,
 )
 from catalog_migrate.cli.output import as_json, emit
-from catalog_migrate.cli.sources import open_catalog
-from catalog_migrate.errors import UsageError
 from catalog_migrate.model.wording import counted
-from catalog_migrate.storage import rows_directory
 
 
 @click.command("relocate")
@@ -49,17 +46,9 @@ def command(
       catalog-migrate relocate --catalog catalog --warehouse /new/warehouse
       catalog-migrate relocate --catalog /copy/catalog --new-lineage
     """
-    from catalog_migrate.administration.relocation import relocate
-
-    if names_too and not new_lineage:
-        raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")
-    places = places_of(tables)
-    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
-    opened = open_catalog(settings, write=not dry_run)
     done = relocate(
-        opened.log, warehouse=None if warehouse is None else rows_directory(warehouse),
-        new_lineage=new_lineage, names_copied=names_too, tables=places, dry_run=dry_run,
-        wait=settings.number("bootstrap.timeout"),
+        settings_of(ctx, catalog=catalog, timeout=timeout), warehouse=warehouse, tables=tables,
+        new_lineage=new_lineage, names_too=names_too, dry_run=dry_run,
     )
     if format_ == "json":
         emit(as_json({

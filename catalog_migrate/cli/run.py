@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.api.streams import cluster_runtime
 from catalog_migrate.cli.options import catalog_option, settings_of
 from catalog_migrate.cli.output import note
-from catalog_migrate.cli.sources import local_spark, open_catalog, threads_of
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.records import LeaseRecord
@@ -33,23 +33,8 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
       catalog-migrate run --cluster main
       catalog-migrate sql -c 'SHOW SOURCES'
     """
-    from catalog_migrate.streams.plain_secrets import plain_secrets
-    from catalog_migrate.streams.runtime import RuntimeOptions
-
     settings = settings_of(ctx, catalog=catalog)
-    opened = open_catalog(settings, write=True)
-    options = RuntimeOptions(
-        drain=settings.number("streams.drain") or 0.0, wait=wait,
-        ttl=settings.number("streams.lease_ttl") or 0.0,
-        margin=settings.number("streams.lease_margin") or 0.0,
-        unsafe=settings.text("streams.enable_unsafe_ops") == "true",
-    )
-    for found in plain_secrets(opened.state()):
-        note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
-    with local_spark(settings) as spark:
-        runtime = opened.runtime(
-            spark, cluster, options=options, on_event=note, threads=threads_of(settings)
-        )
+    with cluster_runtime(settings, cluster, wait=wait, on_note=note) as runtime:
 
         def stop(_: int, __: object) -> None:
             note("stopping: current batches may end")

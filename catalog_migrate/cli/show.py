@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.cli.options import catalog_option, format_option, serial_option, settings_of
 from catalog_migrate.cli.output import as_columns, as_json, emit
-from catalog_migrate.cli.sources import open_catalog
 
 
 @click.command("show")

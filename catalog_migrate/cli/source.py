@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.api.streams import positions as positions_of
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
 from catalog_migrate.cli.output import as_columns, as_json, emit
-from catalog_migrate.cli.sources import open_catalog
 
 
 @click.group("source")
@@ -41,10 +41,7 @@ def positions(
     """
     import msgspec
 
-    from catalog_migrate.streams.unsafe.exported import export
-
-    state = open_catalog(settings_of(ctx, catalog=catalog)).state()
-    found = export(state, "sink" if sink else "source", name)
+    found = positions_of(settings_of(ctx, catalog=catalog), name, sink=sink)
     if format_ == "json":
         emit(as_json(msgspec.to_builtins(found)))
         return

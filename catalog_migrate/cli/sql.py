@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
+from catalog_migrate.api.registrations import query
 from catalog_migrate.cli.options import catalog_option, format_option, settings_of
-from catalog_migrate.cli.output import as_columns, as_json, emit, note
-from catalog_migrate.cli.sources import engine_on, local_spark, open_catalog, threads_of
-from catalog_migrate.errors import EngineFailure, UsageError
+from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note
+from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
-    from catalog_migrate.sql.tokens import Token
     from catalog_migrate.streams.execute import Result
-
-READING = frozenset({"select", "with", "from", "values", "show", "describe", "desc", "explain"})
-_MOST = 2**31 - 1
-"""The most that Spark takes as a limit."""
-_WRITING = ("insert", "merge", "update", "delete")
 
 
 @click.command("sql")
@@ -57,19 +52,8 @@ def command(
     settings = settings_of(ctx, catalog=catalog)
     if is_ours(statement):
         _execute(settings, statement, format_, yes=yes)
-        return
-    from catalog_migrate.release.builtin import SYSTEM_SCHEMA
-
-    only = reading(statement)
-    opened = open_catalog(settings, write=True)
-    with local_spark(settings) as spark:
-        engine = engine_on(spark, settings)
-        if SYSTEM_SCHEMA in only.lower():
-            opened.make_own_views(spark, threads=threads_of(settings))
-        if not engine.persistent_names:
-            opened.repair(engine)
-        columns, rows = _run(spark, only, limit)
-    _emit_rows(columns, rows, format_)
+    else:
+        _emit_rows(*query(settings, statement, limit=limit, on_note=note), format_)
 
 
 def _read(file: TextIO) -> str:
@@ -93,8 +77,6 @@ def _emit_rows(columns: Sequence[str], rows: Sequence[tuple[object, ...]], forma
 
 def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> None:
     """Statements of our own language: each result as soon as it is there."""
-    from catalog_migrate.cli.unsafe import asking
-
     opened = open_catalog(settings, write=True)
 
     def show(result: Result) -> None:
@@ -110,62 +92,8 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
 
     opened.execute(
         statement, on_result=show, on_progress=note, limit=settings.number("streams.limit"),
-        confirm=asking(yes=yes),
+        confirm=asking_unsafe(yes=yes),
     )
-
-
-def reading(statement: str) -> str:
-    """``statement`` without its closing semicolon; UsageError unless it is one reading statement.
-
-    Decided on tokens: a keyword in a comment or a string neither opens nor closes the gate.
-    """
-    from catalog_migrate.sql.tokens import tokenise
-
-    remedy = "write one SELECT, SHOW, DESCRIBE, EXPLAIN or WITH statement"
-    tokens = tokenise(statement)
-    while tokens and tokens[-1].is_operator(";"):
-        tokens.pop()
-    if not tokens:
-        raise UsageError("there is no statement", remedy=remedy)
-    broken = next((token for token in tokens if token.kind == "error"), None)
-    if broken is not None:
-        raise UsageError(f"the statement cannot be read at {broken.text[:20]!r}", remedy=remedy)
-    if any(token.is_operator(";") for token in tokens):
-        raise UsageError("there is more than one statement", remedy=remedy)
-    opening = next((token for token in tokens if not token.is_operator("(")), tokens[0])
-    if not opening.is_word(*READING):
-        raise UsageError(f"sql only reads, and this is {opening.text.upper()}", remedy=remedy)
-    if opening.is_word("with", "from"):
-        _refuse_writing(tokens, remedy)
-    return statement[tokens[0].start:tokens[-1].end]
-
-
-def _refuse_writing(tokens: Sequence[Token], remedy: str) -> None:
-    """``WITH … INSERT`` and ``FROM … INSERT`` write: look at the words outside parentheses."""
-    depth = 0
-    for token in tokens:
-        if token.is_operator("("):
-            depth += 1
-        elif token.is_operator(")"):
-            depth -= 1
-        elif depth == 0 and token.is_word(*_WRITING):
-            raise UsageError(f"sql only reads, and this is {token.text.upper()}", remedy=remedy)
-
-
-def _run(spark: Any, statement: str, limit: int) -> tuple[list[str], list[tuple[object, ...]]]:
-    """Column names and at most ``limit`` rows; EngineFailure with Spark's error class."""
-    from catalog_migrate.engine_failures import failing
-
-    try:
-        with failing("run the statement"):  # which also keeps Spark from printing its own copy
-            frame = spark.sql(statement)
-            rows = frame.limit(min(limit, _MOST)).collect()
-            return list(frame.columns), [tuple(row) for row in rows]
-    except EngineFailure as error:
-        raise EngineFailure(
-            error.message, condition=error.condition, transient=error.transient,
-            remedy="mend the statement; catalog-migrate show NAME lists an object's columns",
-        ) from error
 
 
 def _cell(value: object) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.cli.options import (
     catalog_option,
@@ -15,7 +16,6 @@ from catalog_migrate.cli.options import (
     settings_of,
 )
 from catalog_migrate.cli.output import as_json, emit
-from catalog_migrate.cli.sources import open_catalog
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status

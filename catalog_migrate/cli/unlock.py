@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.cli.options import catalog_option, settings_of
-from catalog_migrate.cli.sources import open_catalog
 from catalog_migrate.errors import UsageError
 
 
@@ -56,17 +56,11 @@ def command(
         )
     opened = open_catalog(settings_of(ctx, catalog=catalog), write=True)
     if sessions or sessions_before is not None:
-        from catalog_migrate.catalog.sessions import remove_sessions
-
-        removed = remove_sessions(opened.log, sessions, before=sessions_before)
+        removed = opened.forget_sessions(sessions, before=sessions_before)
         click.echo(
             f"forgot session {', '.join(removed)}" if removed else "no session is that old"
         )
     if if_holder is None:
         return
-    from catalog_migrate.catalog.lease import unlock
-
-    lease = opened.state().leases.get("migration")
-    held = lease is not None and bool(lease.holder)
-    unlock(opened.log, if_holder)
+    held = opened.unlock(if_holder)
     click.echo(f"freed the lease of {if_holder}" if held else "nobody held the lease")

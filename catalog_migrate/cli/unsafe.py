@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from catalog_migrate.api import streams
 from catalog_migrate.cli.options import (
     NewFile,
     catalog_option,
@@ -18,17 +17,15 @@ from catalog_migrate.cli.options import (
     settings_of,
     yes_option,
 )
-from catalog_migrate.cli.output import as_columns, as_json, emit, note, save_result
-from catalog_migrate.cli.sources import open_catalog
+from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note, save_result
 from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
-    from catalog_migrate.api import Catalog
     from catalog_migrate.catalog.state import State
-    from catalog_migrate.sql.statements import Unsafe, UnsafeAction
-    from catalog_migrate.streams.unsafe.client import Confirm, Outcome
+    from catalog_migrate.sql.statements import UnsafeAction
+    from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
-    from catalog_migrate.streams.unsafe.requests import Request
+    from catalog_migrate.streams.unsafe.requests import Choice, Request
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -143,7 +140,7 @@ def alter(
         actions.append(DropOptions(drops))
     if reset:
         actions.append(ResetSplits())
-    return _act(ctx, sources, actions, partitions, everywhere, file, acting)
+    return _act(ctx, sources, actions, acting, partitions, everywhere, file)
 
 
 @command.command("reset-splits")
@@ -162,7 +159,7 @@ def reset_splits(
     """
     from catalog_migrate.sql.statements import ResetSplits
 
-    return _act(ctx, sources, [ResetSplits(splits)], (), None, None, acting)
+    return _act(ctx, sources, [ResetSplits(splits)], acting)
 
 
 @command.command("inject-offsets")
@@ -181,7 +178,7 @@ def inject_offsets(
     """
     if not partitions and everywhere is None and file is None:
         raise UsageError("no position is given", remedy="--partition, --to or --file")
-    return _act(ctx, sources, [], partitions, everywhere, file, acting)
+    return _act(ctx, sources, [], acting, partitions, everywhere, file)
 
 
 @command.command("undo")
@@ -206,13 +203,13 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
 
     from catalog_migrate.streams.unsafe.undo import undo_request
 
-    dry = acting["only_plan"] or acting["out"] is not None
-    opened = _opened(ctx, acting["catalog"], write=not dry)
-    request = msgspec.structs.replace(
-        undo_request(opened.state(), operation, restore_table=restore_table),
-        tolerance=acting["tolerance"], skip_validate=acting["skip_validate"],
-    )
-    return _run(opened, request, acting)
+    def ask(state: State) -> Request:
+        return msgspec.structs.replace(
+            undo_request(state, operation, restore_table=restore_table),
+            tolerance=acting["tolerance"], skip_validate=acting["skip_validate"],
+        )
+
+    return _ask(ctx, ask, acting)
 
 
 @command.command("apply")
@@ -238,13 +235,12 @@ def apply_file(
     """
     from catalog_migrate.streams.unsafe.planning import approved, read_plan
 
-    opened = _opened(ctx, catalog, write=True)
     plan = read_plan(file)
-    request = approved(opened.state(), plan, tolerance)
-    outcome = opened.unsafe(on_progress=note).run(
-        request, reason or plan.reason, confirm=asking(yes=yes), key=key
+    result = streams.run_unsafe(
+        settings_of(ctx, catalog=catalog), lambda state: approved(state, plan, tolerance),
+        reason=reason or plan.reason, confirm=asking_unsafe(yes=yes), key=key, on_note=note,
     )
-    return _report(outcome, format_)
+    return _report(result, format_)
 
 
 @command.command("plan")
@@ -279,18 +275,15 @@ def list_(ctx: click.Context, operation: str | None, catalog: str | None, format
       catalog-migrate unsafe list
       catalog-migrate unsafe list 20260131T120000000000-1a2b3c --format json
     """
-    from catalog_migrate.streams.unsafe.history import entry, history
-    from catalog_migrate.streams.unsafe.undo import operation_row
-
-    state = _opened(ctx, catalog, write=False).state()
+    settings = settings_of(ctx, catalog=catalog)
     if operation is not None:
-        found = entry(operation, operation_row(state, operation))
+        found = streams.unsafe_operation(settings, operation)
         emit(as_json(found) if format_ == "json" else as_columns([
             (name if first else "", text) for name, value in found.items() if value is not None
             for first, text in _in_lines(value)
         ]))
         return 0
-    entries = history(state)
+    entries = streams.unsafe_operations(settings)
     if format_ == "json":
         emit(as_json(entries))
     elif entries:
@@ -334,16 +327,7 @@ def backfill(ctx: click.Context, operation: str, catalog: str | None) -> int:
     Example:
       catalog-migrate unsafe backfill 20260131T120000000000-1a2b3c
     """
-    from catalog_migrate.cli.sources import local_spark
-    from catalog_migrate.streams.spark.engine import SparkQueries
-    from catalog_migrate.streams.unsafe.undo import operation_row
-
-    settings = settings_of(ctx, catalog=catalog)
-    opened = open_catalog(settings, write=True)
-    operation_row(opened.state(), operation)  # an unknown one is told before Spark starts
-    client = opened.unsafe(on_progress=note)
-    with local_spark(settings) as spark:
-        read = client.read_skipped(operation, SparkQueries(spark))
+    read = streams.read_skipped(settings_of(ctx, catalog=catalog), operation, on_note=note)
     emit(f"operation {operation}: {'done' if read else 'there is nothing to read'}\n")
     return 0
 
@@ -359,13 +343,7 @@ def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
     Example:
       catalog-migrate unsafe acknowledge 20260131T120000000000-1a2b3c
     """
-    from datetime import datetime, timezone
-
-    from catalog_migrate.streams.unsafe.client import who
-
-    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    opened = _opened(ctx, catalog, write=True)
-    fresh = opened.acknowledge(operation, who=who(), at=now)
+    fresh = streams.acknowledge(settings_of(ctx, catalog=catalog), operation)
     emit(f"operation {operation} {'acknowledged' if fresh else 'was acknowledged before'}\n")
     return 0
 
@@ -373,124 +351,48 @@ def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
 # -- shared ----------------------------------------------------------------------------------------
 
 
-def asking(*, yes: bool) -> Confirm:
-    """Shows the plan, and lets the name of a source be typed on a terminal unless ``yes``.
-
-    Where neither is possible nobody is asked.
-    """
-    from catalog_migrate.streams.unsafe.client import nobody
-    from catalog_migrate.streams.unsafe.render import render
-
-    def ask(plan: UnsafePlan) -> bool:
-        note(render(plan))
-        if yes:
-            return True
-        name = plan.items[0].name
-        return bool(click.prompt(f"type {name} to go on", default="", show_default=False) == name)
-
-    return ask if yes or (sys.stdin is not None and sys.stdin.isatty()) else nobody
-
-
-def _opened(ctx: click.Context, catalog: str | None, *, write: bool) -> Catalog:
-    return open_catalog(settings_of(ctx, catalog=catalog), write=write)
-
-
 def _act(
-    ctx: click.Context, sources: Sequence[str], actions: list[UnsafeAction],
-    partitions: Sequence[str], everywhere: str | None, file: str | None, acting: dict[str, Any],
+    ctx: click.Context, sources: Sequence[str], actions: Sequence[UnsafeAction],
+    acting: dict[str, Any], partitions: Sequence[str] = (), everywhere: str | None = None,
+    file: str | None = None,
 ) -> int:
-    from catalog_migrate.sql.statements import Unsafe
-    from catalog_migrate.streams.unsafe.requests import joint
+    placed = [_pair(text, "--partition") for text in partitions]
 
-    dry = acting["only_plan"] or acting["out"] is not None
-    opened = _opened(ctx, acting["catalog"], write=not dry)
-    state = opened.state()
-    settings = {"POLICY": acting["policy"]}
-    if acting["tolerance"] is not None:
-        settings["TOLERANCE"] = str(acting["tolerance"])
-    if acting["chunk"] is not None:
-        settings["CHUNK"] = str(acting["chunk"])
-    if acting["translate_by"] is not None:
-        settings |= {"TRANSLATE BY": acting["translate_by"], "TIES": acting["ties"]}
-    sources = _with_those_below(state, sources, acting["below"])
-    for name, flag in (("ACCEPT NEW TOPIC", "accept_new_topic"),
-                       ("BACKFILL", "backfill"), ("SKIP VALIDATE", "skip_validate")):
-        if acting[flag]:
-            settings[name] = "true"
-    statements: list[Unsafe] = [
-        Unsafe(
-            "source", source,
-            (*actions, *_injections(state, source, partitions, everywhere, file, acting)),
-            acting["reason"] or "", settings,
+    def ask(state: State) -> Request:
+        return streams.unsafe_request(
+            state, sources, actions, below=acting["below"], partitions=placed,
+            everywhere=everywhere, file=file, choice=_choice(acting),
+            reason=acting["reason"] or "",
         )
-        for source in sources
-    ]
-    return _run(opened, joint(statements, state), acting)
+
+    return _ask(ctx, ask, acting)
 
 
-def _with_those_below(state: State, sources: Sequence[str], below: str | None) -> list[str]:
-    """The sources named and those of a connection, each once; UsageError for none at all."""
-    from catalog_migrate.streams import dependencies
+def _choice(acting: dict[str, Any]) -> Choice:
+    from catalog_migrate.streams.unsafe.chunks import CHUNK
+    from catalog_migrate.streams.unsafe.requests import Choice
 
-    found = list(sources)
-    if below is not None:
-        named = {dependencies.find(state, "source", source).item_id for source in sources}
-        connection = dependencies.find(state, "connection", below).item_id
-        found += [
-            str(state.items[item_id].definition.item_name)
-            for item_id in dependencies.dependents(state, connection)
-            if state.items[item_id].definition.kind == "source" and item_id not in named
-        ]
-    if not found:
-        raise UsageError("no source is named", remedy="name one, or --below CONNECTION")
-    return found
-
-
-def _injections(
-    state: State, source: str, partitions: Sequence[str], everywhere: str | None,
-    file: str | None, acting: dict[str, Any],
-) -> list[UnsafeAction]:
-    from catalog_migrate.sql.statements import InjectOffsets
-    from catalog_migrate.streams import dependencies
-    from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
-    from catalog_migrate.streams.unsafe.forecast import partition_of, split_of
-
-    if file is not None and everywhere is not None:
-        raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
-    targets: dict[str, str | None] = {}
-    if file is not None:
-        stream = state.streams.get(dependencies.find(state, "source", source).item_id)
-        targets.update(
-            targets_of(
-                read_exported(Path(file).read_bytes(), file), file,
-                stream.topics if stream is not None else {},
-                other_topics=acting["accept_new_topic"],
-            )
-        )
-    for text in partitions:
-        written, target = _pair(text, "--partition")
-        split = split_of(partition_of(written))
-        put_once(
-            targets, split, None if target.lower() == "null" else target, f"--partition {split}"
-        )
-    found: list[UnsafeAction] = []
-    if everywhere is not None:
-        found.append(InjectOffsets(everywhere=everywhere))
-    if targets:
-        found.append(InjectOffsets(targets))
-    return found
-
-
-def _run(opened: Catalog, request: Request, acting: dict[str, Any]) -> int:
-    client = opened.unsafe(on_progress=note)
-    if acting["only_plan"] or acting["out"] is not None:
-        plan = client.plan(request, acting["reason"] or "", with_times=acting["with_times"])
-        return _dry(plan, acting)
-    outcome = client.run(
-        request, acting["reason"], confirm=asking(yes=acting["yes"]),
-        key=acting["key"],
+    return Choice(
+        policy=acting["policy"], accept_new_topic=acting["accept_new_topic"],
+        skip_validate=acting["skip_validate"], tolerance=acting["tolerance"],
+        backfill=acting["backfill"], chunk=CHUNK if acting["chunk"] is None else acting["chunk"],
+        translate=None if acting["translate_by"] is None else acting["ties"],
     )
-    return _report(outcome, acting["format_"])
+
+
+def _ask(ctx: click.Context, ask: Callable[[State], Request], acting: dict[str, Any]) -> int:
+    settings = settings_of(ctx, catalog=acting["catalog"])
+    if acting["only_plan"] or acting["out"] is not None:
+        plan = streams.plan_unsafe(
+            settings, ask, reason=acting["reason"] or "", with_times=acting["with_times"],
+            on_note=note,
+        )
+        return _dry(plan, acting)
+    result = streams.run_unsafe(
+        settings, ask, reason=acting["reason"], confirm=asking_unsafe(yes=acting["yes"]),
+        key=acting["key"], on_note=note,
+    )
+    return _report(result, acting["format_"])
 
 
 def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
@@ -524,10 +426,7 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
     return code
 
 
-def _report(outcome: Outcome, format_: str) -> int:
-    from catalog_migrate.streams.execute import unsafe_result
-
-    result = unsafe_result(outcome)
+def _report(result: Result, format_: str) -> int:
     for line in result.notices:
         note(line)
     emit(

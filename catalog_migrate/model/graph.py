@@ -7,7 +7,7 @@ ranked by :func:`catalog_migrate.model.objects.order_key`, ties do not exist.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -56,6 +56,13 @@ class DependencyGraph:
     def __contains__(self, node: object) -> bool:
         return node in self._rank
 
+    def __iter__(self) -> Iterator[Identity]:
+        return iter(self._rank)
+
+    def key(self, node: Identity) -> ItemKey:
+        """The key of an object of the graph."""
+        return self._keys[node]
+
     def uses(self, node: Identity) -> tuple[Identity, ...]:
         """What ``node`` uses directly, in rank order; () for a node that is not in the graph."""
         return self._uses.get(node, ())
@@ -102,31 +109,27 @@ class DependencyGraph:
 
         With ``both`` only what uses it there as well is followed; what is in ``without`` is not.
         """
-        reached: set[Identity] = set()
-        waiting = list(roots)
-        while waiting:
-            node = waiting.pop()
-            users = self._used_by.get(node, ())
-            if both is not None:
-                users = [user for user in users if user in both._used_by.get(node, ())]
-            for user in users:
-                if user not in reached and user not in without:
-                    reached.add(user)
-                    waiting.append(user)
-        return frozenset(reached)
+
+        def users(node: Identity) -> Iterable[Identity]:
+            there = self._used_by.get(node, [])
+            if both is None and not without:
+                return there
+            also = there if both is None else both._used_by.get(node, [])
+            return [user for user in there if user in also and user not in without]
+
+        return _reached(roots, users)
+
+    def dependencies(self, roots: Iterable[Identity]) -> frozenset[Identity]:
+        """Everything that one of ``roots`` uses, directly or not; a root only when it is, too."""
+        return _reached(roots, self.uses)
 
     def with_dependencies(self, nodes: Iterable[Identity]) -> DependencyGraph:
         """The part of the graph that has ``nodes`` and everything that they use, directly or not.
 
         The order and the waves of ``nodes`` are the same in it. Unknown nodes are ignored.
         """
-        reached = {node for node in nodes if node in self._rank}
-        waiting = list(reached)
-        while waiting:
-            for used in self._uses[waiting.pop()]:
-                if used not in reached:
-                    reached.add(used)
-                    waiting.append(used)
+        chosen = {node for node in nodes if node in self._rank}
+        reached = chosen | self.dependencies(chosen)
         return DependencyGraph(
             {node: self._uses[node] for node in reached},
             {node: self._keys[node] for node in reached},
@@ -254,6 +257,19 @@ def find_cycle(
                 on_trail.discard(node)
                 done.add(node)
     return []
+
+
+def _reached(
+    roots: Iterable[Identity], near: Callable[[Identity], Iterable[Identity]]
+) -> frozenset[Identity]:
+    reached: set[Identity] = set()
+    waiting = list(roots)
+    while waiting:
+        for node in near(waiting.pop()):
+            if node not in reached:
+                reached.add(node)
+                waiting.append(node)
+    return frozenset(reached)
 
 
 @lru_cache(maxsize=8)

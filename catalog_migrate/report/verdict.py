@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.errors import DECISION_CODES
+from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Blocked, Change, ColumnChange, Plan, Validation
 
@@ -72,6 +72,18 @@ def verdict(plan: Plan) -> Verdict:
         line = f"LOSSES DECIDED: {_counts(plan)}; {lose} rows or values"
         return Verdict("losses", "LOSSES DECIDED", line)
     return Verdict("safe", "SAFE", f"SAFE: {_counts(plan)}")
+
+
+def exit_code(plan: Plan, *, detailed: bool) -> int:
+    """5 for a release that is fenced out, 3 for a plan that may not be applied, else 0.
+
+    2 stands for pending changes where ``detailed`` asks for it.
+    """
+    if plan.fenced_out is not None:
+        return FencedOut.exit_code
+    if not plan.applyable or plan.blocked:
+        return MigrationBlocked.exit_code
+    return 2 if detailed and not plan.is_noop else 0
 
 
 def decisions(plan: Plan) -> tuple[Blocked, ...]:

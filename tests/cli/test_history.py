@@ -192,12 +192,12 @@ def test_damage(call: Call, tmp_path: Path) -> None:
 
 def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing comes with the command that registers it."""
-    from catalog_migrate.cli import drift
+    from catalog_migrate.api import registrations
 
     empty = SimulatedEngine(World(), persistent=True)
-    monkeypatch.setattr(drift, "session_runs", lambda: True)
-    monkeypatch.setattr(drift, "local_spark", lambda _: nullcontext())
-    monkeypatch.setattr(drift, "engine_on", lambda *_: empty)
+    monkeypatch.setattr(registrations, "session_runs", lambda: True)
+    monkeypatch.setattr(registrations, "local_spark", lambda *_: nullcontext())
+    monkeypatch.setattr(registrations, "engine_on", lambda *_: empty)
     code, out, _ = call("drift", "--detailed-exitcode")
     assert code == 2
     assert "s.t" in out

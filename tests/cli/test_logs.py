@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from catalog_migrate.cli import config, logs
+from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
-from catalog_migrate.cli.progress import shown
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.reconciler.execution_context import Progress
 
@@ -122,7 +122,7 @@ def test_progress_has_its_numbers_and_other_threads_are_heard(
     """Steps come with phase and count; a runtime's events come from threads of its own."""
     with logs.logging_to_stderr():
         logs.choose("json", given=True)
-        with shown() as step:
+        with progress() as step:
             step(Progress("copy", 1, 2, "s.t"))
         thread = threading.Thread(target=note, args=("from a thread\nof two lines",))
         thread.start()

@@ -378,7 +378,7 @@ def test_compile_writes_a_manifest_and_check_finds_it_stale(call: Call, tmp_path
 
 def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> None:
     """The scratch log is raced for and removed."""
-    from catalog_migrate.cli.doctor import race
+    from catalog_migrate.api.doctor import race
 
     (tmp_path / "c").mkdir()
     assert race(str(tmp_path / "c")).endswith("one of each two was refused")
@@ -387,7 +387,7 @@ def test_doctor_races_commits_and_leaves_nothing(call: Call, tmp_path: Path) -> 
 
 def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
     """doctor tells our errors with their remedy and goes on."""
-    from catalog_migrate.cli.doctor import Finding, tried
+    from catalog_migrate.api.doctor import Finding, tried
 
     def fails() -> str:
         raise CatalogMigrateError("no luck", remedy="try again")

@@ -95,10 +95,10 @@ def test_drift_without_a_metastore_starts_no_spark(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Names end with the session, so nothing can drift: said at once."""
+    from catalog_migrate.api import registrations
     from catalog_migrate.catalog.store import create_catalog, open_log
-    from catalog_migrate.cli import drift
 
-    monkeypatch.setattr(drift, "session_runs", lambda: False)
+    monkeypatch.setattr(registrations, "session_runs", lambda: False)
     create_catalog(open_log(str(tmp_path / "c")), warehouse=str(tmp_path / "w"))
     assert main(["drift", "--catalog", str(tmp_path / "c")]) == 0
     told = capsys.readouterr()

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.cli.main import main
-from catalog_migrate.cli.printed import Printed
+from catalog_migrate.cli.main import Printed, main
 from tests.cli.test_main import Answer, bring_in_force, manifest
 
 ROOT = Path(__file__).parents[2]

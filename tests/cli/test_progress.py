@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from catalog_migrate.cli.progress import Lines
+from catalog_migrate.cli.logs import Lines
 from catalog_migrate.reconciler.execution_context import Progress
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.cli.approval import note_unmet
+from catalog_migrate.api.releases import note_unmet
 from catalog_migrate.cli.main import main
+from catalog_migrate.cli.output import note
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
@@ -62,7 +63,7 @@ def test_an_approval_of_what_needs_none(capsys: Capture) -> None:
         for name, number in (("1", 2), ("2", 0))
     )
     plan = plan_migration(Baseline.from_release(old), new, approve=["s.v", "s.t"]).plan
-    note_unmet(plan, ["s.v", "s.t"])
+    note_unmet(plan, ["s.v", "s.t"], note)
     assert capsys.readouterr().err == (
         "--approve s.v was not needed: the change of it asks for no approval\n"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.cli.sql import _run, reading
+from catalog_migrate.api.registrations import collect, reading
 from catalog_migrate.engine_failures import mute_query_errors
 from catalog_migrate.errors import EngineFailure, UsageError
 
@@ -65,7 +65,7 @@ def test_what_spark_refuses_is_one_sentence(capfd: pytest.CaptureFixture[str]) -
 
     mute_query_errors()
     with pytest.raises(EngineFailure) as refused:
-        _run(Refusing(), "SELECT nope", 10)
+        collect(Refusing(), "SELECT nope", 10)
     assert refused.value.message == "cannot run the statement: [UNRESOLVED_COLUMN] SELECT nope."
     assert refused.value.condition == "UNRESOLVED_COLUMN"
     assert "show NAME" in (refused.value.remedy or "")

@@ -17,7 +17,7 @@ from catalog_migrate.connections.options import (
     partition,
     section_of,
 )
-from catalog_migrate.errors import InvalidPosition, UnsafeBlocked
+from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
@@ -135,6 +135,19 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     chunk: int = CHUNK
 
 
+class Choice(msgspec.Struct, frozen=True):
+    """The settings of an operation; ``translate`` says what becomes of ties when positions go over
+    to another topic by time, None: they do not. The others are as in :class:`Request`."""
+
+    policy: Policy = "error"
+    accept_new_topic: bool = False
+    skip_validate: bool = False
+    tolerance: int | None = None
+    backfill: bool = False
+    chunk: int = CHUNK
+    translate: Ties | None = None
+
+
 def request_in(row: OperationRecord) -> Request:
     """What an operation is to do."""
     assert row.unsafe is not None
@@ -148,8 +161,12 @@ def request_of(state: State, statement: st.Unsafe) -> Request:
 
 def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
     """One request of several statements with the same settings: all of them or none."""
-    settings = statements[0].settings
-    by_time = "TRANSLATE BY" in settings
+    return request_on(state, statements, _choice(statements[0].settings))
+
+
+def request_on(state: State, statements: Sequence[st.Unsafe], choice: Choice) -> Request:
+    """One request of several statements under ``choice``; their own settings do not count."""
+    by_time = choice.translate is not None
     parts = tuple(_part(state, each, by_time=by_time) for each in statements)
     names = [part.item_id for part in parts]
     if len(set(names)) != len(names):
@@ -160,19 +177,58 @@ def joint(statements: Sequence[st.Unsafe], state: State) -> Request:
             "the items run in several clusters; an operation is carried out by one",
             remedy="make one operation for each cluster",
         )
-    values = _settings(settings)
-    if values.get("TRANSLATE BY"):
-        ties = values.get("TIES", "double")
-        parts = tuple(_translated(part, ties) for part in parts)
+    if choice.translate is not None:
+        parts = tuple(_translated(part, choice.translate) for part in parts)
     return Request(
         parts,
-        policy=values.get("POLICY", "error"),
-        accept_new_topic=values.get("ACCEPT NEW TOPIC", False),
-        skip_validate=values.get("SKIP VALIDATE", False),
-        tolerance=values.get("TOLERANCE"),
-        backfill=_backfill(parts, wanted=values.get("BACKFILL", False)),
-        chunk=values.get("CHUNK", CHUNK),
+        policy=choice.policy,
+        accept_new_topic=choice.accept_new_topic,
+        skip_validate=choice.skip_validate,
+        tolerance=choice.tolerance,
+        backfill=_backfill(parts, wanted=choice.backfill),
+        chunk=choice.chunk,
     )
+
+
+def sources_named(state: State, names: Sequence[str], connection: str | None) -> list[str]:
+    """The sources named and those of a connection, each once; UsageError for none at all."""
+    found = list(names)
+    if connection is not None:
+        named = {dependencies.find(state, "source", name).item_id for name in names}
+        item_id = dependencies.find(state, "connection", connection).item_id
+        found += [
+            str(state.items[each].definition.item_name)
+            for each in dependencies.dependents(state, item_id)
+            if state.items[each].definition.kind == "source" and each not in named
+        ]
+    if not found:
+        raise UsageError("no source is named", remedy="name one, or --below CONNECTION")
+    return found
+
+
+def injections(
+    targets: Mapping[str, str | None], partitions: Iterable[tuple[str, str]],
+    everywhere: str | None,
+) -> tuple[st.UnsafeAction, ...]:
+    """The actions that put partitions elsewhere.
+
+    ``targets`` are those of a file, by partition. ``partitions`` pairs ``topic:number`` with a
+    target, ``null`` for START. UsageError for a partition that is given twice.
+    """
+    merged = dict(targets)
+    for written, target in partitions:
+        split = split_of(partition_of(written))
+        if split in merged:
+            raise UsageError(
+                f"--partition {split} is given twice", remedy="leave one of them out"
+            )
+        merged[split] = None if target.lower() == "null" else target
+    found: list[st.UnsafeAction] = []
+    if everywhere is not None:
+        found.append(st.InjectOffsets(everywhere=everywhere))
+    if merged:
+        found.append(st.InjectOffsets(merged))
+    return tuple(found)
 
 
 def _backfill(parts: Iterable[Part], *, wanted: bool) -> bool:
@@ -251,8 +307,8 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def _settings(written: Mapping[str, str]) -> dict[str, Any]:
-    found = {}
+def _choice(written: Mapping[str, str]) -> Choice:
+    found: dict[str, Any] = {}
     for name, text in written.items():
         if name not in _READ:
             raise UnsafeBlocked(
@@ -265,7 +321,10 @@ def _settings(written: Mapping[str, str]) -> dict[str, Any]:
             raise UnsafeBlocked(
                 f"{name} is {text!r}", remedy=f"write one of: {error}"
             ) from error
-    return found
+    ties = found.pop("TIES", "double")
+    translate = ties if found.pop("TRANSLATE BY", False) else None
+    fields = {name.lower().replace(" ", "_"): value for name, value in found.items()}
+    return Choice(**fields, translate=translate)
 
 
 # -- parts ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.cli import run as run_command
+from catalog_migrate.api import streams as streams_api
 from catalog_migrate.cli.main import main
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operations import STARTED
@@ -273,7 +273,7 @@ def runtimes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[Runti
     made: list[Runtime] = []
 
     @contextmanager
-    def session(_: Any) -> Iterator[SparkSession]:
+    def session(*_: Any) -> Iterator[SparkSession]:
         yield spark
 
     make = Catalog.runtime
@@ -282,7 +282,7 @@ def runtimes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[Runti
         made.append(make(catalog, *arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(run_command, "local_spark", session)
+    monkeypatch.setattr(streams_api, "local_spark", session)
     monkeypatch.setattr(Catalog, "runtime", runtime)
     monkeypatch.setenv("CATALOG_MIGRATE__STREAMS__LEASE_TTL", str(TTL))
     monkeypatch.setenv("CATALOG_MIGRATE__STREAMS__LEASE_MARGIN", str(MARGIN))

@@ -1,21 +1,19 @@
-"""Where verbs get a release, a baseline or a Spark session from."""
+"""What the configuration names: a catalog, a release, a local Spark session."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.cli.options import need
-from catalog_migrate.cli.output import note
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogExported, CatalogMoved, CatalogNotFound, UsageError
 from catalog_migrate.files import read_file
 
 if TYPE_CHECKING:
-    from catalog_migrate.api import Catalog
+    from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.baseline import Baseline
@@ -27,15 +25,38 @@ if TYPE_CHECKING:
 COMMITTED = "catalog:"
 """Prefix that stands for the release in force: ``catalog:`` or ``catalog:URI``."""
 
+OnNote = Callable[[str], None]
+"""Hears lines for the person who watches: what is being done, and what else is worth knowing."""
+
+
+def unheard(_: str) -> None:
+    """Where nobody watches."""
+
+
+def need(settings: Settings, path: str, flag: str) -> str:
+    """A setting that the call cannot do without; UsageError (exit 64) when nobody gave it."""
+    value = settings.text(path)
+    if value is None:
+        raise UsageError(
+            f"{path} is not set",
+            remedy=f"give {flag}, or set {path} in catalog_migrate.toml",
+        )
+    return value
+
+
+def catalog_uri(settings: Settings) -> str:
+    """Where the catalog is, or is to be."""
+    return need(settings, "catalog.uri", "--catalog URI")
+
 
 def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
     """The catalog of the configuration.
 
     CatalogLost where there is none any more, and rows below its warehouse say that there was.
     """
-    from catalog_migrate.api import Catalog
+    from catalog_migrate.api.catalog import Catalog
 
-    uri = need(settings, "catalog.uri", "--catalog URI")
+    uri = catalog_uri(settings)
     try:
         return Catalog.open(
             uri, mode="write" if write else "read-only",
@@ -114,13 +135,20 @@ def release_outline(settings: Settings) -> ManifestOutline | None:
     return outline_of(data, default_schema=settings.text("release.default_schema"))
 
 
+def address_in(text: str | None) -> str | None:
+    """The URI in ``catalog:URI``; None for the configured catalog and for everything else."""
+    if text is None or not text.startswith(COMMITTED):
+        return None
+    return text[len(COMMITTED):] or None
+
+
 def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
     """The release in force as ``catalog:`` (configured) or ``catalog:URI`` names it."""
-    from catalog_migrate.api import Catalog
+    from catalog_migrate.api.catalog import Catalog
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.release.release import Release
 
-    uri = text[len(COMMITTED):] or need(settings, "catalog.uri", "--catalog URI")
+    uri = address_in(text) or catalog_uri(settings)
     catalog = Catalog.open(uri, storage_options=settings.storage.options())
     state = catalog.state()
     baseline = Baseline.from_state(state, owner="release", uri=catalog.log.uri)
@@ -162,7 +190,7 @@ def session_runs() -> bool:
 
 
 @contextmanager
-def local_spark(settings: Settings) -> Iterator[Any]:
+def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     """A local session as configured, stopped in the end; one that runs already is left running."""
     from pyspark.sql import SparkSession
 
@@ -174,11 +202,11 @@ def local_spark(settings: Settings) -> Iterator[Any]:
         yield running
         return
 
-    note("starting Spark, 8 to 10 s")
+    on_note("starting Spark, 8 to 10 s")
     spark = local_session(
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),
-        on_progress=note,
+        on_progress=on_note,
     )
     with silent_interrupts():
         try:

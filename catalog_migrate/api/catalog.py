@@ -1,7 +1,4 @@
-"""The programming interface to a catalog: open, plan, apply, look, repair.
-
-The command line calls exactly these functions, so that whatever it can do a program can too.
-"""
+"""One opened catalog for programs: plan, apply, execute statements, look, repair."""
 
 from __future__ import annotations
 
@@ -11,11 +8,10 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
-
+from catalog_migrate.api.status import Status, described, status_of, unknown_object
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.process import proven_dead, this_holder
-from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
+from catalog_migrate.catalog.process import this_holder
+from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import (
@@ -24,7 +20,7 @@ from catalog_migrate.errors import (
     CatalogMoved,
     UsageError,
 )
-from catalog_migrate.model.names import parse_reference, quote_part
+from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.storage import Storage, is_remote, rows_directory
 
@@ -44,48 +40,9 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-    from catalog_migrate.streams.stalled_queries import StalledQuery
     from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
-    from catalog_migrate.streams.unsafe.history import Unseen
 
 Mode = Literal["read-only", "write"]
-
-
-class UnknownObject(CatalogMigrateError, KeyError):
-    """A name that nothing in the catalog has."""
-
-    code = "CM0204"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class Status(msgspec.Struct, frozen=True):
-    """What is in force and what is still to be done.
-
-    ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
-    the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
-    is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
-    that nobody has acknowledged. ``sessions`` are processes that may
-    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still,
-    ``gone`` tables (or the warehouse) that are not where their rows should be.
-    """
-
-    release: str | None
-    serial: int
-    lineage: str
-    pending: int
-    work: tuple[str, ...]
-    failure: dict[str, str] | None
-    lease: LeaseRecord | None
-    objects: int
-    unfilled: tuple[str, ...]
-    warehouse: str
-    history: tuple[tuple[str, int, bool], ...]
-    unsafe: tuple[Unseen, ...] = ()
-    sessions: tuple[tuple[str, SessionRecord], ...] = ()
-    still: tuple[StalledQuery, ...] = ()
-    gone: tuple[MissingData, ...] = ()
 
 
 class Catalog:
@@ -172,7 +129,7 @@ class Catalog:
         found = object_history(self.log, identity_text(parse_reference(name)))
         first = next(found, None)
         if first is None:
-            raise self._unknown(self.state(), name)
+            raise unknown_object(self.state(), name)
         return chain((first,), found)
 
     # -- planning ------------------------------------------------------------------------------
@@ -439,38 +396,8 @@ class Catalog:
 
     def status(self, serial: int | None = None) -> Status:
         """What is in force and what is pending, now or when ``serial`` was; needs no Spark."""
-        from catalog_migrate.reconciler.commit import RECONCILE
-        from catalog_migrate.reconciler.reconcile import shared_pending
-        from catalog_migrate.reconciler.refill import unfilled
-
         state = self.state(serial)
-        in_force = state.release_in_force("release")
-        pending = tuple(shared_pending(state))
-        last = state.operations.get(RECONCILE)
-        failed = last if last is not None and last.state == "failed" else None
-        return Status(
-            release=in_force.name if in_force is not None else None,
-            serial=state.serial,
-            lineage=state.lineage,
-            pending=len(pending),
-            work=pending,
-            failure=dict(failed.detail) if failed is not None else None,
-            lease=state.leases.get("migration"),
-            objects=sum(m.owner != "system" for m in state.mappings.values()),
-            unfilled=unfilled(state),
-            warehouse=state.config["warehouse"].value,
-            history=tuple(
-                (row.name, row.serial, row.in_force)
-                for row in state.releases if row.owner == "release"
-            ),
-            unsafe=_unsafe(state),
-            sessions=tuple(sorted(
-                ((key, row) for key, row in state.sessions.items() if not proven_dead(row)),
-                key=lambda pair: pair[1].since,
-            )),
-            still=_still(state),
-            gone=self.gone(state) if serial is None else (),
-        )
+        return status_of(state, gone=self.gone(state) if serial is None else ())
 
     def show(self, name: str, serial: int | None = None) -> dict[str, Any]:
         """One object: ids, fingerprint, columns, what it depends on, where its rows are.
@@ -478,53 +405,24 @@ class Catalog:
         ``serial`` asks for what it was then. ``name`` is ``schema.name`` or ``kind:schema.name``;
         UnknownObject with the nearest names.
         """
-        state = self.state(serial)
-        key = identity_text(parse_reference(name))
-        mapping = state.mappings.get(key)
-        if mapping is None:
-            raise self._unknown(state, name)
-        item = state.items[mapping.item_id]
-        by_item = {m.item_id: str(m.key) for m in state.mappings.values()}
-        used_by = sorted(
-            by_item[item_id] for item_id, other in state.items.items()
-            if mapping.item_id in other.uses and item_id in by_item
-        )
-        warehouse = state.config["warehouse"].value
-        definition = item.definition
-        return {
-            "name": str(mapping.key),
-            "kind": mapping.kind,
-            "owner": mapping.owner,
-            "item_id": mapping.item_id,
-            "id": mapping.global_id,
-            "fingerprint": mapping.fingerprint,
-            "definition_hash": mapping.definition_hash,
-            "columns": [
-                {"name": c.name, "type": c.type, "nullable": c.nullable, "comment": c.comment}
-                for c in definition.columns
-            ],
-            "checks": [{"name": c.name, "expression": c.expression} for c in definition.checks],
-            "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
-            "used_by": used_by,
-            "location": shard_location(warehouse, item.shard) if item.shard is not None else None,
-            "contents": definition.contents if mapping.kind == "table" else None,
-            "comment": definition.comment,
-            "sql": definition.sql,
-        }
+        return described(self.state(serial), name)
 
-    def graph(self) -> DependencyGraph:
-        """What uses what, in force now."""
+    def graph(self, *, system: bool = True) -> DependencyGraph:
+        """What uses what, in force now; our own built-ins too unless ``system`` is False."""
         from catalog_migrate.model.graph import DependencyGraph
 
         state = self.state()
-        identity = {m.item_id: m.identity for m in state.mappings.values()}
+        mappings = [
+            mapping for mapping in state.mappings.values() if system or mapping.owner != "system"
+        ]
+        identity = {mapping.item_id: mapping.identity for mapping in mappings}
         uses = {
-            m.identity: tuple(
-                identity[use] for use in state.items[m.item_id].uses if use in identity
+            mapping.identity: tuple(
+                identity[use] for use in state.items[mapping.item_id].uses if use in identity
             )
-            for m in state.mappings.values()
+            for mapping in mappings
         }
-        return DependencyGraph(uses, {m.identity: m.key for m in state.mappings.values()})
+        return DependencyGraph(uses, {mapping.identity: mapping.key for mapping in mappings})
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""
@@ -559,6 +457,30 @@ class Catalog:
         finally:
             lease.release()
 
+    def unlock(self, holder: str) -> bool:
+        """Take the migration lease away from ``holder``, which is surely dead.
+
+        False when nobody held it; LeaseHeld when another holds it.
+        """
+        self._writing("unlock")
+        from catalog_migrate.catalog.lease import unlock
+
+        lease = self.state().leases.get("migration")
+        unlock(self.log, holder)
+        return lease is not None and bool(lease.holder)
+
+    def forget_sessions(
+        self, sessions: Collection[str] = (), *, before: int | None = None
+    ) -> tuple[str, ...]:
+        """Forget sessions that are surely gone: these, and all of a serial older than ``before``.
+
+        Returns the ids; an unknown one is an error.
+        """
+        self._writing("unlock --session")
+        from catalog_migrate.catalog.sessions import remove_sessions
+
+        return tuple(remove_sessions(self.log, sessions, before=before))
+
     def make_own_views(self, spark: Any, *, timeout: float = 60.0, threads: int = 4) -> bool:
         """The views of the schema ``catalog_migrate`` in ``spark``, where no release was applied.
 
@@ -584,36 +506,6 @@ class Catalog:
                 f"the catalog was opened read-only, and {verb} writes",
                 remedy='open it with mode="write"',
             )
-
-    def _unknown(self, state: State, name: str) -> UnknownObject:
-        from difflib import get_close_matches
-
-        names = [str(m.key) for m in state.mappings.values()]
-        near = get_close_matches(name, names, n=3)
-        return UnknownObject(
-            f"nothing in this catalog is called {name}",
-            remedy="did you mean " + " or ".join(near) + "?" if near
-            else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
-        )
-
-
-def _still(state: State) -> tuple[StalledQuery, ...]:
-    """Queries that do not run."""
-    if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
-        return ()
-    from catalog_migrate.streams.stalled_queries import stalled_queries
-
-    return stalled_queries(state, state.config["warehouse"].value)
-
-
-def _unsafe(state: State) -> tuple[Unseen, ...]:
-    """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
-    if not any(row.unsafe is not None for row in state.operations.values()):
-        return ()
-    from catalog_migrate.streams.unsafe.history import unseen
-
-    return unseen(state)
-
 
 def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     """(rows, bytes) of a table's shard from its log's statistics, None when unknown."""

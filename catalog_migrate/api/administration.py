@@ -1,0 +1,225 @@
+"""Adopt, export, relocate, rebuild: what an installation does besides following its releases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from catalog_migrate.api.configured import (
+    OnNote,
+    catalog_uri,
+    engine_on,
+    local_spark,
+    open_catalog,
+    read_release,
+    unheard,
+)
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
+from catalog_migrate.model.names import ItemName, split_name
+from catalog_migrate.model.paths import local_path
+from catalog_migrate.model.wording import counted
+from catalog_migrate.storage import is_remote, rows_directory
+
+if TYPE_CHECKING:
+    from catalog_migrate.administration.adoption import Adoption
+    from catalog_migrate.administration.export import GivenBack
+    from catalog_migrate.administration.rebuild import Rebuilt
+    from catalog_migrate.administration.relocation import Relocation
+    from catalog_migrate.administration.survey import LeftAlone, Wanted
+    from catalog_migrate.engine.port import Registration
+
+
+def adopt(
+    settings: Settings, *, schemas: Sequence[str] = (), tables: Sequence[str] = (),
+    forget: Sequence[str] = (), dry_run: bool = False, on_note: OnNote = unheard,
+) -> Adoption:
+    """Take existing Delta tables that the configured release describes over where they lie.
+
+    ``schemas`` name every table in them, ``tables`` are ``schema.name`` or ``schema.name=PATH``;
+    Spark starts only where a name has no path. ``forget`` are lineages whose catalogs are gone for
+    good, so that their tables may be taken. ``dry_run`` says what would be adopted.
+
+    Raises AdoptionRefused with every reason, AdoptedElsewhere, LeaseHeld; nothing is adopted then.
+    """
+    from catalog_migrate.administration import adoption
+    from catalog_migrate.catalog.store import default_warehouse, open_log
+
+    if not schemas and not tables:
+        raise UsageError(
+            "nothing to adopt is named", remedy="add --schema S, or --table NAME[=PATH]"
+        )
+    uri = catalog_uri(settings)
+    if not is_remote(uri):
+        uri = os.path.abspath(local_path(uri))
+    log = open_log(uri, settings.storage)
+    warehouse = rows_directory(settings.text("catalog.warehouse") or default_warehouse(log))
+    release = read_release(settings)
+    wanted, left = _looked_up(settings, schemas, tables, on_note)
+    if dry_run:
+        return adoption.propose(
+            log, release, wanted, warehouse=warehouse, forgotten=forget, left_alone=left
+        )
+    return adoption.adopt(
+        log, release, wanted, warehouse=warehouse, forgotten=forget, left_alone=left,
+        wait=settings.number("bootstrap.timeout"),
+    )
+
+
+def registrations_sql(settings: Settings) -> str:
+    """Every object in force as SQL of plain registrations; changes nothing and needs no Spark."""
+    from catalog_migrate.administration.export import registrations_sql
+
+    return registrations_sql(open_catalog(settings).state())
+
+
+def export(
+    settings: Settings, *, confirm: Callable[[], bool] | None = None, on_note: OnNote = unheard
+) -> GivenBack | None:
+    """Make every name in Spark's catalog plain and close the durable catalog for good.
+
+    None when ``confirm`` says no. UsageError where names end with the session; raises also
+    CatalogMoved, NotSettled, LeaseHeld.
+    """
+    from catalog_migrate.administration.export import give_back
+
+    catalog = open_catalog(settings, write=True)
+    with local_spark(settings, on_note) as spark:
+        engine = engine_on(spark, settings)
+        if not engine.persistent_names:
+            raise UsageError(
+                "names end with the session here, so giving them back would last a moment",
+                remedy="set spark.metastore, or use --sql FILE",
+            )
+        if confirm is not None and not confirm():
+            return None
+        return give_back(engine, catalog.log, wait=settings.number("bootstrap.timeout"))
+
+
+def relocate(
+    settings: Settings, *, warehouse: str | None = None, tables: Iterable[str] = (),
+    new_lineage: bool = False, names_too: bool = False, dry_run: bool = False,
+) -> Relocation:
+    """Tell a catalog that it, or its ``warehouse``, lies somewhere else now.
+
+    ``tables`` are ``schema.name=PATH``: where adopted tables lie now. ``new_lineage`` makes a copy
+    an installation of its own, ``names_too`` says that its metastore is a copy as well. Raises
+    RelocationRefused with every reason; nothing was changed then.
+    """
+    from catalog_migrate.administration import relocation
+
+    if names_too and not new_lineage:
+        raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")
+    places = _places(tables)
+    catalog = open_catalog(settings, write=not dry_run)
+    return relocation.relocate(
+        catalog.log, warehouse=None if warehouse is None else rows_directory(warehouse),
+        new_lineage=new_lineage, names_copied=names_too, tables=places, dry_run=dry_run,
+        wait=settings.number("bootstrap.timeout"),
+    )
+
+
+def rebuild(
+    settings: Settings, *, tables: Iterable[str] = (), missing: Collection[str] = (),
+    lineage: str | None = None, schemas: Sequence[str] = (), ansi: bool = True,
+    time_zone: str = "UTC", dry_run: bool = False, on_note: OnNote = unheard,
+) -> Rebuilt:
+    """Make a lost catalog again from its shards and the configured release, which was in force.
+
+    ``tables`` are ``schema.name=PATH``, ``missing`` tables without rows, ``lineage`` chooses among
+    several installations. Names that still stand in ``schemas`` are looked at, which starts Spark.
+    ``ansi`` and ``time_zone`` are those of sessions. Raises RebuildRefused with every question;
+    nothing was written then.
+    """
+    from catalog_migrate.administration import rebuild as rebuilding
+    from catalog_migrate.catalog.delta_log import DeltaLog
+    from catalog_migrate.catalog.store import default_warehouse
+
+    given = catalog_uri(settings)
+    if is_remote(given):
+        raise UsageError(
+            f"the catalog {given} is on an object store, where a lost log cannot be set aside",
+            remedy="restore the objects below it from a backup or by the store's own versions",
+        )
+    places = _places(tables)
+    standing: list[Registration] = []
+    if schemas:
+        with local_spark(settings, on_note) as spark:
+            engine = engine_on(spark, settings)
+            for schema in schemas:
+                standing += engine.observe(schema)
+    log = DeltaLog(os.path.abspath(given))
+    return rebuilding.rebuild(
+        log, read_release(settings),
+        warehouse=rows_directory(settings.text("catalog.warehouse") or default_warehouse(log)),
+        named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
+        time_zone=time_zone, dry_run=dry_run,
+    )
+
+
+def _looked_up(
+    settings: Settings, schemas: Sequence[str], tables: Sequence[str], on_note: OnNote
+) -> tuple[list[Wanted], list[LeftAlone]]:
+    """The tables that were asked for, with where they lie; Spark starts only for names."""
+    from catalog_migrate.administration.survey import Wanted, registered
+
+    wanted: list[Wanted] = []
+    left: list[LeftAlone] = []
+    named: list[ItemName] = []
+    for entry in tables:
+        name, equals, path = entry.partition("=")
+        item = _item(name)
+        if equals:
+            wanted.append(Wanted(item, path if "://" in path else rows_directory(path), "path"))
+        else:
+            named.append(item)
+    if not schemas and not named:
+        return wanted, left
+    problems: list[Problem] = []
+    with local_spark(settings, on_note) as spark:
+        engine = engine_on(spark, settings)
+        for schema in schemas:
+            tables_there, others = registered(engine.observe(schema), asked=False)
+            wanted += tables_there
+            left += others
+            if not tables_there and not others:
+                problems.append(Problem(
+                    "CM0819", f"the schema {schema} has nothing in it",
+                    remedy="is spark.metastore the right one?",
+                ))
+        for item in named:
+            standing = [each for each in engine.observe(item.schema)
+                        if each.kind == "table" and each.name.folded == item.folded]
+            if not standing:
+                problems.append(Problem(
+                    "CM0819", f"Spark's catalog has no table {item}",
+                    remedy=f"say where it lies: --table {item}=PATH",
+                ))
+            wanted += registered(standing, asked=True)[0]
+    if problems:
+        raise AdoptionRefused(
+            f"{counted(len(problems), 'name')} could not be found; nothing was adopted",
+            problems=problems, remedy="do what is written below each",
+        )
+    return wanted, left
+
+
+def _item(text: str) -> ItemName:
+    schema, name = split_name(text)
+    if schema is None:
+        raise UsageError(f"{text!r} has no schema", remedy="write schema.name")
+    return ItemName(schema, name)
+
+
+def _places(tables: Iterable[str]) -> dict[str, str]:
+    """Where tables lie, from ``NAME=PATH``; UsageError for one that is named twice."""
+    places: dict[str, str] = {}
+    for entry in tables:
+        name, equals, path = entry.partition("=")
+        if not equals:
+            raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
+        if name in places:
+            raise UsageError(f"--table {name} is given twice", remedy="leave one of them out")
+        places[name] = rows_directory(path)
+    return places

@@ -1,0 +1,158 @@
+"""What a catalog says of itself: what is in force and pending, and one object in full."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from catalog_migrate.catalog.process import proven_dead
+from catalog_migrate.catalog.records import LeaseRecord, SessionRecord, identity_text
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.names import parse_reference, quote_part
+from catalog_migrate.model.paths import shard_location
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.planner.missing_data import MissingData
+    from catalog_migrate.streams.stalled_queries import StalledQuery
+    from catalog_migrate.streams.unsafe.history import Unseen
+
+
+class UnknownObject(CatalogMigrateError, KeyError):
+    """A name that nothing in the catalog has."""
+
+    code = "CM0204"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class Status(msgspec.Struct, frozen=True):
+    """What is in force and what is still to be done.
+
+    ``pending`` counts the entries of ``work``: 0 means reconciled. ``failure`` is the step that
+    the last reconciliation could not take (step, condition, reason, attempts), or None. ``lease``
+    is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
+    that nobody has acknowledged. ``sessions`` are processes that may
+    live, by id, in the order of their starts. ``still`` are sources and sinks that stand still,
+    ``gone`` tables (or the warehouse) that are not where their rows should be.
+    """
+
+    release: str | None
+    serial: int
+    lineage: str
+    pending: int
+    work: tuple[str, ...]
+    failure: dict[str, str] | None
+    lease: LeaseRecord | None
+    objects: int
+    unfilled: tuple[str, ...]
+    warehouse: str
+    history: tuple[tuple[str, int, bool], ...]
+    unsafe: tuple[Unseen, ...] = ()
+    sessions: tuple[tuple[str, SessionRecord], ...] = ()
+    still: tuple[StalledQuery, ...] = ()
+    gone: tuple[MissingData, ...] = ()
+
+
+def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
+    """The status of a state; ``gone`` are tables whose rows are not where they should be."""
+    from catalog_migrate.reconciler.commit import RECONCILE
+    from catalog_migrate.reconciler.reconcile import shared_pending
+    from catalog_migrate.reconciler.refill import unfilled
+
+    in_force = state.release_in_force("release")
+    pending = tuple(shared_pending(state))
+    last = state.operations.get(RECONCILE)
+    failed = last if last is not None and last.state == "failed" else None
+    return Status(
+        release=in_force.name if in_force is not None else None,
+        serial=state.serial,
+        lineage=state.lineage,
+        pending=len(pending),
+        work=pending,
+        failure=dict(failed.detail) if failed is not None else None,
+        lease=state.leases.get("migration"),
+        objects=sum(m.owner != "system" for m in state.mappings.values()),
+        unfilled=unfilled(state),
+        warehouse=state.config["warehouse"].value,
+        history=tuple(
+            (row.name, row.serial, row.in_force)
+            for row in state.releases if row.owner == "release"
+        ),
+        unsafe=_unsafe(state),
+        sessions=tuple(sorted(
+            ((key, row) for key, row in state.sessions.items() if not proven_dead(row)),
+            key=lambda pair: pair[1].since,
+        )),
+        still=_still(state),
+        gone=gone,
+    )
+
+
+def described(state: State, name: str) -> dict[str, Any]:
+    """One object; see :meth:`~catalog_migrate.api.catalog.Catalog.show`."""
+    key = identity_text(parse_reference(name))
+    mapping = state.mappings.get(key)
+    if mapping is None:
+        raise unknown_object(state, name)
+    item = state.items[mapping.item_id]
+    by_item = {m.item_id: str(m.key) for m in state.mappings.values()}
+    used_by = sorted(
+        by_item[item_id] for item_id, other in state.items.items()
+        if mapping.item_id in other.uses and item_id in by_item
+    )
+    warehouse = state.config["warehouse"].value
+    definition = item.definition
+    return {
+        "name": str(mapping.key),
+        "kind": mapping.kind,
+        "owner": mapping.owner,
+        "item_id": mapping.item_id,
+        "id": mapping.global_id,
+        "fingerprint": mapping.fingerprint,
+        "definition_hash": mapping.definition_hash,
+        "columns": [
+            {"name": c.name, "type": c.type, "nullable": c.nullable, "comment": c.comment}
+            for c in definition.columns
+        ],
+        "checks": [{"name": c.name, "expression": c.expression} for c in definition.checks],
+        "depends_on": sorted(by_item[use] for use in item.uses if use in by_item),
+        "used_by": used_by,
+        "location": shard_location(warehouse, item.shard) if item.shard is not None else None,
+        "contents": definition.contents if mapping.kind == "table" else None,
+        "comment": definition.comment,
+        "sql": definition.sql,
+    }
+
+
+def unknown_object(state: State, name: str) -> UnknownObject:
+    """The error for a name that nothing has, with the nearest names."""
+    from difflib import get_close_matches
+
+    names = [str(m.key) for m in state.mappings.values()]
+    near = get_close_matches(name, names, n=3)
+    return UnknownObject(
+        f"nothing in this catalog is called {name}",
+        remedy="did you mean " + " or ".join(near) + "?" if near
+        else f"names are written {quote_part('schema')}.name; see `catalog-migrate graph`",
+    )
+
+
+def _still(state: State) -> tuple[StalledQuery, ...]:
+    """Queries that do not run."""
+    if not any(mapping.kind == "cluster" for mapping in state.mappings.values()):
+        return ()
+    from catalog_migrate.streams.stalled_queries import stalled_queries
+
+    return stalled_queries(state, state.config["warehouse"].value)
+
+
+def _unsafe(state: State) -> tuple[Unseen, ...]:
+    """Unsafe operations that nobody has acknowledged; costs nothing where there was none."""
+    if not any(row.unsafe is not None for row in state.operations.values()):
+        return ()
+    from catalog_migrate.streams.unsafe.history import unseen
+
+    return unseen(state)

@@ -1,0 +1,174 @@
+"""Sources and sinks: run a cluster, see where they stand, unsafe operations on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.api.configured import (
+    OnNote,
+    local_spark,
+    open_catalog,
+    threads_of,
+    unheard,
+)
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import UsageError
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.sql.statements import UnsafeAction
+    from catalog_migrate.streams.execute import Result
+    from catalog_migrate.streams.runtime import Runtime
+    from catalog_migrate.streams.unsafe.client import Confirm
+    from catalog_migrate.streams.unsafe.exported import Exported
+    from catalog_migrate.streams.unsafe.planning import UnsafePlan
+    from catalog_migrate.streams.unsafe.requests import Choice, Request
+
+Ask = Callable[["State"], "Request"]
+"""The request that is to be made of a catalog's newest state."""
+
+
+@contextmanager
+def cluster_runtime(
+    settings: Settings, cluster: str = "main", *, wait: float | None = None,
+    on_note: OnNote = unheard,
+) -> Iterator[Runtime]:
+    """The runtime of a cluster on a local session, as configured; the caller runs it.
+
+    ``wait`` bounds in seconds how long another runtime of the cluster is waited for.
+    """
+    from catalog_migrate.streams.plain_secrets import plain_secrets
+    from catalog_migrate.streams.runtime import RuntimeOptions
+
+    catalog = open_catalog(settings, write=True)
+    options = RuntimeOptions(
+        drain=settings.number("streams.drain") or 0.0, wait=wait,
+        ttl=settings.number("streams.lease_ttl") or 0.0,
+        margin=settings.number("streams.lease_margin") or 0.0,
+        unsafe=settings.text("streams.enable_unsafe_ops") == "true",
+    )
+    for found in plain_secrets(catalog.state()):
+        on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
+    with local_spark(settings, on_note) as spark:
+        yield catalog.runtime(
+            spark, cluster, options=options, on_event=on_note, threads=threads_of(settings)
+        )
+
+
+def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:
+    """Where a source stands, per partition the next record to read; of a sink its version."""
+    from catalog_migrate.streams.unsafe.exported import export
+
+    return export(open_catalog(settings).state(), "sink" if sink else "source", name)
+
+
+# -- unsafe operations -----------------------------------------------------------------------------
+
+
+def unsafe_request(
+    state: State, sources: Sequence[str], actions: Sequence[UnsafeAction] = (), *,
+    below: str | None = None, partitions: Sequence[tuple[str, str]] = (),
+    everywhere: str | None = None, file: str | None = None, choice: Choice, reason: str = "",
+) -> Request:
+    """One operation on ``sources`` and those of the connection ``below``: all of them or none.
+
+    Besides ``actions`` positions: ``partitions`` pairs ``topic:number`` with a target,
+    ``everywhere`` is one for all, ``file`` has what ``source positions --format json`` prints or
+    Kafka's own tool exports. Raises UsageError, InvalidPosition, UnsafeBlocked.
+    """
+    from catalog_migrate.sql.statements import Unsafe
+    from catalog_migrate.streams.unsafe.requests import injections, request_on, sources_named
+
+    sources = sources_named(state, sources, below)
+    if file is not None and everywhere is not None:
+        raise UsageError("--file and --to cannot both be given", remedy="leave one of them away")
+
+    def statement(source: str) -> Unsafe:
+        targets = {} if file is None else _targets(
+            state, source, file, other_topics=choice.accept_new_topic
+        )
+        moves = injections(targets, partitions, everywhere)
+        return Unsafe("source", source, (*actions, *moves), reason)
+
+    return request_on(state, [statement(source) for source in sources], choice)
+
+
+def plan_unsafe(
+    settings: Settings, ask: Ask, *, reason: str = "", with_times: bool = False,
+    on_note: OnNote = unheard,
+) -> UnsafePlan:
+    """The dry run of an operation; ``with_times`` says when doubled records were written."""
+    catalog = open_catalog(settings)
+    return catalog.unsafe(on_progress=on_note).plan(
+        ask(catalog.state()), reason, with_times=with_times
+    )
+
+
+def run_unsafe(
+    settings: Settings, ask: Ask, *, reason: str | None, confirm: Confirm, key: str | None = None,
+    on_note: OnNote = unheard,
+) -> Result:
+    """Carry an operation out; under the same ``key`` it is done only once.
+
+    Raises as :meth:`~catalog_migrate.streams.unsafe.client.UnsafeClient.run`.
+    """
+    from catalog_migrate.streams.execute import unsafe_result
+
+    catalog = open_catalog(settings, write=True)
+    outcome = catalog.unsafe(on_progress=on_note).run(
+        ask(catalog.state()), reason, confirm=confirm, key=key
+    )
+    return unsafe_result(outcome)
+
+
+def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
+    """All unsafe operations that were ever asked for, oldest first; needs no Spark."""
+    from catalog_migrate.streams.unsafe.history import history
+
+    return history(open_catalog(settings).state())
+
+
+def unsafe_operation(settings: Settings, operation: str) -> dict[str, Any]:
+    """All that is known of one operation; UnsafeBlocked with the newest for an unknown one."""
+    from catalog_migrate.streams.unsafe.history import entry
+    from catalog_migrate.streams.unsafe.undo import operation_row
+
+    return entry(operation, operation_row(open_catalog(settings).state(), operation))
+
+
+def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unheard) -> bool:
+    """Read what an operation skipped, on a local session; False when there is nothing to read."""
+    from catalog_migrate.streams.spark.engine import SparkQueries
+    from catalog_migrate.streams.unsafe.undo import operation_row
+
+    catalog = open_catalog(settings, write=True)
+    operation_row(catalog.state(), operation)  # an unknown one is told before Spark starts
+    client = catalog.unsafe(on_progress=on_note)
+    with local_spark(settings, on_note) as spark:
+        return client.read_skipped(operation, SparkQueries(spark))
+
+
+def acknowledge(settings: Settings, operation: str) -> bool:
+    """Note that this user has seen an operation; False when somebody had."""
+    from catalog_migrate.streams.unsafe.client import who
+
+    now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return open_catalog(settings, write=True).acknowledge(operation, who=who(), at=now)
+
+
+def _targets(
+    state: State, source: str, file: str, *, other_topics: bool
+) -> dict[str, str | None]:
+    """The targets of a source in a file of positions."""
+    from catalog_migrate.streams import dependencies
+    from catalog_migrate.streams.unsafe.exported import read_exported, targets_of
+
+    stream = state.streams.get(dependencies.find(state, "source", source).item_id)
+    return targets_of(
+        read_exported(Path(file).read_bytes(), file), file,
+        stream.topics if stream is not None else {}, other_topics=other_topics,
+    )
