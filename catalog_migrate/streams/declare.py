@@ -22,7 +22,7 @@ from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.loops import refuse_new_loops
-from catalog_migrate.streams.unsafe.namesakes import earlier_topics
+from catalog_migrate.streams.operation_records import earlier_topics
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.explain import explain
+from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.operations import (
     ALTER,
     OPEN,
@@ -39,13 +40,12 @@ from catalog_migrate.streams.operations import (
     submit,
 )
 from catalog_migrate.streams.plans import is_planned, plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import (
     require_valid,
     validate,
 )
 from catalog_migrate.streams.show import Rows, create_statement, runtime_lives, show
-from catalog_migrate.streams.specs import Resolve, resolve_secret
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import sentence
@@ -88,7 +88,7 @@ class Executor:
     log: CatalogLog
     make_shards: Callable[[State, str], None]
     clock: Clock
-    resolve: Resolve = resolve_secret
+    ports: Ports = field(default_factory=Ports)
     limit: float = TRIAL_LIMIT
     on_progress: Callable[[str], None] = lambda _: None
     confirm: Confirm = nobody
@@ -124,7 +124,7 @@ class Executor:
         if isinstance(statement, st.ValidateConnection):
             return self._validated(state, statement)
         if isinstance(statement, st.Explain):
-            return Result(explain(state, statement.statement, resolve=self.resolve))
+            return Result(explain(state, statement.statement, ports=self.ports))
         if isinstance(statement, st.Unsafe):
             return self._unsafe(state, statement)
         if not is_planned(statement):
@@ -144,7 +144,7 @@ class Executor:
     def unsafe(self) -> UnsafeClient:
         """Asks for unsafe operations on the same catalog."""
         return UnsafeClient(
-            self.log, self.clock, self.resolve, self.make_shards, self.limit, self.on_progress,
+            self.log, self.clock, self.ports, self.make_shards, self.limit, self.on_progress,
             operation_key,
         )
 
@@ -196,7 +196,7 @@ class Executor:
             if after.items[target].definition.kind == "secret":
                 return []
             require_valid(
-                validate(after, target, (), warehouse, resolve=self.resolve),
+                validate(after, target, (), warehouse, ports=self.ports),
                 _new_definition(after, target),
             )
             return []
@@ -205,11 +205,11 @@ class Executor:
             kind = after.items[item_id].definition.kind
             if kind == "connection":
                 require_valid(
-                    validate(after, item_id, (), warehouse, resolve=self.resolve),
+                    validate(after, item_id, (), warehouse, ports=self.ports),
                     dependencies.by_id(after, item_id).text,
                 )
             elif kind in ("source", "sink"):
-                verdicts = validate(after, item_id, (item_id,), warehouse, resolve=self.resolve)
+                verdicts = validate(after, item_id, (item_id,), warehouse, ports=self.ports)
                 notices += [str(verdict) for verdict in verdicts if not verdict.ok]
         return notices
 
@@ -278,7 +278,7 @@ class Executor:
         if effect.validate is not False:
             verdicts = validate(
                 after, effect.alteration.item_id, effect.affected,
-                state.config["warehouse"].value, resolve=self.resolve,
+                state.config["warehouse"].value, ports=self.ports,
             )
             unresolved = [each for each in verdicts if each.unresolved]
             require_valid(
@@ -431,7 +431,7 @@ class Executor:
         found = dependencies.find(state, "connection", statement.name)
         verdicts = validate(
             state, found.item_id, dependencies.dependents(state, found.item_id),
-            state.config["warehouse"].value, resolve=self.resolve,
+            state.config["warehouse"].value, ports=self.ports,
         )
         require_valid(verdicts, found.text)
         rows = Rows(

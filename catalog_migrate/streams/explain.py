@@ -9,23 +9,23 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.unsafe.gates import missing
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
 
 
-def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
+def explain(state: State, statement: st.Statement, *, ports: Ports) -> str:
     """The plan of a statement; errors are those that executing it would raise at once."""
     if isinstance(statement, (st.Show, st.ShowCreate)):
         return "reads the catalog; writes nothing and restarts nothing"
     if isinstance(statement, st.ValidateConnection):
         return "reaches out to the connection and to whatever its queries use; writes nothing"
     if isinstance(statement, st.Unsafe):
-        return _unsafe(state, statement, resolve)
+        return _unsafe(state, statement, ports)
     effect = plan_statement(state, statement)
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]
@@ -35,13 +35,13 @@ def explain(state: State, statement: st.Statement, *, resolve: Resolve) -> str:
     lines += _definition(after, effect)
     lines += _restarts(effect)
     lines += _removed(state, effect)
-    lines += _validation(after, effect, resolve)
+    lines += _validation(after, effect, ports)
     return "\n".join(lines)
 
 
-def _unsafe(state: State, statement: st.Unsafe, resolve: Resolve) -> str:
+def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> str:
     plan = plan_unsafe(
-        state, request_of(state, statement), statement.reason, resolve=resolve, now=time.time(),
+        state, request_of(state, statement), statement.reason, ports=ports, now=time.time(),
         at="",
     )
     closed = missing(
@@ -78,7 +78,7 @@ def _removed(state: State, effect: Effect) -> list[str]:
     return [f"removes {dependencies.by_id(state, each).text}" for each in effect.removed]
 
 
-def _validation(after: State, effect: Effect, resolve: Resolve) -> list[str]:
+def _validation(after: State, effect: Effect, ports: Ports) -> list[str]:
     if effect.validate is False:
         return ["", "validation: none, the statement says VALIDATE = false"]
     roots = [effect.alteration.item_id] if effect.alteration is not None else [
@@ -89,7 +89,7 @@ def _validation(after: State, effect: Effect, resolve: Resolve) -> list[str]:
     lines: list[str] = []
     for root in roots:
         below = effect.affected or ((root,) if dependencies.is_query(after.items[root]) else ())
-        for verdict in validate(after, root, below, warehouse, resolve=resolve):
+        for verdict in validate(after, root, below, warehouse, ports=ports):
             lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
     return ["", "validation, from this process:", *lines] if lines else []
 

@@ -18,16 +18,12 @@ from catalog_migrate.errors import PositionLost
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.delta_tables import (
-    carry_batch,
-    delta_target,
-    has_rows_between,
-)
+from catalog_migrate.streams.checkpoint.delta_tables import carry_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, needs_edit, reset
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
-from catalog_migrate.streams.unsafe.chunks import backfilling
-from catalog_migrate.streams.unsafe.restore import transaction
+from catalog_migrate.streams.operation_records import backfilling
+from catalog_migrate.streams.tables import Tables, transaction
 
 Put = Callable[[Callable[[Changes, State], None], str], State]
 """Commits what the given function puts, under the cluster's lease; (put, kind)."""
@@ -68,7 +64,8 @@ def next_shard(state: State, item_id: str) -> tuple[str, ShardRecord, bool]:
 
 
 def is_drained(
-    checkpoint: Checkpoint, path: str, seal: int | None, *, skip_changes: bool = False
+    checkpoint: Checkpoint, path: str, seal: int | None, tables: Tables, *,
+    skip_changes: bool = False,
 ) -> bool:
     """Whether everything up to the version ``seal`` of the old shard was read and committed.
 
@@ -85,12 +82,14 @@ def is_drained(
     if consumed is None:
         return False
     # a commit without data (the seal itself) makes no batch, so versions alone would never meet
-    return consumed >= seal or not has_rows_between(
+    return consumed >= seal or not tables.has_rows(
         path, consumed, seal, skip_changes=skip_changes
     )
 
 
-def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) -> bool:
+def ready(
+    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, tables: Tables
+) -> bool:
     """Whether a sink whose table has another shard may be moved one shard on.
 
     One with a committed edit that its checkpoint lacks is not: its lines are not of this shard.
@@ -103,25 +102,27 @@ def ready(state: State, item_id: str, warehouse: str, checkpoint: Checkpoint) ->
     seal = old.sealed_version if old is not None else None
     path = shard_location(warehouse, stream.reads)
     # what is in a sealed shard is sent also when nothing leads on from it
-    if seal is not None and not is_drained(checkpoint, path, seal, skip_changes=skip):
+    if seal is not None and not is_drained(
+        checkpoint, path, seal, tables, skip_changes=skip
+    ):
         return False
     _, record, anew = next_shard(state, item_id)
     if anew:
         return checkpoint.state().is_settled
     return seal is not None or is_drained(
-        checkpoint, path, record.source_version, skip_changes=skip
+        checkpoint, path, record.source_version, tables, skip_changes=skip
     )
 
 
 def step(
-    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, *, put: Put
+    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, tables: Tables, *, put: Put
 ) -> State | None:
     """Move a stopped sink one shard on when it is drained; the state after, None if it was not.
 
     One commit holds the new shard, the generation and the exact lines; then the files are edited,
     which any later start repeats if it was cut off.
     """
-    if not ready(state, item_id, warehouse, checkpoint):
+    if not ready(state, item_id, warehouse, checkpoint, tables):
         return None
     stream = state.streams[item_id]
     path, record, anew = next_shard(state, item_id)
@@ -130,7 +131,7 @@ def step(
         if anew or record.version is None:
             edit = reset(checkpoint, 0)
         else:
-            target = delta_target(shard_location(warehouse, path), record.version)
+            target = tables.target(shard_location(warehouse, path), record.version)
             edit = move(checkpoint, 0, DeltaCodec().write(target))
         Snapshots(checkpoint).take(f"before it follows into {path}", active=())
     moved = msgspec.structs.replace(

@@ -22,7 +22,7 @@ class MigratedStreams:
 
     def being_filled(self, state: State) -> Mapping[str, str]:
         """Tables that take the dead letters of what a backfill reads."""
-        from catalog_migrate.streams.unsafe.chunks import dead_letter_tables
+        from catalog_migrate.streams.operation_records import dead_letter_tables
 
         return dead_letter_tables(state)
 

@@ -14,7 +14,6 @@ that finds one in ``trial`` goes on from what the row says.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import msgspec
@@ -30,7 +29,6 @@ from catalog_migrate.streams.checkpoint.settle import decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
-from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.supervisor import Known, Managed, Supervisor, input_known
 from catalog_migrate.streams.upstream import Upstream
 
@@ -118,11 +116,11 @@ class Operations:
         while the old ones still run, and what it refuses is refused before the commit.
         """
         after = altered(state, row)
-        with ThreadPoolExecutor(1, thread_name_prefix="plans") as pool:
+        with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
             verdicts = validate(
                 after, row.target, row.dependents, self.supervisor.warehouse,
-                resolve=self.supervisor.resolve,
+                ports=self.supervisor.ports,
             ) if row.validate else []
             refused = planning.result()
         if row.validate:
@@ -159,7 +157,7 @@ class Operations:
     def _trial(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
         stays = ""
-        with Probing(self._probe) as probing:
+        with Probing(self._probe, self.supervisor.ports.threads) as probing:
             if row.detail.get("phase") != STARTED:
                 row = self._stand_still(key, row, state, probing)
             problems = self._watch(row, probing)
@@ -190,7 +188,7 @@ class Operations:
 
         def take(item_id: str) -> None:
             self.alive()
-            checkpoint = self._checkpoint(state, item_id)
+            checkpoint = self.supervisor.checkpoint(state, item_id)
             if checkpoint.query_id is None:
                 return
             self._settle(before, item_id, checkpoint)
@@ -206,7 +204,7 @@ class Operations:
             changes.put("operation", key, row)
             _lift(changes, key, row)
 
-        with ThreadPoolExecutor(1, thread_name_prefix="written") as pool:
+        with self.supervisor.ports.threads.pool(1, "written") as pool:
             written = pool.submit(self._commit, put, "snapshot", altered_item(state, row))
 
             def known() -> Mapping[str, Upstream]:
@@ -234,9 +232,7 @@ class Operations:
         if checkpoint.state().kind != "uncommitted":
             return
         try:
-            spec = spec_of(
-                state, item_id, self.supervisor.warehouse, resolve=self.supervisor.resolve
-            )
+            spec = self.supervisor.spec(state, item_id)
             query_id = checkpoint.query_id or ""
             sinks = self.supervisor.engine.last_batch(spec, query_id)
             decision = decide(
@@ -305,7 +301,7 @@ class Operations:
         """The first thing that is wrong with each query's access, else that all is well; and whom
         each one reaches."""
         verdicts, reached = probe_queries(
-            state, item_ids, self.supervisor.warehouse, resolve=self.supervisor.resolve
+            state, item_ids, self.supervisor.warehouse, ports=self.supervisor.ports
         )
         found: dict[str, Verdict] = {}
         for verdict in verdicts:
@@ -369,7 +365,7 @@ class Operations:
         self._commit(
             lambda changes, _: _lift(changes, key, row), "lift holds", altered_item(state, row)
         )
-        with Probing(self._probe) as probing:
+        with Probing(self._probe, self.supervisor.ports.threads) as probing:
             problems = self._watch(row, probing)
         reason = row.detail.get("reason", "")
         if problems:
@@ -383,11 +379,9 @@ class Operations:
 
     def _restore(self, state: State, item_id: str, number: int) -> None:
         """Give a query its snapshot back; refused, and left out, when a sink has a newer batch."""
-        checkpoint = self._checkpoint(state, item_id)
+        checkpoint = self.supervisor.checkpoint(state, item_id)
         try:
-            spec = spec_of(
-                state, item_id, self.supervisor.warehouse, resolve=self.supervisor.resolve
-            )
+            spec = self.supervisor.spec(state, item_id)
             sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
             if sinks:  # else the destination cannot say what it has, and the checkpoint stays
                 Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
@@ -424,10 +418,6 @@ class Operations:
         self, put: Callable[[Changes, State], None], kind: str, reason: str
     ) -> State:
         return self.supervisor.commit(put, kind, reason)
-
-    def _checkpoint(self, state: State, item_id: str) -> Checkpoint:
-        stream = state.streams.get(item_id) or first_stream(item_id)
-        return Checkpoint(f"{self.supervisor.warehouse}/{stream.checkpoint}")
 
     def _on_after(self, state: State, row: OperationRecord) -> bool:
         item = state.items.get(row.target)

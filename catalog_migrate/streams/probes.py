@@ -7,7 +7,7 @@ query was started, because an idle sink on a dead broker makes progress and show
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import (
     CatalogMigrateError,
     UnresolvedSecret,
@@ -22,10 +23,10 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.columns import written_columns
+from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection, spec_of
-from catalog_migrate.streams.upstream import Upstream, identify, require_same, topics_of_query
+from catalog_migrate.streams.specs import resolved_connection, spec_of
+from catalog_migrate.streams.upstream import Upstream, Upstreams, require_same, topics_of_query
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -54,7 +55,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def validate(
     state: State, target: str, dependents: Sequence[str], warehouse: str, *,
-    resolve: Resolve = resolve_secret, timeout: float = 10.0,
+    ports: Ports, timeout: float = 10.0,
 ) -> list[Verdict]:
     """Probe the connections at and below ``target``, and each dependent's own access.
 
@@ -67,20 +68,20 @@ def validate(
         and (item_id == target or target in dependencies.effective(state, item_id).chain
              or target in dependencies.effective(state, item_id).secrets.values())
     ]
-    with ThreadPoolExecutor(16, thread_name_prefix="validate") as pool:
+    with ports.threads.pool(16, "validate") as pool:
         asked = [
-            pool.submit(_connection, state, item_id, resolve, timeout)
+            pool.submit(_connection, state, item_id, ports, timeout)
             for item_id in sorted(connections, key=lambda each: int(each[1:]))
         ]
         queries = pool.submit(
-            probe_queries, state, dependents, warehouse, resolve=resolve, timeout=timeout
+            probe_queries, state, dependents, warehouse, ports=ports, timeout=timeout
         )
         verdicts = [verdict for answer in asked for verdict in answer.result()]
         return [*verdicts, *queries.result()[0]]
 
 
 def probe_queries(
-    state: State, item_ids: Sequence[str], warehouse: str, *, resolve: Resolve = resolve_secret,
+    state: State, item_ids: Sequence[str], warehouse: str, *, ports: Ports,
     timeout: float = 10.0,
 ) -> tuple[list[Verdict], dict[str, Upstream]]:
     """Whether each query's own access works now, and whom it reaches.
@@ -93,7 +94,7 @@ def probe_queries(
     specs: dict[str, QuerySpec] = {}
     for item_id in item_ids:
         try:
-            specs[item_id] = spec_of(state, item_id, warehouse, resolve=resolve)
+            specs[item_id] = spec_of(state, item_id, warehouse, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
     shared: dict[str, list[str]] = {}
@@ -103,11 +104,11 @@ def probe_queries(
             shared.setdefault(state.items[item_id].links["connection"], []).append(item_id)
         else:
             alone.append(item_id)
-    with ThreadPoolExecutor(16, thread_name_prefix="probe") as pool:
+    with ports.threads.pool(16, "probe") as pool:
         groups = [
-            *(pool.submit(_kafka, [specs[each] for each in group], timeout)
+            *(pool.submit(_kafka, [specs[each] for each in group], ports.upstreams, timeout)
               for group in shared.values()),
-            *(pool.submit(_alone, specs[item_id], timeout) for item_id in alone),
+            *(pool.submit(_alone, specs[item_id], ports.upstreams, timeout) for item_id in alone),
         ]
         for group in groups:
             for item_id, (findings, upstream, whole) in group.result().items():
@@ -123,15 +124,15 @@ _Answer = tuple[tuple[Finding, ...], Upstream | None, bool]
 """Findings, who answered (None: nobody), and whether all of its topics are known."""
 
 
-def _kafka(specs: Sequence[QuerySpec], timeout: float) -> dict[str, _Answer]:
+def _kafka(
+    specs: Sequence[QuerySpec], upstreams: Upstreams, timeout: float
+) -> dict[str, _Answer]:
     """Queries on one Kafka connection, by item id."""
-    from catalog_migrate.connections.validation import Wanted, kafka_access
-
     wanted = [
         Wanted(spec.item_id, topics_of_query(spec), "READ" if spec.kind == "source" else "WRITE")
         for spec in specs
     ]
-    identity, findings = kafka_access(specs[0].connection, wanted, timeout=timeout)
+    identity, findings = upstreams.access(specs[0].connection, wanted, timeout=timeout)
     answers: dict[str, _Answer] = {}
     for spec in specs:
         if identity is None:
@@ -146,20 +147,13 @@ def _kafka(specs: Sequence[QuerySpec], timeout: float) -> dict[str, _Answer]:
     return answers
 
 
-def _alone(spec: QuerySpec, timeout: float) -> dict[str, _Answer]:
+def _alone(spec: QuerySpec, upstreams: Upstreams, timeout: float) -> dict[str, _Answer]:
     """A query that shares nothing."""
-    from catalog_migrate.connections.validation import validate_sink, validate_source
-
-    is_source = spec.kind == "source"
-    check = validate_source if is_source else validate_sink
-    columns = spec.columns if is_source else written_columns(spec)
-    findings = check(
-        spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
-    )
+    findings = upstreams.check_query(spec, timeout=timeout)
     upstream: Upstream | None = None
     if all(finding.ok for finding in findings):
         try:
-            upstream = identify(spec)
+            upstream = upstreams.identify(spec)
         except CatalogMigrateError as error:
             findings = (*findings, Finding("", None, False, error.message, error.remedy or ""))
     return {spec.item_id: (findings, upstream, upstream is not None)}
@@ -207,14 +201,10 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
         )
 
 
-def _connection(
-    state: State, item_id: str, resolve: Resolve, timeout: float
-) -> list[Verdict]:
-    from catalog_migrate.connections.validation import validate_connection
-
+def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Verdict]:
     name = f"connection {dependencies.display(state, item_id)}"
     try:
-        resolved = resolved_connection(state, item_id, resolve=resolve)
+        resolved = resolved_connection(state, item_id, resolve=ports.resolve)
     except CatalogMigrateError as error:
         return [_refusal(item_id, name, error)]
     connector = dependencies.effective(state, item_id).connector
@@ -224,7 +214,7 @@ def _connection(
             item_id, name, finding.ok, redactor.scrub(finding.message),
             redactor.scrub(finding.remedy or ""), finding.option or "",
         )
-        for finding in validate_connection(connector, resolved, timeout=timeout)
+        for finding in ports.upstreams.check_connection(connector, resolved, timeout=timeout)
     ]
 
 
@@ -254,9 +244,11 @@ class Probing:
 
     __slots__ = ("_asked", "_first", "_items", "_pool", "_probe", "_verdicts")
 
-    def __init__(self, probe: Callable[[State, Sequence[str]], Answer]) -> None:
+    def __init__(
+        self, probe: Callable[[State, Sequence[str]], Answer], threads: Threads
+    ) -> None:
         self._probe = probe
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="probe")
+        self._pool = threads.pool(1, "probe")
         self._items: frozenset[str] | None = None
         self._first: Future[Answer] | None = None
         self._asked: Future[Answer] | None = None

@@ -7,9 +7,7 @@ out. The same object runs in a notebook's session (:meth:`Runtime.start`) and un
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,15 +28,16 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.operations import Operations
+from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine
-from catalog_migrate.streams.specs import Resolve, resolve_secret, spec_of
+from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import ClusterLog, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
-from catalog_migrate.streams.upstream import identify, require_same
+from catalog_migrate.streams.upstream import require_same
 
 TICK = 0.25
 """Seconds between two looks at the catalog."""
@@ -99,7 +98,7 @@ class Runtime:
 
     def __init__(
         self, log: CatalogLog, cluster: str, engine: QueryEngine, *, ensure_shards: EnsureShards,
-        reconcile: Reconcile, clock: Clock | None = None, resolve: Resolve = resolve_secret,
+        reconcile: Reconcile, clock: Clock | None = None, ports: Ports | None = None,
         options: RuntimeOptions | None = None, on_event: Callable[[str], None] | None = None,
     ) -> None:
         self.log = log
@@ -109,29 +108,28 @@ class Runtime:
         self.options = options or RuntimeOptions()
         self._ensure_shards = ensure_shards
         self._reconcile = reconcile
-        self._resolve = resolve
+        self._ports = ports or Ports()
         self._say = on_event or (lambda _: None)
-        self._stop = threading.Event()
+        self._stop = self._ports.threads.event()
         self._lost: CatalogMigrateError | None = None
         self._state: State | None = None
         self._named = -1
         self._names_again = 0.0
         self._polled = 0.0
         self._fenced = 0.0
-        self._fencing: threading.Thread | None = None
+        self._fencing: Running | None = None
         self._reported = 0.0
-        self._thread: threading.Thread | None = None
+        self._thread: Running | None = None
         self._failure: BaseException | None = None
         self._backfills: Backfills | None = None
-        self.ready = threading.Event()
+        self.ready = self._ports.threads.event()
         self.supervisor: Supervisor | None = None
 
     # -- life ----------------------------------------------------------------------------------
 
     def start(self) -> Runtime:
         """Run in a background thread of the caller's session; :meth:`close` ends it."""
-        self._thread = threading.Thread(target=self._run_thread, name="runtime", daemon=True)
-        self._thread.start()
+        self._thread = self._ports.threads.run(self._run_thread, "runtime")
         return self
 
     def _run_thread(self) -> None:
@@ -167,7 +165,7 @@ class Runtime:
             return Supervisor(
                 log=self.log, lease=lease, engine=self.engine, clock=self.clock,
                 cluster=cluster, warehouse=warehouse, ensure_shards=self._ensure_shards,
-                resolve=self._resolve, drain=self.options.drain, threads=self.options.threads,
+                ports=self._ports, drain=self.options.drain, threads=self.options.threads,
                 say=self._say,
             )
 
@@ -182,17 +180,14 @@ class Runtime:
         )
         supervisor = supervise(lease)
         self.supervisor = supervisor
-        beat = threading.Thread(
-            target=self._beat, args=(lease,), name="cluster heartbeat", daemon=True
+        self._ports.threads.repeat(
+            lambda: self._renew(lease), lease.ttl / 6, self._stop, "cluster heartbeat"
         )
-        beat.start()
         status: ClusterLog | None = None
         try:
             state = read_state(self.log)
             self._ensure_shards(state, cluster)
-            status = ClusterLog(
-                log_path(state, cluster, warehouse), this_holder()
-            )
+            status = self._ports.cluster_log(log_path(state, cluster, warehouse), this_holder())
             self._follow_names(state)
             supervisor.commit(
                 lambda changes, _: changes.put(
@@ -262,17 +257,15 @@ class Runtime:
         finally:
             lease.release()
 
-    def _beat(self, lease: Lease) -> None:
+    def _renew(self, lease: Lease) -> None:
         """Renew the lease in time, whatever the main thread is waiting for."""
-        while not self._stop.wait(lease.ttl / 6):
-            try:
-                lease.ensure()
-            except LeaseLost as error:
-                self._lost = error
-                self._stop.set()
-                return
-            except CatalogMigrateError:
-                continue  # a store that does not answer now; the lease's own limit decides
+        try:
+            lease.ensure()
+        except LeaseLost as error:
+            self._lost = error
+            self._stop.set()
+        except CatalogMigrateError:
+            return  # a store that does not answer now; the lease's own limit decides
 
     def _alive(self) -> None:
         if self._lost is not None:
@@ -318,8 +311,7 @@ class Runtime:
             except CatalogMigrateError as error:
                 self._say(f"queries that wait for a fence are still held: {error.message}")
 
-        self._fencing = threading.Thread(target=again, name="fence again", daemon=True)
-        self._fencing.start()
+        self._fencing = self._ports.threads.run(again, "fence again")
 
     def _report(self, supervisor: Supervisor, state: State, status: ClusterLog) -> None:
         try:
@@ -348,7 +340,7 @@ class Runtime:
         ]
         if not running:
             return
-        with ThreadPoolExecutor(min(8, len(running)), thread_name_prefix="upstream") as pool:
+        with self._ports.threads.pool(min(8, len(running)), "upstream") as pool:
             changed = list(
                 pool.map(lambda item_id: self._changed(state, item_id, supervisor), running)
             )
@@ -363,8 +355,8 @@ class Runtime:
         if stream is None or not stream.upstream:
             return None
         try:
-            spec = spec_of(state, item_id, supervisor.warehouse, resolve=self._resolve)
-            require_same(spec, stream, identify(spec))
+            spec = spec_of(state, item_id, supervisor.warehouse, resolve=self._ports.resolve)
+            require_same(spec, stream, self._ports.upstreams.identify(spec))
         except UpstreamChanged as error:
             return error
         except CatalogMigrateError:

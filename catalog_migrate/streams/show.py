@@ -20,6 +20,7 @@ from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.status import (
     QueryStatus,
@@ -28,8 +29,6 @@ from catalog_migrate.streams.status import (
     latest,
     shortly,
 )
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
-from catalog_migrate.streams.unsafe.metrics import kind_of
 
 
 class Rows(msgspec.Struct, frozen=True):

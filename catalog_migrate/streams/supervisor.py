@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -34,6 +34,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (
     CAUSED_BY,
     PreparedQuery,
@@ -41,11 +42,10 @@ from catalog_migrate.streams.queries import (
     QuerySpec,
     RunningQuery,
 )
-from catalog_migrate.streams.specs import Resolve, first_stream, resolve_secret, spec_of
+from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import QueryStatus, held_by, shortly
 from catalog_migrate.streams.upstream import (
     Upstream,
-    identify,
     require_ledger,
     require_same,
     require_there,
@@ -133,7 +133,7 @@ class Supervisor:
     cluster: str
     warehouse: str
     ensure_shards: EnsureShards
-    resolve: Resolve = resolve_secret
+    ports: Ports = field(default_factory=Ports)
     drain: float = 30.0
     threads: int = 4
     say: Callable[[str], None] = lambda _: None
@@ -141,8 +141,21 @@ class Supervisor:
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
     _wanted: Wanted | None = None
-    _pool: ThreadPoolExecutor | None = None
+    _pool: Executor | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def spec(
+        self, state: State, item_id: str, stream: StreamRecord | None = None
+    ) -> QuerySpec:
+        """What a query is started from; see :func:`~catalog_migrate.streams.specs.spec_of`."""
+        return spec_of(
+            state, item_id, self.warehouse, resolve=self.ports.resolve, stream=stream
+        )
+
+    def checkpoint(self, state: State, item_id: str) -> Checkpoint:
+        """The checkpoint of a query, which need not be there yet."""
+        stream = state.streams.get(item_id) or first_stream(item_id)
+        return self.ports.checkpoint(f"{self.warehouse}/{stream.checkpoint}")
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -252,12 +265,17 @@ class Supervisor:
             if each.looked > self.clock.monotonic():
                 continue
             each.looked = self.clock.monotonic() + FOLLOW
-            checkpoint = Checkpoint(f"{self.warehouse}/{state.streams[item_id].checkpoint}")
+            checkpoint = self.checkpoint(state, item_id)
             try:
-                if not following.ready(state, item_id, self.warehouse, checkpoint):
+                if not following.ready(
+                    state, item_id, self.warehouse, checkpoint, self.ports.tables
+                ):
                     continue
                 self._stop_one(item_id, self.drain)
-                following.step(state, item_id, self.warehouse, checkpoint, put=self.commit)
+                following.step(
+                    state, item_id, self.warehouse, checkpoint, self.ports.tables,
+                    put=self.commit,
+                )
                 each.error = None
             except PositionLost as error:
                 self.hold(item_id, UPSTREAM, error.message)
@@ -278,12 +296,12 @@ class Supervisor:
 
         def one(item_id: str) -> None:
             try:
-                spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve)
+                spec = self.spec(state, item_id)
                 self.prepared[item_id] = spec, self.engine.prepare(spec)
             except CatalogMigrateError as error:
                 refused[item_id] = error
 
-        with ThreadPoolExecutor(self.threads, thread_name_prefix="prepare") as pool:
+        with self.ports.threads.pool(self.threads, "prepare") as pool:
             list(pool.map(one, item_ids))
         return refused
 
@@ -304,9 +322,7 @@ class Supervisor:
         definition = state.items[each.item_id].definition
         each.name = f"{definition.kind} {definition.item_name}"
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(
-                max(self.threads, STARTS), thread_name_prefix="start"
-            )
+            self._pool = self.ports.threads.pool(max(self.threads, STARTS), "start")
         each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
 
     def start(
@@ -333,15 +349,16 @@ class Supervisor:
         """
         self.ensure_shards(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
-        spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
+        spec = self.spec(state, item_id, stream)
         redactor = Redactor.of(spec.connection)
         try:
             planned, query = self._plan(spec)
-            checkpoint = Checkpoint(spec.checkpoint)
+            checkpoint = self.ports.checkpoint(spec.checkpoint)
             query_id, batches = self._looked_up(spec, checkpoint)
-            found = (known() if known is not None else {}).get(item_id) or identify(spec)
+            asked = known() if known is not None else {}
+            found = asked.get(item_id) or self.ports.upstreams.identify(spec)
             stream = self._identified(state, spec, stream, found)
-            spec = spec_of(state, item_id, self.warehouse, resolve=self.resolve, stream=stream)
+            spec = self.spec(state, item_id, stream)
             sources = [self.described(state, item_id)]
             clear_torn_start(checkpoint)
             claim(checkpoint, item=item_id, sources=sources)
@@ -454,7 +471,7 @@ class Supervisor:
             then(item_id)
 
         for wave in [*waves, *([rest] if rest else [])]:
-            with ThreadPoolExecutor(min(STOPS, len(wave)), thread_name_prefix="stop") as pool:
+            with self.ports.threads.pool(min(STOPS, len(wave)), "stop") as pool:
                 list(pool.map(one, wave))
 
     def _stop_one(self, item_id: str, limit: float) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,10 +31,10 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence, new_query_id
+from catalog_migrate.streams.checkpoint.identity import Fence, new_query_id
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.specs import CHECKPOINTS, spec_of
+from catalog_migrate.streams.specs import CHECKPOINTS
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.supervisor import Supervisor
@@ -89,7 +88,7 @@ def _fence(supervisor: Supervisor, state: State, item_ids: Sequence[str]) -> Sta
             moved[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
 
     # side by side: a server that swallows questions takes seconds to be given up
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="fence") as pool:
+    with supervisor.ports.threads.pool(_AT_ONCE, "fence") as pool:
         list(pool.map(one, item_ids))
 
     def put(changes: Changes, current: State) -> None:
@@ -127,10 +126,11 @@ def _fence_one(
     if directory == stream.checkpoint or Checkpoint(old).query_id is None:
         return stream.checkpoint
     _copy(old, new)
-    if Checkpoint(new).restoring is not None:
-        _restored(supervisor, state, item_id, old, new)
-    batches = new_query_id(Checkpoint(new), _fences(supervisor, state, item_id), active=())
-    catch_up(Checkpoint(new), old, batches)
+    checkpoint = supervisor.ports.checkpoint(new)
+    if checkpoint.restoring is not None:
+        _restored(supervisor, state, item_id, old, checkpoint)
+    batches = new_query_id(checkpoint, _fences(supervisor, state, item_id), active=())
+    catch_up(checkpoint, old, batches)
     return directory
 
 
@@ -156,19 +156,18 @@ def _copy(old: Path, new: Path) -> None:
 
 
 def _restored(
-    supervisor: Supervisor, state: State, item_id: str, old: Path, new: Path
+    supervisor: Supervisor, state: State, item_id: str, old: Path, checkpoint: Checkpoint
 ) -> None:
     """End a restore that the earlier runtime died in, in the copy and before its id changes.
 
     Snapshots stay with the old directory: they hold the old id, which is barred.
     """
-    checkpoint = Checkpoint(new)
     snapshots, number = Snapshots(checkpoint), checkpoint.restoring
     assert number is not None
     taken = Snapshots(Checkpoint(old)).directory
     shutil.rmtree(snapshots.directory, ignore_errors=True)
     shutil.copytree(taken, snapshots.directory)
-    spec = spec_of(state, item_id, supervisor.warehouse, resolve=supervisor.resolve)
+    spec = supervisor.spec(state, item_id)
     batches = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
     snapshots.restore(number, sinks_latest=batches, active=())
     shutil.rmtree(snapshots.directory)
@@ -208,16 +207,16 @@ def _newest(batch: int | None) -> int:
 
 
 def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, Fence]:
-    item = state.items[item_id]
+    item, tables = state.items[item_id], supervisor.ports.tables
     fences: dict[str, Fence] = {}
     if item.definition.kind == "source":
-        fences["shard"] = delta_fence(shard_location(supervisor.warehouse, item.shard or ""))
+        fences["shard"] = tables.fence(shard_location(supervisor.warehouse, item.shard or ""))
         dead = state.items.get(item.links.get("dead_letters", ""))
         if dead is not None:
             place = shard_location(supervisor.warehouse, dead.shard or "")
-            fences["dead letters"] = delta_fence(place)
+            fences["dead letters"] = tables.fence(place)
     elif dependencies.external_of(item).connector == "POSTGRES":
-        spec = spec_of(state, item_id, supervisor.warehouse, resolve=supervisor.resolve)
+        spec = supervisor.spec(state, item_id)
         fences["postgres"] = partial(_fence_ledger, spec)
     return fences
 

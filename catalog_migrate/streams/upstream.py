@@ -1,4 +1,4 @@
-"""What positions belong to: a Kafka cluster and its topics, a Postgres server and its ledger.
+"""The port to what positions belong to: a Kafka cluster and its topics, a Postgres server.
 
 A topic that was recreated under a running query, or a cluster of another name with a topic of the
 same one, gives no error by itself (STACK section 6), so ids are written down and compared.
@@ -6,15 +6,39 @@ same one, gives no error by itself (STACK section 6), so ids are written down an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
 
 import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.connections.clients import option_of
+from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.kafka_gaps import has_gaps
+from catalog_migrate.connections.kafka_probe import KafkaProbe
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.validation import (
+    Identity,
+    Wanted,
+    identity,
+    kafka_access,
+    kafka_identity,
+    validate_connection,
+    validate_sink,
+    validate_source,
+)
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import EngineFailure, UpstreamChanged
+from catalog_migrate.errors import (
+    ConnectionFailed,
+    EngineFailure,
+    UnsafeBlocked,
+    UpstreamChanged,
+)
+from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.columns import written_columns
+from catalog_migrate.streams.queries import QuerySpec, Resolved
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -24,10 +48,58 @@ class Upstream(msgspec.Struct, frozen=True):
     topics: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class Held(msgspec.Struct, frozen=True):
+    """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
+
+    ``exact`` is false when offsets are not known to be records one by one (compaction, or only
+    committed records are read); ``gaps`` looks whether they are in stretches (topic, partition,
+    first, after the last): markers of transactions are no records. ``at`` gives the first record
+    at or after a moment (ms), None for none.
+    """
+
+    cluster: str
+    topic_ids: Mapping[str, str]
+    bounds: Mapping[Partition, tuple[int, int]]
+    at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
+    exact: bool = True
+    gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
+
+
+class Upstreams(Protocol):
+    """What streams ask of the servers that they read from and write to; writes nothing there."""
+
+    def identify(self, spec: QuerySpec) -> Upstream:
+        """Who answers a query; ConnectionFailed when nothing does."""
+
+    def access(
+        self, connection: Resolved, wanted: Sequence[Wanted], *, timeout: float = 10.0
+    ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
+        """Who a Kafka cluster is (None: nothing answers), and whether each may do what it needs.
+
+        ``timeout`` is in seconds; findings are by subject.
+        """
+
+    def check_connection(
+        self, connector: str, connection: Resolved, *, timeout: float = 10.0
+    ) -> tuple[Finding, ...]:
+        """Whether something answers at a connection, and what."""
+
+    def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+        """Whether the own access of a source or sink works."""
+
+    def held(
+        self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
+    ) -> AbstractContextManager[Held]:
+        """What the topics of a Kafka source hold, as long as the block lasts.
+
+        ``sample``: records may be read to see whether counts are exact. Raises
+        :class:`EngineFailure` for a broker that does not answer or says no,
+        :class:`UnsafeBlocked` for a topic that is not there.
+        """
+
+
 def identify(spec: QuerySpec) -> Upstream:
     """Ask the upstream (or the destination) who it is; ConnectionFailed when nothing answers."""
-    from catalog_migrate.connections.validation import identity
-
     connector = spec.external.connector or ""
     if connector == "FILES":
         return Upstream()
@@ -100,3 +172,73 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
 
     table = str(spec.external.options["TABLE"])
     Ledger(spec.connection, table).check(query_id, checkpoint.latest_commits)
+
+
+def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+    """Whether the own access of a source or sink works."""
+    is_source = spec.kind == "source"
+    check = validate_source if is_source else validate_sink
+    columns = spec.columns if is_source else written_columns(spec)
+    return check(
+        spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
+    )
+
+
+@contextmanager
+def held_by_kafka(
+    spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
+) -> Iterator[Held]:
+    """What the topics of a source hold; questions about times are asked while the block lasts."""
+    from confluent_kafka import KafkaException
+
+    subject = f"{spec.kind} {spec.name}"
+    topics = topics_of(str(spec.external.options["TOPIC"]))
+    try:
+        with KafkaProbe(spec.connection, subject=subject, timeout=timeout) as probe:
+            yield _held(probe, spec, subject, topics, sample=sample)
+    except ConnectionFailed as error:
+        raise EngineFailure(
+            f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
+        ) from error
+    except KafkaException as error:
+        said = Redactor.of(spec.connection).scrub(str(error))
+        raise EngineFailure(
+            f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
+            remedy="see to the broker and to what this user may do there",
+        ) from None
+
+
+def _held(
+    probe: KafkaProbe, spec: QuerySpec, subject: str, topics: Sequence[str], *, sample: bool
+) -> Held:
+    found = kafka_identity(probe, topics)
+    missing = sorted(set(topics) - set(found.topic_ids))
+    if missing:
+        raise UnsafeBlocked(
+            f"{subject} reads topics that are not there",
+            problems=[f"there is no topic {topic}" for topic in missing],
+            remedy="create them, or name others: UNSAFE SET (TOPIC = '…'), RESET SPLITS",
+        )
+    committed = option_of(spec.connection, "KAFKA", "kafka.isolation.level")
+
+    def at(moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
+        return probe.since(moment, places)
+
+    return Held(
+        cluster=found.cluster_id,
+        topic_ids=dict(found.topic_ids),
+        bounds=probe.bounds(topics),
+        at=at,
+        exact=committed != "read_committed" and probe.keeps_every_record(topics),
+        gaps=lambda stretches: sample and has_gaps(spec.connection, stretches),
+    )
+
+
+class ServerUpstreams:
+    """The port's implementation by Kafka's and PostgreSQL's own clients."""
+
+    identify = staticmethod(identify)
+    access = staticmethod(kafka_access)
+    check_connection = staticmethod(validate_connection)
+    check_query = staticmethod(check_query)
+    held = staticmethod(held_by_kafka)

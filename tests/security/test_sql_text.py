@@ -41,9 +41,7 @@ SAFE_PARTS = {
     # the body of the release's own view
     "release/compile.py": {"sql"},
     # conditions and lists of literals
-    "streams/unsafe/audit.py": {"where"},
-    "streams/unsafe/translate.py": {"where", "names"},
-    "streams/unsafe/restorable.py": {"where"},
+    "streams/tables.py": {"where", "names"},
     # a number of seconds from our own settings
     "connections/postgres_probe.py": {"seconds"},
 }

@@ -16,7 +16,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
@@ -26,16 +25,30 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.execute import Executor
+from catalog_migrate.streams.operation_records import (
+    BACKFILLING,
+    UNSAFE,
+    chunks_in,
+    images_in,
+)
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_in
-from catalog_migrate.streams.unsafe.images import UNSAFE, images_in
-from catalog_migrate.streams.unsafe.restore import transaction
+from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.undo import undo_request
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.scenario import Fault
 from tests.simulation.scheduler import ProcessClock, Scheduler, Task
+from tests.simulation.stream_faults import NO_FAULT, StreamFault
+from tests.simulation.stream_ports import (
+    NoLog,
+    SimulatedFiles,
+    SimulatedTables,
+    SimulatedThreads,
+    SimulatedUpstreams,
+    simulated_ports,
+)
 from tests.simulation.stream_scenario import (
     MOVED,
     MOVES,
@@ -45,14 +58,7 @@ from tests.simulation.stream_scenario import (
     StreamScenario,
 )
 from tests.simulation.stream_sinks import unsent
-from tests.simulation.streaming import (
-    PLAIN,
-    Record,
-    SimulatedQueries,
-    StreamWorld,
-    resolve,
-    simulated_streams,
-)
+from tests.simulation.streaming import PLAIN, Record, SimulatedQueries, StreamWorld, resolve
 
 SETTING = """
 CREATE CLUSTER main;
@@ -71,28 +77,6 @@ OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfillin
 """States of an operation that a runtime has still to end."""
 
 
-class _Stop:
-    """A runtime's wish to end; waiting for it is sleeping."""
-
-    def __init__(self, clock: ProcessClock) -> None:
-        self._clock = clock
-        self._set = False
-
-    def set(self) -> None:
-        """It is to end."""
-        self._set = True
-
-    def is_set(self) -> bool:
-        """Whether it is to end."""
-        return self._set
-
-    def wait(self, timeout: float) -> bool:
-        """Sleep."""
-        if not self._set:
-            self._clock.sleep(timeout)
-        return self._set
-
-
 class _Clock(ProcessClock):
     """A process's clock: while it sleeps its queries go on, and its lease is renewed."""
 
@@ -102,13 +86,6 @@ class _Clock(ProcessClock):
         """Let queries take a step, renew, and let others go on."""
         self.actor.idle()
         super().sleep(seconds)
-
-
-class _Runtime(Runtime):
-    """The real runtime without a thread of its own for heartbeats: its clock renews."""
-
-    def _beat(self, lease: Any) -> None:
-        del lease
 
 
 class Actor(ABC):
@@ -121,8 +98,14 @@ class Actor(ABC):
         self.clock = _Clock(play.scheduler, began=1_000.0 * number)
         self.clock.actor = self
         self.log = play.log.attach(self.point)
-        self.engine = SimulatedQueries(play.world, self.point)
-        self.runtime: _Runtime | None = None
+        self.upstreams = SimulatedUpstreams(play.world)
+        self.threads = SimulatedThreads(self.clock)
+        self.ports = play.fault.ports(Ports(
+            resolve, self.upstreams, SimulatedTables(play.world), self.threads,
+            SimulatedFiles(lambda step: self.point(f"file: {step}")), NoLog,
+        ))
+        self.engine = SimulatedQueries(play.world, self.point, self.upstreams.told)
+        self.runtime: Runtime | None = None
         self.calls = 0
         self.dead = False
         self.task: Task = play.scheduler.add(name, self.live, at=at)
@@ -151,13 +134,7 @@ class Actor(ABC):
         if self.dead:
             raise SimulatedCrash("dead")
         self.engine.step()
-        runtime = self.runtime
-        if runtime is not None and runtime.supervisor is not None and not runtime._stop.is_set():
-            try:
-                runtime.supervisor.lease.ensure()
-            except CatalogMigrateError as error:
-                runtime._lost = error
-                runtime._stop.set()
+        self.threads.go_on()
 
     def point(self, call: str) -> None:
         """A place where anything may happen."""
@@ -214,7 +191,7 @@ class RuntimeActor(Actor):
         """It also ends, at some time."""
         self.rounds -= 1
         if self.runtime is not None and (self.rounds <= 0 or self.enough()):
-            self.runtime._stop.set()
+            self.runtime.request_stop()
         super().idle()
 
     def enough(self) -> bool:
@@ -239,7 +216,7 @@ class ClientActor(Actor):
         """Say it."""
         self.play.tell(f"{self.name} says {self.statement}")
         executor = Executor(
-            self.log, lambda _state, _item: None, self.clock, resolve, confirm=lambda _: True,
+            self.log, lambda _state, _item: None, self.clock, self.ports, confirm=lambda _: True,
             limit=20.0,
         )
         if self.statement != UNDO:
@@ -254,10 +231,16 @@ class ClientActor(Actor):
 
 
 class StreamPlay:
-    """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
+    """One run of a scenario; ``telling`` keeps every event of note in ``story``.
 
-    def __init__(self, scenario: StreamScenario, *, telling: bool = False) -> None:
+    ``fault`` is put in on purpose.
+    """
+
+    def __init__(
+        self, scenario: StreamScenario, *, telling: bool = False, fault: StreamFault = NO_FAULT
+    ) -> None:
         self.scenario = scenario
+        self.fault = fault
         self.story: list[str] | None = [] if telling else None
         self.scheduler = Scheduler(scenario.tick)
         self.world = StreamWorld({"t": [3, 2], "u": [4], "v": [1, 2], "o": [0]})
@@ -284,8 +267,7 @@ class StreamPlay:
     def to_its_end(self) -> None:
         """Play all of it; raises what breaks."""
         try:
-            with simulated_streams(self.world, self.on_file):
-                self._play()
+            self._play()
         finally:
             shutil.rmtree(self.warehouse, ignore_errors=True)
 
@@ -297,8 +279,9 @@ class StreamPlay:
 
     def _play(self) -> None:
         create_catalog(self.log, warehouse=self.warehouse)
+        clock = ProcessClock(self.scheduler)
         Executor(
-            self.log, lambda _state, _item: None, ProcessClock(self.scheduler), resolve
+            self.log, lambda _state, _item: None, clock, simulated_ports(self.world, clock)
         ).run(SETTING + "".join(SINK.format(name) for name in self.sinks))
         runtimes = len(self.scenario.runtimes)
         for number, at in enumerate(self.scenario.runtimes):
@@ -319,23 +302,16 @@ class StreamPlay:
         self.scheduler.run()
         self.check()
 
-    def runtime(self, actor: Actor) -> _Runtime:
-        """A runtime on an actor's engine, log and clock."""
-        runtime = _Runtime(
-            actor.log, "main", actor.engine, ensure_shards=lambda _state, _item: None,
-            reconcile=lambda _: None, clock=actor.clock, resolve=resolve, on_event=self.keep_still,
+    def runtime(self, actor: Actor) -> Runtime:
+        """A runtime on an actor's engine, log, clock and ports."""
+        return Runtime(
+            actor.log, "main", self.fault.engine(actor.engine),
+            ensure_shards=lambda _state, _item: None, reconcile=lambda _: None,
+            clock=actor.clock, ports=actor.ports, on_event=self.keep_still,
             options=RuntimeOptions(wait=1_000.0, drain=5.0, threads=1, unsafe=True),
         )
-        runtime._stop = _Stop(actor.clock)  # type: ignore[assignment]
-        return runtime
 
     # every step ---------------------------------------------------------------------------------
-    def on_file(self, step: str) -> None:
-        """A step on a checkpoint, by whoever has the turn."""
-        for actor in self.actors:
-            if actor.task is self.scheduler.current:
-                actor.point(f"file: {step}")
-
     def after(self, actor: Actor, call: str) -> None:
         """Records arrive; commits are told, and looked through for secrets (I9)."""
         if len(self.log.history) != self._seen:
@@ -545,10 +521,10 @@ def _count(
             expected[place[0], place[1], offset] += 1
 
 
-def failure_of(scenario: StreamScenario) -> str | None:
+def failure_of(scenario: StreamScenario, fault: StreamFault = NO_FAULT) -> str | None:
     """In which way a scenario fails, None when it does not."""
     try:
-        StreamPlay(scenario).to_its_end()
+        StreamPlay(scenario, fault=fault).to_its_end()
     except InvariantBroken as broken:
         return broken.invariant
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again

@@ -1,42 +1,31 @@
 """Queries, tables and a broker in memory, under the real code of :mod:`catalog_migrate.streams`.
 
+The other ports of a process are in :mod:`tests.simulation.stream_ports`.
+
 A simulated query does with its checkpoint what Spark does (offsets, then rows, then commits, in
 real small files), one step whenever its process sleeps; rows carry (query id, batch) as Delta's
-transactions do. Threads of the code under test run at once and in place, so that a run is a
-function of its scenario.
+transactions do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
-from threading import Event
-from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
-from catalog_migrate.connections.validation import Identity
 from catalog_migrate.errors import (
     CatalogMigrateError,
     ConnectionFailed,
     EngineFailure,
-    UnsafeBlocked,
 )
-from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
-from catalog_migrate.streams.unsafe.forecast import Held
-from catalog_migrate.streams.upstream import Upstream, topics_of_query
 from tests.simulation import stream_sinks
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
@@ -85,9 +74,9 @@ class StreamTable:
 class StreamWorld:
     """What outlives every process: topics (records by partition) and tables by directory.
 
-    A topic that is deleted and created again has another id. ``told`` are the ids that a query was
-    last told when it was about to start (by item id), ``planned`` those of its batches (by
-    checkpoint, and by item id); ``sent`` has what a sink sent by table row, ``wrong`` the first row
+    ``addresses`` says which cluster answers where. A topic that is deleted and created again has
+    another id; ``planned`` are those of a query's batches (by checkpoint, and by item id). ``sent``
+    has what a sink sent by table row, ``wrong`` the first row
     with a key that is not its own. ``lag`` says how many steps a sink rests after each batch,
     ``slow`` how many steps the tasks of a batch take at an address.
     """
@@ -95,7 +84,7 @@ class StreamWorld:
     topics: dict[str, list[int]] = field(default_factory=dict)
     tables: dict[str, StreamTable] = field(default_factory=dict)
     again: dict[str, int] = field(default_factory=dict)
-    told: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=lambda: dict(ADDRESSES))
     planned: dict[tuple[str, int], Mapping[str, str]] = field(default_factory=dict)
     sent: dict[str, Counter[int]] = field(default_factory=dict)
     wrong: str = ""
@@ -106,7 +95,6 @@ class StreamWorld:
         """The table at a path, made when it is first asked for."""
         if path not in self.tables:
             self.tables[path] = StreamTable()
-            Path(path, "_delta_log").mkdir(parents=True, exist_ok=True)
         return self.tables[path]
 
     def ends(self, topic: str) -> dict[Partition, int]:
@@ -129,23 +117,9 @@ class StreamWorld:
         self.again[topic] = self.again.get(topic, 0) + 1
         self.topics[topic] = [0] * partitions
 
-    def has_rows(self, path: str, after: int, upto: int, **_: object) -> bool:
-        """Whether versions after one, up to another, brought rows."""
-        versions = self.table(path).versions
-        return versions[upto] > versions[max(after, 0)]
-
-    def rows_added(self, path: str, first: int, upto: int) -> int:
-        """Rows that versions from ``first`` to before ``upto`` brought."""
-        versions = self.table(path).versions
-        return versions[upto - 1] - versions[max(first - 1, 0)] if upto > first else 0
-
-    def newest(self, path: str) -> int | None:
-        """The newest version of a table, None where there is none."""
-        return len(self.tables[path].versions) - 1 if path in self.tables else None
-
     def cluster_at(self, connection: Mapping[str, Any], subject: str) -> str:
         """The cluster that a connection leads to; ConnectionFailed where nothing answers."""
-        cluster = ADDRESSES.get(str(connection["BROKER"]), "")
+        cluster = self.addresses.get(str(connection["BROKER"]), "")
         if not cluster:
             # clients are known to print their whole configuration
             said = f"nothing answers (sasl.password={_plain(connection.get('SASL PASSWORD'))})"
@@ -155,22 +129,9 @@ class StreamWorld:
             )
         return cluster
 
-    def fence(self, path: str) -> Callable[[str, str], int | None]:
-        """What bars an old query id in a table and gives its newest batch to a new one."""
 
-        def bar(old: str, new: str) -> int | None:
-            table = self.table(path)
-            last = table.batches.get(old)
-            if last == BARRED:  # once more, for another successor
-                last = table.batches.get(f"before {old}")
-            table.batches[old] = BARRED
-            table.versions.append(len(table.rows))
-            if last is not None:
-                table.batches[f"before {old}"] = last
-                table.batches[new] = max(last, table.batches.get(new, last))
-            return last
-
-        return bar
+def _plain(value: object) -> str:
+    return value.reveal() if isinstance(value, Secret) else str(value)
 
 
 class SimulatedQuery:
@@ -189,7 +150,7 @@ class SimulatedQuery:
         self._id = ""
         self._read: tuple[int, dict[Partition, int]] | None = None
         """The last batch whose position was read, and that; Spark keeps it in memory, too."""
-        self._ids = engine.world.told.get(spec.item_id, {})
+        self._ids = engine.told.get(spec.item_id, {})
         self._life = self._live() if spec.kind == "source" else stream_sinks.live(self)
 
     @property
@@ -365,12 +326,17 @@ class _Prepared:
 class SimulatedQueries:
     """One process's engine: implements :class:`catalog_migrate.streams.queries.QueryEngine`.
 
-    ``on_step`` hears of every step of every query before its effect, and may raise.
+    ``on_step`` hears of every step of every query before its effect, and may raise. ``told`` are
+    the ids of topics that its process was told last, by item id: a query reads of those.
     """
 
-    def __init__(self, world: StreamWorld, on_step: Callable[[str], None]) -> None:
+    def __init__(
+        self, world: StreamWorld, on_step: Callable[[str], None],
+        told: Mapping[str, Mapping[str, str]],
+    ) -> None:
         self.world = world
         self.on_step = on_step
+        self.told = told
         self.running: list[SimulatedQuery] = []
 
     def prepare(self, spec: QuerySpec) -> _Prepared:
@@ -423,187 +389,6 @@ class SimulatedQueries:
             if any(offset >= self.world.ends(topic).get((topic, partition), 0)
                    for topic, partition, offset in rows):
                 raise EngineFailure("records are gone", condition="OFFSETS_OUT_OF_RANGE")
-            table.append(rows, self.world.told[f"chunk of {spec.item_id}"], app=app, batch=version)
+            table.append(rows, self.told[f"chunk of {spec.item_id}"], app=app, batch=version)
         self.on_step(f"chunk {version}.done")
         return ()
-
-
-def _plain(value: object) -> str:
-    return value.reveal() if isinstance(value, Secret) else str(value)
-
-
-class _InPlace:
-    """Stands for a pool of threads: what is submitted runs at once, and fails in its future."""
-
-    def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def __enter__(self) -> _InPlace:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, act: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
-        """Run it."""
-        future: Future[Any] = Future()
-        try:
-            future.set_result(act(*arguments, **named))
-        except Exception as error:  # noqa: BLE001 - handed on by the future, as by a pool's
-            future.set_exception(error)
-        return future
-
-    def map(self, act: Callable[..., Any], *items: Any) -> Iterator[Any]:
-        """Run it for each."""
-        return iter([act(*each) for each in zip(*items, strict=False)])
-
-    def shutdown(self, **_: object) -> None:
-        """Nothing runs."""
-
-
-class _ThreadInPlace:
-    """Stands for a thread: what it is to do is done when it is started."""
-
-    def __init__(self, *, target: Callable[[], None], **_: object) -> None:
-        self._target = target
-
-    def start(self) -> None:
-        """Do it."""
-        self._target()
-
-    def is_alive(self) -> bool:
-        """It never is."""
-        return False
-
-    def join(self, timeout: float | None = None) -> None:
-        """Nothing to wait for."""
-
-
-class _Quiet:
-    """Stands for a cluster's log, which is a table of progress that nothing here hangs on."""
-
-    def __init__(self, *_: object) -> None:
-        pass
-
-    def write(self, _: object) -> None:
-        """Say nothing."""
-
-
-@contextmanager
-def simulated_streams(world: StreamWorld, on_file: Callable[[str], None]) -> Iterator[None]:
-    """Put the world in the place of brokers, tables, threads and slow disks, for a while.
-
-    ``on_file`` hears of every step that our own code takes on a checkpoint, before its effect.
-    """
-    modules = {
-        name: import_module(f"catalog_migrate.{name}")
-        for name in (
-            "streams.operations", "streams.supervisor", "streams.probes", "streams.runtime",
-            "streams.takeover", "streams.unsafe.positions", "streams.unsafe.client",
-            "streams.checkpoint.files", "connections.validation", "streams.unsafe.backfill",
-            "streams.unsafe.planning", "streams.following", "streams.unsafe.former",
-        )
-    }
-    changes: list[tuple[Any, str, Any]] = [
-        (module, "ThreadPoolExecutor", _InPlace)
-        for module in modules.values() if hasattr(module, "ThreadPoolExecutor")
-    ]
-
-    def identify(spec: QuerySpec) -> Upstream:
-        cluster = world.cluster_at(spec.connection, f"{spec.kind} {spec.name}")
-        return Upstream(cluster, world.topic_ids(cluster, topics_of_query(spec)))
-
-    def identify_for_start(spec: QuerySpec) -> Upstream:
-        found = identify(spec)
-        world.told[spec.item_id] = dict(found.topics)
-        return found
-
-    def probe_queries(*asked: Any, **named: Any) -> tuple[Any, dict[str, Upstream]]:
-        verdicts, found = modules["streams.probes"].probe_queries(*asked, **named)
-        world.told.update((item_id, dict(each.topics)) for item_id, each in found.items())
-        return verdicts, found
-
-    def access(
-        connection: Mapping[str, Any], wanted: Sequence[Any], **_: Any
-    ) -> tuple[Identity | None, dict[str, tuple[Finding, ...]]]:
-        try:
-            cluster = world.cluster_at(connection, "connection")
-        except ConnectionFailed as error:
-            return None, {each.subject: tuple(error.findings) for each in wanted}
-        ids = world.topic_ids(cluster, (topic for each in wanted for topic in each.topics))
-        findings: dict[str, tuple[Finding, ...]] = {
-            each.subject: tuple(
-                Finding(each.subject, None, topic in ids, "fine" if topic in ids else "no topic")
-                for topic in each.topics
-            )
-            for each in wanted
-        }
-        return Identity("KAFKA", cluster, ids), findings
-
-    def validate(_: str, connection: Mapping[str, Any], **__: Any) -> tuple[Finding, ...]:
-        try:
-            world.cluster_at(connection, "connection")
-        except ConnectionFailed as error:
-            return tuple(error.findings)
-        return (Finding("connection", None, True, "fine"),)
-
-    @contextmanager
-    def held(spec: QuerySpec, **_: Any) -> Iterator[Held]:
-        cluster = world.cluster_at(spec.connection, f"{spec.kind} {spec.name}")
-        topics = topics_of_query(spec)
-        ids = world.topic_ids(cluster, topics)
-        if len(ids) < len(topics):
-            raise UnsafeBlocked(f"{spec.name} reads topics that are not there", problems=topics)
-        bounds = {place: (0, end) for topic in topics for place, end in world.ends(topic).items()}
-        yield Held(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
-
-    @contextmanager
-    def held_for_chunk(spec: QuerySpec, **_: Any) -> Iterator[Held]:
-        with held(spec) as found:
-            world.told[f"chunk of {spec.item_id}"] = dict(found.topic_ids)
-            yield found
-
-    def bounds_of(path: str) -> DeltaBounds:
-        return DeltaBounds(path, 0, world.newest(path) or 0)
-
-    def make_files(self: Files, on_step: Callable[[str], None] = on_file) -> None:
-        self._on_step = on_step
-
-    changes += [
-        (modules["streams.supervisor"], "identify", identify_for_start),
-        (modules["streams.operations"], "probe_queries", probe_queries),
-        (modules["streams.runtime"], "identify", identify),
-        (modules["streams.probes"], "identify", identify),
-        (modules["streams.runtime"], "ClusterLog", _Quiet),
-        (modules["streams.runtime"], "count_pending", lambda *_: None),
-        (modules["streams.takeover"], "delta_fence", world.fence),
-        (modules["streams.unsafe.positions"], "held_by_kafka", held),
-        (modules["streams.unsafe.former"], "held_by_kafka", held),
-        (modules["streams.unsafe.client"], "delta_batch",
-         lambda path, query_id: world.table(path).batches.get(query_id)),
-        (modules["streams.unsafe.backfill"], "held_by_kafka", held_for_chunk),
-        (modules["streams.unsafe.planning"], "delta_bounds", bounds_of),
-        (modules["streams.unsafe.positions"], "delta_bounds", bounds_of),
-        (modules["streams.unsafe.positions"], "rows_added", world.rows_added),
-        (modules["streams.unsafe.planning"], "has_rows_between", world.has_rows),
-        (modules["streams.unsafe.planning"], "newest_version", world.newest),
-        (modules["streams.unsafe.planning"], "_staying", lambda *_: ()),
-        (modules["streams.following"], "has_rows_between", world.has_rows),
-        (modules["streams.unsafe.backfill"], "delta_batch",
-         lambda path, app: world.table(path).batches.get(app)),
-        (modules["streams.unsafe.backfill"], "threading",
-         SimpleNamespace(Thread=_ThreadInPlace, Event=Event)),
-        (modules["streams.checkpoint.files"], "_sync", lambda _: None),
-        (modules["streams.checkpoint.files"], "sync_directory", lambda _: None),
-        (modules["connections.validation"], "kafka_access", access),
-        (modules["connections.validation"], "validate_connection", validate),
-        (Files, "__init__", make_files),
-    ]  # fmt: skip
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
-    try:
-        for owner, name, value in changes:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)

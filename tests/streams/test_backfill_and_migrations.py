@@ -20,9 +20,10 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.following import carry_transactions
 from catalog_migrate.streams.migrations import MigratedStreams
+from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING, chunks_of
-from catalog_migrate.streams.unsafe.restore import transaction
+from catalog_migrate.streams.tables import transaction
+from catalog_migrate.streams.unsafe.chunks import chunks_of
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

@@ -30,6 +30,7 @@ from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.shards import ShardMaker
+from catalog_migrate.streams.tables import DeltaTables
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 SINK = "CREATE SINK {} FROM t INTO POSTGRES CONNECTION pg (TABLE 't') {}"
@@ -143,7 +144,7 @@ class Place:
 
     def step(self) -> bool:
         return following.step(
-            self.state, self.sink, self.warehouse, self.checkpoint, put=self.put
+            self.state, self.sink, self.warehouse, self.checkpoint, DeltaTables(), put=self.put
         ) is not None
 
     def positions(self) -> list[DeltaPosition | None]:
@@ -297,7 +298,9 @@ def test_somebody_else_committed_first(place: Place) -> None:
     stale = place.state
     changed = msgspec.structs.replace(place.stream, topics={"x": "y"})
     place.put(lambda changes, _: changes.put("stream", place.sink, changed))
-    following.step(stale, place.sink, place.warehouse, place.checkpoint, put=place.put)
+    following.step(
+        stale, place.sink, place.warehouse, place.checkpoint, DeltaTables(), put=place.put
+    )
     assert place.stream == changed
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,11 @@ from catalog_migrate.testing.clock import SimulatedClock
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.stream_play import SETTING, SINK
+from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports
 from tests.simulation.streaming import (
     SimulatedQueries,
     SimulatedQuery,
     StreamWorld,
-    resolve,
-    simulated_streams,
 )
 
 LIMIT = 20.0
@@ -66,18 +66,20 @@ class Stage:
         self.world = world
         self.log = MemoryLog()
         self.said: list[str] = []
-        self.engine = SimulatedQueries(self.world, self.step)
+        upstreams = SimulatedUpstreams(world)
+        self.engine = SimulatedQueries(world, self.step, upstreams.told)
         self.dies_at = ""
         create_catalog(self.log, warehouse=str(directory))
         self.client(lambda: None).run(SETTING)
         clock = Clock(self.engine.step, stretch=100 / LOOKS_A_SECOND)
+        ports = replace(simulated_ports(world, clock), upstreams=upstreams)
         cluster = dependencies.find(self.state, "cluster", "main").item_id
         lease = acquire(
             self.log, holder="runtime", clock=clock, key=f"cluster/{cluster}", ttl=1e9
         )
         self.supervisor = Supervisor(
             log=self.log, lease=lease, engine=self.engine, clock=clock, cluster=cluster,
-            warehouse=str(directory), ensure_shards=lambda _state, _item: None, resolve=resolve,
+            warehouse=str(directory), ensure_shards=lambda _state, _item: None, ports=ports,
             threads=1, say=self.said.append,
         )
         self.operations = Operations(
@@ -137,8 +139,9 @@ class Stage:
         assert [each.active for each in self.supervisor.managed.values()] == [True, True]
 
     def client(self, meanwhile: Callable[[], None]) -> Executor:
+        clock = Clock(meanwhile, stretch=1.0)
         return Executor(
-            self.log, lambda _state, _item: None, Clock(meanwhile, stretch=1.0), resolve,
+            self.log, lambda _state, _item: None, clock, simulated_ports(self.world, clock),
             limit=LIMIT, confirm=lambda _: True,
         )
 
@@ -153,21 +156,17 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path) -> Stage:
     """Two sources that run."""
-    world = StreamWorld({"t": [3, 2], "u": [4]})
-    with simulated_streams(world, lambda _: None):
-        stage = Stage(tmp_path, world)
-        stage.run_all()
-        yield stage
+    stage = Stage(tmp_path, StreamWorld({"t": [3, 2], "u": [4]}))
+    stage.run_all()
+    return stage
 
 
 @pytest.fixture
-def dies(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def dies(stage: Stage) -> Callable[[str], None]:
     """Nothing answers at a broker's address any more."""
-    return lambda broker: monkeypatch.setattr(
-        streaming, "ADDRESSES", {**streaming.ADDRESSES, f"{broker}:9092": ""}
-    )
+    return lambda broker: stage.world.addresses.update({f"{broker}:9092": ""})
 
 
 class TestAloneToAnotherCluster:
@@ -432,7 +431,6 @@ class TestTold:
         self, stage: Stage, dies: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """However often a query is tried, and that it runs again."""
-        there = streaming.ADDRESSES
         dies("a")
         for _ in range(400):
             stage.turn()
@@ -444,7 +442,7 @@ class TestTold:
             f"{failed}default.s: nothing answers (sasl.password=***)",  # the query that ran
             f"{failed}source default.s: nothing answers (sasl.password=***)",  # and each start
         ]
-        monkeypatch.setattr(streaming, "ADDRESSES", there)
+        stage.world.addresses.update(streaming.ADDRESSES)
         for _ in range(400):
             stage.turn()
             stage.supervisor.clock.sleep(0.1)

@@ -28,6 +28,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.plain_secrets import plain_secrets
 from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.unsafe import planning
@@ -117,7 +118,7 @@ class TestOneCheck:
         with pytest.raises(InvalidOptions, match="CM0714"):
             require_checked(request)
         with pytest.raises(InvalidOptions, match="CM0714"):
-            planning.plan_unsafe(state(), request, "x", resolve=Secret, now=0.0, at="")
+            planning.plan_unsafe(state(), request, "x", ports=Ports(Secret), now=0.0, at="")
         row = new_row(state(), request, reason="x", who="w", host="h", at="", limit=1.0)
         changes = Changes()
         changes.put("cluster", row.cluster, ClusterRecord(unsafe=True))

@@ -23,6 +23,7 @@ from catalog_migrate.streams.show import show
 from catalog_migrate.streams.stalled_queries import StalledQuery, stalled_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe.client import OfflineQueries
 from catalog_migrate.streams.unsafe.history import Unseen
 
@@ -285,8 +286,8 @@ def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
     clock = SystemClock()
     lease = acquire(laid_out, holder="test", clock=clock, key=f"cluster/{cluster}", wait=0)
     supervisor = Supervisor(
-        log=laid_out, lease=lease, engine=OfflineQueries(), clock=clock, cluster=cluster,
-        warehouse="/nowhere", ensure_shards=lambda _state, _item: None,
+        log=laid_out, lease=lease, engine=OfflineQueries(DeltaTables()), clock=clock,
+        cluster=cluster, warehouse="/nowhere", ensure_shards=lambda _state, _item: None,
     )
     for reason in ("topic t is gone", "topic t was recreated"):
         supervisor.hold(item, "upstream", reason)

@@ -41,7 +41,7 @@ class Files:
         self.make_directory(path.parent)
         self.remove(checksum_of(path))
         if path.is_file() and path.read_bytes() == data:
-            sync_directory(path.parent)
+            self.sync(path.parent)
             return
         temporary = _hidden(path)
         try:
@@ -56,7 +56,7 @@ class Files:
             temporary.unlink(missing_ok=True)
             raise
         self._on_step(f"sync {path.parent.name}")
-        sync_directory(path.parent)
+        self.sync(path.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file and its checksum; one that is not there is fine."""
@@ -66,7 +66,7 @@ class Files:
             self._on_step(f"remove {each.name}")
             each.unlink(missing_ok=True)
         if gone:
-            sync_directory(path.parent)
+            self.sync(path.parent)
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents, durably; one that is there is fine."""
@@ -75,7 +75,7 @@ class Files:
         self.make_directory(path.parent)
         self._on_step(f"make {path.name}")
         path.mkdir(exist_ok=True)
-        sync_directory(path.parent)
+        self.sync(path.parent)
 
     def install_tree(self, contents: Mapping[str, bytes | None], target: Path) -> None:
         """Put a directory in the place of ``target``, which may be there.
@@ -95,7 +95,7 @@ class Files:
                 path.write_bytes(data)
         # written first and synced then: the file system writes all of it in one go
         for path in reversed(written):
-            _sync(path)
+            self.sync(path)
         self.remove_tree(target)
         self.rename(temporary, target)
 
@@ -103,7 +103,7 @@ class Files:
         """Rename within one directory; ``target`` must not exist."""
         self._on_step(f"rename {target.name}")
         source.rename(target)
-        sync_directory(target.parent)
+        self.sync(target.parent)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a directory: it vanishes at once, its contents follow."""
@@ -112,7 +112,7 @@ class Files:
         removed = _hidden(path)
         self._on_step(f"remove {path.name}")
         path.rename(removed)
-        sync_directory(path.parent)
+        self.sync(path.parent)
         self._on_step(f"empty {path.name}")
         shutil.rmtree(removed, ignore_errors=True)
 
@@ -128,6 +128,14 @@ class Files:
                 else:
                     entry.unlink(missing_ok=True)
 
+    def sync(self, path: Path) -> None:
+        """Make a file, or renames and removals in a directory, durable."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
 
 def checksum_of(path: Path) -> Path:
     """Where Hadoop keeps the checksum of a file."""
@@ -138,19 +146,6 @@ def is_litter(path: Path) -> bool:
     """Whether a name is a temporary one, of ours or of Spark's, or the checksum of such."""
     name = path.name
     return name.startswith(".") and name.removesuffix(".crc").endswith(_HIDDEN_SUFFIX)
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames and removals in a directory durable."""
-    _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _hidden(path: Path) -> Path:

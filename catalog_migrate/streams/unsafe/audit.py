@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
+from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.positions import kafka_positions
-from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
 from catalog_migrate.streams.unsafe.undo import operation_row
-
-Count = Callable[[str, Iterable[Stretch], "int | None"], Mapping[Partition, tuple[int, int]]]
-"""Rows and different offsets of stretches in a version of a shard; see :func:`rows_of`."""
 
 
 def unacknowledged(state: State) -> tuple[tuple[str, OperationRecord], ...]:
@@ -86,8 +81,7 @@ def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
 
 
 def actual(
-    state: State, row: OperationRecord, warehouse: str,
-    count: Count | None = None,
+    state: State, row: OperationRecord, warehouse: str, tables: Tables
 ) -> tuple[int, int] | None:
     """(doubled, skipped) records as the shards have them; None until the sources are past it.
 
@@ -96,7 +90,6 @@ def actual(
     where somebody else moved a source meanwhile. A topic that is another one by now is left out:
     its offsets say nothing about the old one's.
     """
-    counted = count or rows_of
     doubled = skipped = 0
     for image in images_in(row):
         item, stream = state.items.get(image.item_id), state.streams.get(image.item_id)
@@ -113,8 +106,8 @@ def actual(
         if any(now.get(each.partition, -1) < each.last for each in back):
             return None
         path = shard_location(warehouse, item.shard)
-        rows = counted(path, [*back, *over], None)
-        base = counted(path, back, image.base) if back and image.base is not None else {}
+        rows = tables.rows_in(path, [*back, *over], None)
+        base = tables.rows_in(path, back, image.base) if back and image.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)
         skipped += sum(
             max(0, each.last - each.first - rows.get(each.partition, (0, 0))[1]
@@ -129,40 +122,12 @@ def _more(rows: Mapping[Partition, tuple[int, int]], each: Stretch) -> int:
     return total - distinct
 
 
-def rows_of(
-    path: str, wanted: Iterable[Stretch], version: int | None = None
-) -> Mapping[Partition, tuple[int, int]]:
-    """Rows and different offsets of each stretch in a version of a shard, read by delta-rs.
-
-    ``version`` None is the newest.
-    """
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    listed = list(wanted)
-    found: dict[Partition, tuple[int, int]] = {}
-    try:
-        for start in range(0, len(listed), AT_ONCE):
-            where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
-            at = DeltaTable(path, version=version)
-            table = QueryBuilder().register("t", at).execute(
-                "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
-                f"FROM t WHERE {where} GROUP BY _topic, _partition"
-            ).read_all()
-            columns = [table.column(name).to_pylist() for name in table.column_names]
-            for topic, number, total, distinct in zip(*columns, strict=True):
-                found[topic, number] = (total, distinct)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
-    return found
-
-
 def count_pending(state: State, supervisor: Supervisor) -> None:
     """Count what can be counted by now, and write it into the rows."""
     found = {}
     for key, row in uncounted(state):
         if row.cluster == supervisor.cluster:
-            numbers = actual(state, row, supervisor.warehouse)
+            numbers = actual(state, row, supervisor.warehouse, supervisor.ports.tables)
             if numbers is not None:
                 found[key] = numbers
     if not found:

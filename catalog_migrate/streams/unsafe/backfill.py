@@ -9,7 +9,6 @@ nobody can read, unless there is a table for dead letters.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,20 +18,17 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, LeaseLost
-from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
-from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.status import held_by
-from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
-from catalog_migrate.streams.unsafe.broker import held_by_kafka
-from catalog_migrate.streams.unsafe.chunks import (
+from catalog_migrate.streams.operation_records import (
     BACKFILLING,
     Chunk,
     backfilling,
     chunks_in,
-    clipped,
-    records_in,
 )
-from catalog_migrate.streams.unsafe.restore import transaction
+from catalog_migrate.streams.ports import Event, Running
+from catalog_migrate.streams.status import held_by
+from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
+from catalog_migrate.streams.tables import transaction
+from catalog_migrate.streams.unsafe.chunks import clipped, records_in
 
 _LISTED = 50
 """Records that could not be read which the operation's row lists."""
@@ -50,10 +46,13 @@ class Backfills:
     follow: Callable[[], State]
     alive: Callable[[], None]
     say: Callable[[str], None] = lambda _: None
-    _thread: threading.Thread | None = None
-    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: Running | None = None
+    _stop: Event = field(init=False)
     _again: float = 0.0
     _failures: int = 0
+
+    def __post_init__(self) -> None:
+        self._stop = self.supervisor.ports.threads.event()
 
     def pending(self, state: State) -> list[str]:
         """Operations of this cluster that have chunks left and may read now, oldest first."""
@@ -69,8 +68,7 @@ class Backfills:
             return
         if self.supervisor.clock.monotonic() < self._again or not self.pending(state):
             return
-        self._thread = threading.Thread(target=self._run, name="backfill", daemon=True)
-        self._thread.start()
+        self._thread = self.supervisor.ports.threads.run(self._run, "backfill")
 
     def close(self, timeout: float) -> None:
         """Begin no further chunk, and wait for the one under way."""
@@ -112,12 +110,12 @@ class Backfills:
 
     def _append(self, state: State, key: str, number: int, chunk: Chunk, total: int) -> None:
         supervisor = self.supervisor
-        spec = spec_of(state, chunk.item_id, supervisor.warehouse, resolve=supervisor.resolve)
-        arrived = delta_batch(spec.shard, transaction(key))
+        spec = supervisor.spec(state, chunk.item_id)
+        arrived = supervisor.ports.tables.batch(spec.shard, transaction(key))
         if arrived is not None and arrived >= number:
             return
         stream = state.streams.get(chunk.item_id)
-        with held_by_kafka(spec, sample=False) as held:
+        with supervisor.ports.upstreams.held(spec, sample=False) as held:
             places, lost = clipped(chunk, held, dict(stream.topics) if stream is not None else {})
         self.alive()
         # before the append: a note that comes twice tells no lie, one that is missing does

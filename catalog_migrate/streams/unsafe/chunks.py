@@ -1,27 +1,16 @@
-"""What an operation skipped, cut into chunks that stay as they are (pure)."""
+"""What an operation skips, cut into chunks that are read later (pure)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
-from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kafka_gaps import Place
-from catalog_migrate.streams.unsafe.forecast import Held, Row, split_of
-
-BACKFILLING = "backfilling"
-"""State of an operation that is committed and applied, while what it skipped is being read."""
+from catalog_migrate.streams.operation_records import Chunk
+from catalog_migrate.streams.unsafe.forecast import Row, split_of
+from catalog_migrate.streams.upstream import Held
 
 CHUNK = 50_000
 """Records of one chunk, at most."""
-
-class Chunk(msgspec.Struct, frozen=True):
-    """Exact ranges of one source that are read and appended as one; its number is its place."""
-
-    item_id: str
-    places: tuple[Place, ...]
 
 
 def skipped_places(rows: Iterable[Row]) -> list[Place]:
@@ -68,21 +57,6 @@ def records_in(chunks: Iterable[Chunk]) -> int:
     return sum(last - first for each in chunks for _, _, first, last in each.places)
 
 
-def chunks_in(row: OperationRecord) -> tuple[Chunk, ...]:
-    """The chunks of an operation."""
-    if row.unsafe is None or not row.unsafe.backfill:
-        return ()
-    return msgspec.json.decode(row.unsafe.backfill, type=tuple[Chunk, ...])
-
-
-def backfilling(state: State) -> dict[str, frozenset[str]]:
-    """Operations that are reading what they skipped, and the sources that it is read for."""
-    return {
-        key: frozenset(chunk.item_id for chunk in chunks_in(row))
-        for key, row in sorted(state.operations.items()) if row.state == BACKFILLING
-    }
-
-
 def clipped(
     chunk: Chunk, held: Held, topics: Mapping[str, str]
 ) -> tuple[tuple[Place, ...], list[str]]:
@@ -100,15 +74,6 @@ def clipped(
         if start < last:
             kept.append((topic, number, start, last))
     return tuple(kept), lost
-
-
-def dead_letter_tables(state: State) -> dict[str, str]:
-    """Tables that a backfill may write dead letters into: item id and the operation."""
-    return {
-        state.items[item_id].links["dead_letters"]: key
-        for key, items in backfilling(state).items() for item_id in items
-        if item_id in state.items and "dead_letters" in state.items[item_id].links
-    }
 
 
 def skipped_note(chunks: Sequence[Chunk], expired: Sequence[str]) -> str:

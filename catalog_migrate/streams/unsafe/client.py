@@ -32,14 +32,13 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
+from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
-from catalog_migrate.streams.specs import Resolve
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.backfill import Backfills
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.images import UNSAFE
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
@@ -61,6 +60,9 @@ LEASE_TTL = 30.0
 
 class OfflineQueries:
     """A query engine without Spark: it knows what tables have, and can start nothing."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def prepare(self, spec: QuerySpec) -> PreparedQuery:
         """Never: whoever acts alone starts nothing."""
@@ -89,9 +91,9 @@ class OfflineQueries:
         """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
         if spec.kind != "source":
             return {}
-        found = {"shard": delta_batch(spec.shard, query_id)}
+        found = {"shard": self._tables.batch(spec.shard, query_id)}
         if spec.dead_letters is not None:
-            found["dead_letters"] = delta_batch(spec.dead_letters, query_id)
+            found["dead_letters"] = self._tables.batch(spec.dead_letters, query_id)
         return found
 
 
@@ -110,7 +112,7 @@ class UnsafeClient:
 
     log: CatalogLog
     clock: Clock
-    resolve: Resolve
+    ports: Ports
     make_shards: Callable[[State, str], None]
     limit: float
     on_progress: Callable[[str], None]
@@ -119,7 +121,7 @@ class UnsafeClient:
     def plan(self, request: Request, reason: str, *, with_times: bool = False) -> UnsafePlan:
         """The dry run; see :func:`~catalog_migrate.streams.unsafe.planning.plan_unsafe`."""
         return plan_unsafe(
-            read_state(self.log), request, reason, resolve=self.resolve, now=self.clock.wall(),
+            read_state(self.log), request, reason, ports=self.ports, now=self.clock.wall(),
             at=self._now(), with_times=with_times,
         )
 
@@ -181,7 +183,7 @@ class UnsafeClient:
             supervisor = Supervisor(
                 log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=row.cluster,
                 warehouse=state.config["warehouse"].value, ensure_shards=self.make_shards,
-                resolve=self.resolve,
+                ports=self.ports,
             )
             reader = Backfills(
                 supervisor, lambda: read_state(self.log), lease.ensure, self.on_progress
@@ -248,9 +250,9 @@ class UnsafeClient:
         try:
             state = read_state(self.log)
             supervisor = Supervisor(
-                log=self.log, lease=lease, engine=OfflineQueries(), clock=self.clock,
-                cluster=cluster, warehouse=state.config["warehouse"].value,
-                ensure_shards=self.make_shards, resolve=self.resolve,
+                log=self.log, lease=lease, engine=OfflineQueries(self.ports.tables),
+                clock=self.clock, cluster=cluster, warehouse=state.config["warehouse"].value,
+                ensure_shards=self.make_shards, ports=self.ports,
             )
             operations = UnsafeOperations(
                 supervisor, lambda: read_state(self.log), lease.require_fresh, self.on_progress

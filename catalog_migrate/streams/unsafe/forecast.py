@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.unsafe.targets import Place, Target, land, moment_of
+from catalog_migrate.streams.upstream import Held
 
 Policy = Literal["error", "clamp", "allow"]
 
@@ -75,23 +76,6 @@ class Totals(msgspec.Struct, frozen=True):
             sum(each.doubled for each in listed), sum(each.skipped for each in listed),
             sum(each.expired for each in listed), all(each.exact for each in listed),
         )
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
-
-    ``exact`` is false when offsets are not known to be records one by one (compaction, or only
-    committed records are read); ``gaps`` looks whether they are in stretches (topic, partition,
-    first, after the last): markers of transactions are no records. ``at`` gives the first record
-    at or after a moment (ms), None for none.
-    """
-
-    cluster: str
-    topic_ids: Mapping[str, str]
-    bounds: Mapping[Partition, tuple[int, int]]
-    at: Callable[[int, Iterable[Partition]], Mapping[Partition, int | None]]
-    exact: bool = True
-    gaps: Callable[[Iterable[tuple[str, int, int, int]]], bool] = lambda _: False
 
 
 class Standing(msgspec.Struct, frozen=True):

@@ -8,9 +8,8 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.streams.operation_records import UNSAFE, kind_of
 from catalog_migrate.streams.unsafe.audit import unacknowledged
-from catalog_migrate.streams.unsafe.images import UNSAFE
-from catalog_migrate.streams.unsafe.metrics import kind_of
 
 
 class Unseen(msgspec.Struct, frozen=True):

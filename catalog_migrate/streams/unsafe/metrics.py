@@ -7,7 +7,7 @@ application has set up the API does nothing.
 from __future__ import annotations
 
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
+from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 
 OPERATIONS = "catalog_migrate.unsafe.operations"
 """Counter; ``kind`` is alter, reset, inject or undo, ``result`` done, refused or stale."""
@@ -17,14 +17,6 @@ PARTITIONS = "catalog_migrate.unsafe.partitions"
 
 LAST = "catalog_migrate.unsafe.last"
 """Gauge: when the last operation on a source ended, seconds since 1970; attribute ``source``."""
-
-
-def kind_of(row: OperationRecord) -> str:
-    """What an operation is counted as: the widest thing that it does."""
-    act = row.unsafe
-    if act is None or act.undoes:
-        return "undo"
-    return "alter" if act.keys else "reset" if act.reset else "inject"
 
 
 def measure(row: OperationRecord, now: float) -> None:

@@ -13,7 +13,7 @@ its commit is over, and nothing was changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -29,19 +29,23 @@ from catalog_migrate.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, decide, perform
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
+from catalog_migrate.streams.operation_records import (
+    BACKFILLING,
+    UNSAFE,
+    Image,
+    chunks_in,
+    images_in,
+)
 from catalog_migrate.streams.operations import redefine
-from catalog_migrate.streams.specs import first_stream, spec_of
+from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.chunks import (
-    BACKFILLING,
-    chunks_in,
     chunks_of,
     expired_places,
     records_in,
@@ -49,7 +53,6 @@ from catalog_migrate.streams.unsafe.chunks import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
@@ -81,7 +84,6 @@ class UnsafeOperations:
     follow: Callable[[], State]
     alive: Callable[[], None]
     say: Callable[[str], None] = lambda _: None
-    open_checkpoint: type[Checkpoint] = field(default=Checkpoint)
 
     def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
         """Open operations of this cluster, oldest first."""
@@ -201,7 +203,7 @@ class UnsafeOperations:
         bad = [
             str(verdict)
             for verdict in validated(
-                state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve
+                state, request, self.supervisor.warehouse, ports=self.supervisor.ports
             )
             if not verdict.ok
         ]
@@ -215,9 +217,9 @@ class UnsafeOperations:
         self, state: State, request: Request, *, sample: bool = True, wait: bool = False
     ) -> tuple[Looked, ...]:
         return look(
-            state, request, self.supervisor.warehouse, resolve=self.supervisor.resolve,
-            now=self.supervisor.clock.wall(), open_checkpoint=self.open_checkpoint,
-            sample=sample, sends=self._sends if wait else lambda _: False,
+            state, request, self.supervisor.warehouse, ports=self.supervisor.ports,
+            now=self.supervisor.clock.wall(), sample=sample,
+            sends=self._sends if wait else lambda _: False,
         )
 
     def _sends(self, sink: str) -> bool:
@@ -237,7 +239,9 @@ class UnsafeOperations:
         clock = self.supervisor.clock
         deadline = clock.monotonic() + limit
         for each in looked:
-            while late := unsent(self.follow(), each.part, each.again):
+            while late := unsent(
+                self.follow(), each.part, each.again, self.supervisor.ports
+            ):
                 self.alive()
                 if clock.monotonic() >= deadline or not all(map(self._sends, late)):
                     return
@@ -265,8 +269,8 @@ class UnsafeOperations:
         away; only a batch that one of them lacks must be run, which needs Spark and the upstream.
         """
         supervisor = self.supervisor
-        spec = spec_of(state, part.item_id, supervisor.warehouse, resolve=supervisor.resolve)
-        checkpoint = self.open_checkpoint(spec.checkpoint)
+        spec = supervisor.spec(state, part.item_id)
+        checkpoint = supervisor.ports.checkpoint(spec.checkpoint)
         if checkpoint.state().kind != "uncommitted":
             return
         sinks = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
@@ -375,7 +379,7 @@ class UnsafeOperations:
                 continue
             path = f"{self.supervisor.warehouse}/{stream.checkpoint}"
             try:
-                apply_committed(self.open_checkpoint(path), part.item_id, stream)
+                apply_committed(self.supervisor.ports.checkpoint(path), part.item_id, stream)
             except CatalogMigrateError as error:
                 name = dependencies.display(state, part.item_id)
                 problems.append(f"{name}: the start repeats what failed now: {error.message}")

@@ -11,7 +11,6 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import (
     CommitConflict,
     EditedPlan,
@@ -23,16 +22,18 @@ from catalog_migrate.errors import (
 from catalog_migrate.model.external import External
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds, has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.loops import refuse_new_loops
+from catalog_migrate.streams.operation_records import earlier_topics
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate
 from catalog_migrate.streams.show import create_statement, runtime_lives
-from catalog_migrate.streams.specs import Resolve, first_stream, spec_of
+from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import held_by
+from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.chunks import (
     chunks_of,
     expired_places,
@@ -40,14 +41,12 @@ from catalog_migrate.streams.unsafe.chunks import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
-from catalog_migrate.streams.unsafe.former import left_unread
-from catalog_migrate.streams.unsafe.namesakes import earlier_topics, sent_before
+from catalog_migrate.streams.unsafe.former_topics import left_unread, sent_before
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
 from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
-from catalog_migrate.streams.unsafe.restore import Restore, newest_version
+from catalog_migrate.streams.unsafe.restore import Restore
 from catalog_migrate.streams.unsafe.staying import staying
-from catalog_migrate.streams.unsafe.translate import Stretch, time_spans
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""
@@ -150,8 +149,8 @@ def altered(state: State, parts: tuple[Part, ...]) -> State:
 
 
 def look(
-    state: State, request: Request, warehouse: str, *, resolve: Resolve, now: float,
-    open_checkpoint: type[Checkpoint] = Checkpoint, sample: bool = True,
+    state: State, request: Request, warehouse: str, *, ports: Ports, now: float,
+    sample: bool = True,
     sends: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Looked, ...]:
     """Survey every part; ids of topics are required to be accepted when they are others.
@@ -165,10 +164,10 @@ def look(
     for part in request.parts:
         name = _name(state, part)
         stream = state.streams.get(part.item_id) or first_stream(part.item_id)
-        spec = spec_of(after, part.item_id, warehouse, resolve=resolve)
-        checkpoint = open_checkpoint(spec.checkpoint)
+        spec = spec_of(after, part.item_id, warehouse, resolve=ports.resolve)
+        checkpoint = ports.checkpoint(spec.checkpoint)
         _require_whole(checkpoint)
-        asked = Question(part, spec, stream, checkpoint, request.policy, now, sample)
+        asked = Question(ports, part, spec, stream, checkpoint, request.policy, now, sample)
         restore = None
         if part.past:
             source = next(each for each in found if each.part.item_id == part.past)
@@ -197,7 +196,7 @@ def look(
                 remedy="inject a later version, or create another sink into another topic; POLICY"
                 " = 'allow' goes on without",
             )
-        late = () if request.policy == "allow" else unsent(state, part, again)
+        late = () if request.policy == "allow" else unsent(state, part, again, ports)
         if not all(map(sends, late)):
             raise UnsafeBlocked(
                 f"{name} goes over to another topic of the same name too early",
@@ -209,7 +208,7 @@ def look(
                 "catch up (SHOW SINKS), say it again and RESUME; POLICY = 'allow' goes on without",
             )
         shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
-        version = newest_version(spec.shard) if shard else None
+        version = ports.tables.newest(spec.shard) if shard else None
         found.append(
             Looked(
                 part, stream, checkpoint, each, shard, version, restore, tuple(again), late
@@ -218,7 +217,9 @@ def look(
     return tuple(found)
 
 
-def unsent(state: State, part: Part, again: Sequence[str]) -> tuple[str, ...]:
+def unsent(
+    state: State, part: Part, again: Sequence[str], ports: Ports
+) -> tuple[str, ...]:
     """KAFKA sinks that have rows of a topic to send which was created again under its name.
 
     The keys of their rows are formed with the topic's id at the time of sending: the new id would
@@ -227,19 +228,22 @@ def unsent(state: State, part: Part, again: Sequence[str]) -> tuple[str, ...]:
     shard = state.items[part.item_id].shard
     warehouse = state.config["warehouse"].value
     path = shard_location(warehouse, shard or "")
-    if not again or not has_log(path):
+    newest = ports.tables.newest(path) if again else None
+    if newest is None:
         return ()
-    newest = delta_bounds(path).latest
     found = []
     for user in dependencies.users_of(state, part.item_id):
         item = state.items[user]
         if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
             continue
         stream = state.streams.get(user) or first_stream(user)
-        checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
-        begun = checkpoint.latest_commits is not None or not has_rows_between(path, -1, newest)
+        checkpoint = ports.checkpoint(f"{warehouse}/{stream.checkpoint}")
+        begun = checkpoint.latest_commits is not None or not ports.tables.has_rows(
+            path, -1, newest
+        )
         if not begun or not is_drained(
-            checkpoint, path, newest, skip_changes=dependencies.skips_changes(item)
+            checkpoint, path, newest, ports.tables,
+            skip_changes=dependencies.skips_changes(item),
         ):
             found.append(user)
     return tuple(found)
@@ -276,7 +280,7 @@ def _require_whole(checkpoint: Checkpoint) -> None:
 
 
 def validated(
-    state: State, request: Request, warehouse: str, *, resolve: Resolve
+    state: State, request: Request, warehouse: str, *, ports: Ports
 ) -> tuple[Verdict, ...]:
     """Probe the properties of afterwards; ids of topics are judged by :func:`look`."""
     if request.skip_validate:
@@ -293,12 +297,12 @@ def validated(
     after = after.changed(after.version, blank.effective(after))
     return tuple(
         verdict for part in changed
-        for verdict in validate(after, part.item_id, (part.item_id,), warehouse, resolve=resolve)
+        for verdict in validate(after, part.item_id, (part.item_id,), warehouse, ports=ports)
     )
 
 
 def plan_unsafe(
-    state: State, request: Request, reason: str, *, resolve: Resolve, now: float, at: str,
+    state: State, request: Request, reason: str, *, ports: Ports, now: float, at: str,
     with_times: bool = False,
 ) -> UnsafePlan:
     """The dry run; reads catalog, checkpoints and upstream, writes nothing.
@@ -310,13 +314,13 @@ def plan_unsafe(
     warehouse = state.config["warehouse"].value
     after = altered(state, request.parts)
     refuse_new_loops(state, after)
-    verdicts = validated(state, request, warehouse, resolve=resolve)
+    verdicts = validated(state, request, warehouse, ports=ports)
     items = []
     for looked in look(
-        state, request, warehouse, resolve=resolve, now=now, sends=partial(sends, state)
+        state, request, warehouse, ports=ports, now=now, sends=partial(sends, state)
     ):
         part, found = looked.part, looked.survey.forecast
-        unread, unknown = left_unread(state, part, looked.survey, warehouse, resolve=resolve)
+        unread, unknown = left_unread(state, part, looked.survey, warehouse, ports=ports)
         notes = (*found.notes, *unknown)
         for option in options_of(part.after.external or External()):
             notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
@@ -325,7 +329,9 @@ def plan_unsafe(
         if found.foreign:
             notes = (*notes, _READ_SINCE)
         if request.undoes and part.restore is None:
-            notes = (*notes, *_staying(state, request, part, looked))
+            notes = (*notes, *staying(
+                state, request, part.item_id, looked.checkpoint, ports
+            ))
         if request.backfill:
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
@@ -333,7 +339,7 @@ def plan_unsafe(
         jobs = jobs_below(state, part.item_id)
         if looked.restore is not None:
             notes = (*notes, *_kept_elsewhere(state, part, jobs))
-        shown = _with_times(state, part, found.rows) if with_times else found.rows
+        shown = _with_times(state, part, found.rows, ports.tables) if with_times else found.rows
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
@@ -352,10 +358,6 @@ def plan_unsafe(
     )
 
 
-def _staying(state: State, request: Request, part: Part, looked: Looked) -> tuple[str, ...]:
-    return staying(state, request, part.item_id, looked.checkpoint)
-
-
 def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str, ...]:
     """What a RESTORE of a source's table does not reach, beside what sinks have sent."""
     notes = tuple(
@@ -368,7 +370,9 @@ def _kept_elsewhere(state: State, part: Part, jobs: Sequence[Job]) -> tuple[str,
     return notes
 
 
-def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, ...]:
+def _with_times(
+    state: State, part: Part, rows: tuple[Row, ...], tables: Tables
+) -> tuple[Row, ...]:
     """The rows with when what comes twice was written, in their notes; unknown is said.
 
     Where a topic was created again under its name, offsets stand in the table twice and say
@@ -380,7 +384,7 @@ def _with_times(state: State, part: Part, rows: tuple[Row, ...]) -> tuple[Row, .
     ]
     path = f"{state.config['warehouse'].value}/{state.items[part.item_id].shard}"
     again = earlier_topics(state, part.item_id)
-    spans = time_spans(path, [each for each in back if each.partition[0] not in again])
+    spans = tables.time_spans(path, [each for each in back if each.partition[0] not in again])
     asked = {each.partition for each in back}
 
     def noted(row: Row) -> Row:

@@ -8,16 +8,14 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.records import StreamRecord
-from catalog_migrate.delta.log import rows_added
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions
-from catalog_migrate.streams.checkpoint.delta_tables import delta_bounds
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.checkpoint.lines import START
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.unsafe.broker import held_by_kafka
 from catalog_migrate.streams.unsafe.forecast import (
     Forecast,
     Policy,
@@ -27,7 +25,7 @@ from catalog_migrate.streams.unsafe.forecast import (
     forecast,
 )
 from catalog_migrate.streams.unsafe.requests import Part
-from catalog_migrate.streams.unsafe.translate import last_times, translate
+from catalog_migrate.streams.unsafe.translate import translate
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -79,6 +77,7 @@ class Question(msgspec.Struct, frozen=True):
     committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
     whether records may be read to see if counts are exact."""
 
+    ports: Ports
     part: Part
     spec: QuerySpec
     stream: StreamRecord
@@ -103,10 +102,10 @@ def _kafka(asked: Question) -> Survey:
     standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
     if not wish.chooses:  # the start compares ids, as always
         return Survey(NOTHING, standing=KafkaCodec().write(standing.positions))
-    with held_by_kafka(asked.spec, sample=asked.sample) as held:
+    with asked.ports.upstreams.held(asked.spec, sample=asked.sample) as held:
         notes: tuple[str, ...] = ()
         if asked.part.translate is not None:
-            times = last_times(asked.spec.shard, standing.topic_ids)
+            times = asked.ports.tables.last_times(asked.spec.shard, standing.topic_ids)
             translation = translate(times, held, asked.part.translate)
             notes = translation.notes
             wish = replace(
@@ -136,7 +135,8 @@ def _sink(asked: Question) -> Survey:
     part, spec = asked.part, asked.spec
     if part.version is None:
         return Survey(NOTHING)
-    codec, bounds = DeltaCodec(), delta_bounds(spec.shard)
+    tables, codec = asked.ports.tables, DeltaCodec()
+    bounds = tables.bounds(spec.shard)
     standing = codec.read(committed_line(asked.checkpoint))
     wanted = min(max(part.version, bounds.earliest), bounds.latest + 1)
     problems: tuple[str, ...] = ()
@@ -152,8 +152,9 @@ def _sink(asked: Question) -> Survey:
     exact = standing is None or standing.consumed is not None
     row = Row(
         spec.name.name, 0, current, wanted, bounds.earliest, bounds.latest + 1,
-        rows_added(spec.shard, wanted, current) if current is not None else 0,
-        rows_added(spec.shard, current or 0, wanted), 0, "versions of the table; counts are rows",
+        tables.rows_added(spec.shard, wanted, current) if current is not None else 0,
+        tables.rows_added(spec.shard, current or 0, wanted), 0,
+        "versions of the table; counts are rows",
     )
     found = Forecast({}, (row,), Totals.of((row,), exact=exact), problems, notes)
     line = codec.write(DeltaPosition(bounds.table_id, wanted))

@@ -12,16 +12,15 @@ from collections.abc import Collection, Mapping
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.delta.log import read_commit, rows_added
-from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
-from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.following import is_drained
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals
 from catalog_migrate.streams.unsafe.positions import (
     NOTHING,
@@ -29,48 +28,15 @@ from catalog_migrate.streams.unsafe.positions import (
     Survey,
     committed_line,
 )
-from catalog_migrate.streams.unsafe.restore import OWN, Restore, newest_version
-from catalog_migrate.streams.unsafe.translate import AT_ONCE, Stretch
+from catalog_migrate.streams.unsafe.restore import Restore
 
-_FENCED = "catalog_migrate/fenced/"
 _ENDLESS = 2**63 - 1
 
 # -- whether it can be done ------------------------------------------------------------------------
 
 
-def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
-    """The commits of versions after ``after`` that neither the query nor an operation made.
-
-    What changes no data (compaction, vacuum, a fence) is nobody's; a change of the table's
-    definition is somebody else's whoever made it, because RESTORE would take it back.
-    """
-    own, found = {query_id}, []
-    for version in range(after + 1, upto + 1):
-        actions = list(read_commit(path, version))
-        for each in actions:
-            app = str(each.get("txn", {}).get("appId", ""))
-            if app.startswith(_FENCED):
-                own.add(app.removeprefix(_FENCED))
-    for version in range(after + 1, upto + 1):
-        actions = list(read_commit(path, version))
-        apps = {str(each["txn"].get("appId", "")) for each in actions if "txn" in each}
-        ours = bool(apps & own) or any(app.startswith(OWN) for app in apps)
-        moved = any(
-            each.get(name, {}).get("dataChange") for each in actions for name in ("add", "remove")
-        )
-        redefined = any("metaData" in each for each in actions)
-        restored = any(app.startswith(OWN) for app in apps)
-        if (moved and not ours) or (redefined and not restored):
-            kind = next(
-                (each["commitInfo"].get("operation") for each in actions if "commitInfo" in each),
-                None,
-            )
-            found.append(f"version {version} ({kind or 'unknown'})")
-    return found
-
-
 def obstacles(
-    state: State, item_id: str, shard: str, to: int, checkpoint: Checkpoint, *,
+    state: State, item_id: str, shard: str, to: int, checkpoint: Checkpoint, ports: Ports, *,
     clusters: Collection[str],
 ) -> tuple[str, ...]:
     """What stands against a RESTORE of a source's shard to version ``to``, one sentence each.
@@ -81,18 +47,18 @@ def obstacles(
     if item.shard != shard:
         return ("its table was replaced by another since",)
     path = f"{warehouse}/{shard}"
-    newest = newest_version(path)
+    newest = ports.tables.newest(path)
     if newest is None or newest < to:
         return (f"its table has no version {to}",)
     wrong = []
     if checkpoint.is_stateful:
         wrong.append("its query keeps state, which no RESTORE takes back")
-    others = foreign_commits(path, to, newest, checkpoint.query_id or "")
+    others = ports.tables.foreign_commits(path, to, newest, checkpoint.query_id or "")
     if others:
         shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
         wrong.append(f"somebody else has written into its table since: {shown}")
     for user in readers(state, item_id):
-        wrong += _reader_obstacles(state, user, shard, to, clusters)
+        wrong += _reader_obstacles(state, user, shard, to, clusters, ports)
     return tuple(wrong)
 
 
@@ -106,7 +72,7 @@ def readers(state: State, item_id: str) -> tuple[str, ...]:
 
 
 def _reader_obstacles(
-    state: State, user: str, shard: str, to: int, clusters: Collection[str]
+    state: State, user: str, shard: str, to: int, clusters: Collection[str], ports: Ports
 ) -> list[str]:
     item, warehouse = state.items[user], state.config["warehouse"].value
     name = f"sink {item.definition.item_name}"
@@ -114,7 +80,7 @@ def _reader_obstacles(
         cluster = dependencies.display(state, item.links.get("cluster", ""))
         return [f"{name} below runs in another cluster ({cluster})"]
     stream = state.streams.get(user) or first_stream(user)
-    checkpoint = Checkpoint(f"{warehouse}/{stream.checkpoint}")
+    checkpoint = ports.checkpoint(f"{warehouse}/{stream.checkpoint}")
     if checkpoint.latest_offsets is None:
         return []
     if stream.reads and stream.reads != shard:
@@ -125,7 +91,9 @@ def _reader_obstacles(
     position = DeltaCodec().read(line)
     if position is not None and position.version > to and not position.starting:
         return []  # it has what stays, be it in the midst of what goes
-    if not is_drained(checkpoint, f"{warehouse}/{shard}", to, skip_changes=skip):
+    if not is_drained(
+        checkpoint, f"{warehouse}/{shard}", to, ports.tables, skip_changes=skip
+    ):
         return [f"{name} below has rows to send that stay in the table: let it catch up"]
     return []
 
@@ -133,22 +101,8 @@ def _reader_obstacles(
 # -- what it means ---------------------------------------------------------------------------------
 
 
-def rows_at(path: str, version: int, where: str = "TRUE") -> int:
-    """Rows of one version of a table."""
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    try:
-        table = QueryBuilder().register("t", DeltaTable(path, version=version)).execute(
-            f"SELECT count(*) AS total FROM t WHERE {where}"
-        ).read_all()
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
-    return sum(table.column("total").to_pylist())
-
-
 def sent_again(
-    path: str, to: int, position: DeltaPosition, positions: Mapping[Partition, int]
+    path: str, to: int, position: DeltaPosition, positions: Mapping[Partition, int], tables: Tables
 ) -> int:
     """Rows that a sink has sent of what goes, and that are read, and sent, again.
 
@@ -158,11 +112,9 @@ def sent_again(
     if sent <= to:
         return 0
     listed = [Stretch(each, at, _ENDLESS) for each, at in sorted(positions.items())]
-    total = 0
-    for start in range(0, len(listed), AT_ONCE):
-        where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
-        total += rows_at(path, sent, where) - rows_at(path, to, where)
-    return max(0, total)
+    if not listed:
+        return 0
+    return max(0, tables.rows_at(path, sent, listed) - tables.rows_at(path, to, listed))
 
 
 def _sent(position: DeltaPosition) -> int:
@@ -170,14 +122,16 @@ def _sent(position: DeltaPosition) -> int:
     return position.version if position.consumed is None else position.consumed
 
 
-def stays_below(spec: QuerySpec, to: int, position: DeltaPosition, again: int) -> tuple[str, ...]:
+def stays_below(
+    spec: QuerySpec, to: int, position: DeltaPosition, again: int, tables: Tables
+) -> tuple[str, ...]:
     """A sentence on the rows that a sink has sent and that go from its table: no RESTORE reaches
     them. ``again`` of them are read, and sent, once more.
     """
     sent = _sent(position)
     if sent <= to:
         return ()
-    gone, _ = exchanged(spec.shard, to, sent)
+    gone, _ = tables.exchanged(spec.shard, to, sent)
     if not gone:
         return ()
     options, most = spec.external.options, "" if position.consumed is not None else "at most "
@@ -201,15 +155,15 @@ def taken_back(
     part, to = asked.part, asked.part.restore
     assert to is not None
     wrong = obstacles(
-        state, part.item_id, part.shard, to, asked.checkpoint, clusters=clusters
+        state, part.item_id, part.shard, to, asked.checkpoint, asked.ports, clusters=clusters
     )
     if wrong:
         return replace(found, forecast=replace(found.forecast, problems=wrong)), None
-    path = asked.spec.shard
-    newest = newest_version(path) or 0
-    if not has_rows_between(path, to, newest):
+    path, tables = asked.spec.shard, asked.ports.tables
+    newest = tables.newest(path) or 0
+    if not tables.has_rows(path, to, newest):
         return found, None
-    gone, back = exchanged(path, to, newest)
+    gone, back = tables.exchanged(path, to, newest)
     rows = tuple(
         replace(row, doubled=0, skipped=0) for row in found.forecast.rows
     )
@@ -224,30 +178,6 @@ def taken_back(
     line = found.line or ("" if forecast.problems else found.standing)
     restore = Restore(part.shard, to, newest, gone, back)
     return replace(found, forecast=forecast, line=line), restore
-
-
-def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
-    """Rows that go and rows that come back when a table at ``newest`` is restored to ``to``.
-
-    Told by files, which never change; a compaction since lets both seem larger, so no more go than
-    were ever appended since.
-    """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    def files(version: int) -> dict[str, int]:
-        table = DeltaTable(path, version=version).get_add_actions(flatten=True)
-        columns = [table.column(name).to_pylist() for name in ("path", "num_records")]
-        return {name: int(rows or 0) for name, rows in zip(*columns, strict=True)}
-
-    net = rows_at(path, newest) - rows_at(path, to)
-    try:
-        standing, then = files(newest), files(to)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot list the files of {path}: {error}") from error
-    gone = sum(rows for name, rows in standing.items() if name not in then)
-    gone = max(0, net, min(gone, rows_added(path, to + 1, newest + 1)))
-    return gone, gone - net
 
 
 def _in_words(gone: int, back: int) -> str:
@@ -270,13 +200,13 @@ def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) 
         return Survey(NOTHING, standing=line)
     path = asked.spec.shard
     after = DeltaPosition(position.table_id, restore.follows + 2)
-    again = sent_again(path, restore.to, position, positions)
+    again = sent_again(path, restore.to, position, positions, asked.ports.tables)
     row = Row(
         asked.spec.name.name, 0, position.version, after.version, 0, after.version, again, 0, 0,
         "goes on after the RESTORE; doubled are rows that it sends again",
     )
     exact = position.consumed is not None
-    notes = stays_below(asked.spec, restore.to, position, again)
+    notes = stays_below(asked.spec, restore.to, position, again, asked.ports.tables)
     return Survey(
         Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes),
         DeltaCodec().write(after), standing=line,

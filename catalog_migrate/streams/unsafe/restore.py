@@ -10,9 +10,7 @@ import msgspec
 
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
-
-OWN = "catalog_migrate/unsafe/"
-"""What the transactions of unsafe operations in a shard begin with; the operation's key follows."""
+from catalog_migrate.streams.tables import transaction
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -27,23 +25,6 @@ class Restore(msgspec.Struct, frozen=True):
     follows: int
     gone: int = 0
     back: int = 0
-
-
-def transaction(key: str) -> str:
-    """The application id under which an operation writes into a shard."""
-    return f"{OWN}{key}"
-
-
-def newest_version(path: str) -> int | None:
-    """The newest version of a table, None where there is none yet."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot open {path}: {error}") from error
-
 
 
 def happened(warehouse: str, restore: Restore, key: str) -> bool:

@@ -12,10 +12,9 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CommitConflict
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING, Chunk
+from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Chunk, Image
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.images import UNSAFE, Image
 from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
 from catalog_migrate.streams.unsafe.requests import Request, request_in
 from catalog_migrate.streams.unsafe.restore import Restore

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.unsafe.audit import rows_of, stretches
+from catalog_migrate.streams.operation_records import Image, images_in
+from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.tables import Tables
+from catalog_migrate.streams.unsafe.audit import stretches
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.images import Image, images_in
 from catalog_migrate.streams.unsafe.requests import Request
-from catalog_migrate.streams.unsafe.restorable import obstacles, rows_at
-from catalog_migrate.streams.unsafe.restore import newest_version
+from catalog_migrate.streams.unsafe.restorable import obstacles
 
 
 def staying(
-    state: State, request: Request, item_id: str, checkpoint: Checkpoint
+    state: State, request: Request, item_id: str, checkpoint: Checkpoint, ports: Ports
 ) -> tuple[str, ...]:
     """Sentences on the table of one item of an undo; none where no row came since.
 
@@ -25,22 +26,25 @@ def staying(
     if image is None or image.version is None or item.shard != image.shard:
         return ()
     path = f"{state.config['warehouse'].value}/{image.shard}"
-    newest = newest_version(path)
+    tables = ports.tables
+    newest = tables.newest(path)
     if newest is None or newest <= image.version:
         return ()
     base = image.version if image.restored is None else image.restored
-    since = rows_at(path, newest) - rows_at(path, base)
+    since = tables.rows_at(path, newest) - tables.rows_at(path, base)
     if since <= 0:
         return ()
-    doubled = _doubled(state, image, path, base)
+    doubled = _doubled(state, image, path, base, tables)
     text = f"{since} rows that came since operation {request.undoes} stay in the table"
     if doubled:
         places = ", ".join(doubled[:5]) + (" …" if len(doubled) > 5 else "")
         text += f"; doubled among them: {places}"
-    return (text, _way(state, request, image, checkpoint))
+    return (text, _way(state, request, image, checkpoint, ports))
 
 
-def _doubled(state: State, image: Image, path: str, base: int) -> list[str]:
+def _doubled(
+    state: State, image: Image, path: str, base: int, tables: Tables
+) -> list[str]:
     """How many rows of each partition are there once more since, in words."""
     if not image.target:
         return []
@@ -52,7 +56,7 @@ def _doubled(state: State, image: Image, path: str, base: int) -> list[str]:
     ]
     if not back:
         return []
-    now, then = rows_of(path, back), rows_of(path, back, base)
+    now, then = tables.rows_in(path, back), tables.rows_in(path, back, base)
     found = []
     for each in back:
         (total, distinct), (old, once) = (
@@ -64,7 +68,9 @@ def _doubled(state: State, image: Image, path: str, base: int) -> list[str]:
     return found
 
 
-def _way(state: State, request: Request, image: Image, checkpoint: Checkpoint) -> str:
+def _way(
+    state: State, request: Request, image: Image, checkpoint: Checkpoint, ports: Ports
+) -> str:
     """What takes those rows away, or why nothing does."""
     if len(request.parts) > 1:
         return (
@@ -73,7 +79,7 @@ def _way(state: State, request: Request, image: Image, checkpoint: Checkpoint) -
     assert image.version is not None
     clusters = {state.items[image.item_id].links.get("cluster", "")}
     wrong = obstacles(
-        state, image.item_id, image.shard, image.version, checkpoint, clusters=clusters
+        state, image.item_id, image.shard, image.version, checkpoint, ports, clusters=clusters
     )
     if wrong:
         return f"--restore-table, which takes rows away as well, would be refused: {wrong[0]}"

@@ -13,9 +13,8 @@ from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
-from catalog_migrate.streams.unsafe.chunks import BACKFILLING
+from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of
-from catalog_migrate.streams.unsafe.images import UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in
 from catalog_migrate.streams.unsafe.restorable import readers
 

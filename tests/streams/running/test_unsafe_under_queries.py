@@ -19,10 +19,9 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
+from catalog_migrate.streams.tables import newest_version, rows_at
 from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.history import history
-from catalog_migrate.streams.unsafe.restorable import rows_at
-from catalog_migrate.streams.unsafe.restore import newest_version
 from catalog_migrate.streams.unsafe.undo import undo_request
 
 from .conftest import Branch, Pipeline, once

@@ -21,9 +21,11 @@ from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.takeover import fence_out, retry
 from catalog_migrate.streams.unsafe.client import OfflineQueries
 
@@ -84,9 +86,9 @@ def test_only_the_sinks_on_a_dead_database_wait(
         acquire(log, holder="a", clock=SystemClock(), key=key, wait=5).release()
         lease = acquire(log, holder="b", clock=SystemClock(), key=key, wait=5)
         supervisor = Supervisor(
-            log=log, lease=lease, engine=OfflineQueries(), clock=SystemClock(), cluster=cluster,
-            warehouse=str(tmp_path), ensure_shards=lambda *_: None,
-            resolve=lambda _: Secret(database["PASSWORD"].reveal()),
+            log=log, lease=lease, engine=OfflineQueries(DeltaTables()), clock=SystemClock(),
+            cluster=cluster, warehouse=str(tmp_path), ensure_shards=lambda *_: None,
+            ports=Ports(lambda _: Secret(database["PASSWORD"].reveal())),
         )
         fence_out(supervisor, state())
         assert state().streams[ids["k"]].checkpoint == f"_checkpoints/{ids['k']}/{lease.epoch}"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_migrate.streams.operation_records import Chunk
 from catalog_migrate.streams.unsafe.chunks import (
-    Chunk,
     chunks_of,
     clipped,
     expired_places,
     skipped_note,
     skipped_places,
 )
-from catalog_migrate.streams.unsafe.forecast import Held, Row
+from catalog_migrate.streams.unsafe.forecast import Row
+from catalog_migrate.streams.upstream import Held
 
 stretches = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),

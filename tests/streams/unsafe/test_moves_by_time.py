@@ -13,10 +13,11 @@ import pytest
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.unsafe.forecast import Held
+from catalog_migrate.streams.tables import last_times
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.targets import Target
-from catalog_migrate.streams.unsafe.translate import last_times, translate
+from catalog_migrate.streams.unsafe.translate import translate
+from catalog_migrate.streams.upstream import Held
 
 if TYPE_CHECKING:
     from .conftest import Stage

@@ -13,11 +13,11 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import create_sink
+from catalog_migrate.streams.operation_records import UNSAFE, Image, earlier_rows
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Row
-from catalog_migrate.streams.unsafe.images import UNSAFE, Image
-from catalog_migrate.streams.unsafe.namesakes import earlier_rows, sent_before
+from catalog_migrate.streams.unsafe.former_topics import sent_before
 
 SETTING = """
 CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');

@@ -21,6 +21,7 @@ from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.tables import DeltaTables, newest_version
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
@@ -66,7 +67,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        return restore.newest_version(self.path) or 0
+        return newest_version(self.path) or 0
 
     @property
     def ids(self) -> list[int]:
@@ -330,9 +331,9 @@ def test_counted_from_the_stop_on(stage: Stage, filled: Table) -> None:
     first = stage.unsafe("INJECT OFFSETS (TO 'shift -4')").operation
     filled.append(range(4, 8), batch=3)
     state = stage.state
-    assert actual(state, state.operations[first], str(stage.warehouse)) == (4, 0)
+    assert actual(state, state.operations[first], str(stage.warehouse), DeltaTables()) == (4, 0)
     second = stage.unsafe("INJECT OFFSETS (TO 'shift -4')").operation
     filled.append(range(4, 8), batch=4)
     state = stage.state
-    assert actual(state, state.operations[second], str(stage.warehouse)) == (4, 0)
-    assert actual(state, state.operations[first], str(stage.warehouse)) is None
+    assert actual(state, state.operations[second], str(stage.warehouse), DeltaTables()) == (4, 0)
+    assert actual(state, state.operations[first], str(stage.warehouse), DeltaTables()) is None

@@ -1,0 +1,296 @@
+"""The port to the Delta tables of streams: what a table says of its writers, versions and rows.
+
+The simulation has another one behind it. Read by delta-rs, so that no Spark job is spent on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from catalog_migrate.delta.log import read_commit, rows_added
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.delta_tables import (
+    delta_batch,
+    delta_bounds,
+    delta_target,
+    has_rows_between,
+)
+from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence
+
+OWN = "catalog_migrate/unsafe/"
+"""What the transactions of unsafe operations in a shard begin with; the operation's key follows."""
+
+_FENCED = "catalog_migrate/fenced/"
+
+AT_ONCE = 100
+"""Partitions asked about in one query."""
+
+
+def transaction(key: str) -> str:
+    """The application id under which an operation writes into a shard."""
+    return f"{OWN}{key}"
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """Offsets of one partition from ``first`` to before ``last``."""
+
+    partition: Partition
+    first: int
+    last: int
+
+    @property
+    def condition(self) -> str:
+        """The rows of it, in SQL."""
+        topic, number = self.partition
+        return (
+            f"(_topic = {_literal(topic)} AND _partition = {number} "
+            f"AND _offset >= {self.first} AND _offset < {self.last})"
+        )
+
+
+class Tables(Protocol):
+    """What streams ask of the tables that they write and read, by absolute directory.
+
+    Everything raises :class:`EngineFailure` for a table that cannot be read.
+    """
+
+    def batch(self, path: str, query_id: str) -> int | None:
+        """The newest batch of a query that a table has; None for none or no table yet.
+
+        For a query that was fenced out it is the newest one before the fence.
+        """
+
+    def fence(self, path: str) -> Fence:
+        """What bars a query id from a table and gives its newest batch to its successor."""
+
+    def newest(self, path: str) -> int | None:
+        """The newest version of a table, None where there is none yet."""
+
+    def bounds(self, path: str) -> DeltaBounds:
+        """A table's id, and the versions that a reader can start from."""
+
+    def target(self, path: str, consumed: int) -> DeltaPosition:
+        """The position of a reader after the version ``consumed``."""
+
+    def has_rows(self, path: str, after: int, upto: int, *, skip_changes: bool = False) -> bool:
+        """Whether a stream that has version ``after`` finds a batch up to version ``upto``.
+
+        With ``skip_changes`` commits that remove rows are passed over whole.
+        """
+
+    def rows_added(self, path: str, first: int, upto: int) -> int:
+        """Rows that the versions from ``first`` to before ``upto`` brought."""
+
+    def rows_at(self, path: str, version: int, within: Sequence[Stretch] = ()) -> int:
+        """Rows of one version, of all or of stretches of partitions."""
+
+    def rows_in(
+        self, path: str, wanted: Iterable[Stretch], version: int | None = None
+    ) -> Mapping[Partition, tuple[int, int]]:
+        """Rows and different offsets of each stretch in a version, None for the newest."""
+
+    def foreign_commits(self, path: str, after: int, upto: int, query_id: str) -> list[str]:
+        """The commits after one version, up to another, of neither the query nor an operation."""
+
+    def exchanged(self, path: str, to: int, newest: int) -> tuple[int, int]:
+        """Rows that go, and rows that come back, when a table is restored to version ``to``."""
+
+    def last_times(self, path: str, topics: Collection[str]) -> dict[Partition, int]:
+        """When the last stored record of each partition was written, in ms since 1970."""
+
+    def time_spans(
+        self, path: str, stretches: Sequence[Stretch]
+    ) -> dict[Partition, tuple[str, str]]:
+        """When the first and the last stored record of each stretch were written, as text."""
+
+
+def newest_version(path: str) -> int | None:
+    """The newest version of a table, None where there is none yet."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot open {path}: {error}") from error
+
+
+def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
+    """The commits of versions after ``after`` that neither the query nor an operation made.
+
+    What changes no data (compaction, vacuum, a fence) is nobody's; a change of the table's
+    definition is somebody else's whoever made it, because RESTORE would take it back.
+    """
+    own, found = {query_id}, []
+    for version in range(after + 1, upto + 1):
+        actions = list(read_commit(path, version))
+        for each in actions:
+            app = str(each.get("txn", {}).get("appId", ""))
+            if app.startswith(_FENCED):
+                own.add(app.removeprefix(_FENCED))
+    for version in range(after + 1, upto + 1):
+        actions = list(read_commit(path, version))
+        apps = {str(each["txn"].get("appId", "")) for each in actions if "txn" in each}
+        ours = bool(apps & own) or any(app.startswith(OWN) for app in apps)
+        moved = any(
+            each.get(name, {}).get("dataChange") for each in actions for name in ("add", "remove")
+        )
+        redefined = any("metaData" in each for each in actions)
+        restored = any(app.startswith(OWN) for app in apps)
+        if (moved and not ours) or (redefined and not restored):
+            kind = next(
+                (each["commitInfo"].get("operation") for each in actions if "commitInfo" in each),
+                None,
+            )
+            found.append(f"version {version} ({kind or 'unknown'})")
+    return found
+
+
+def rows_at(path: str, version: int, within: Sequence[Stretch] = ()) -> int:
+    """Rows of one version of a table, of all or of stretches of partitions."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    wheres = ["TRUE"] if not within else [
+        " OR ".join(each.condition for each in within[start:start + AT_ONCE])
+        for start in range(0, len(within), AT_ONCE)
+    ]
+    total = 0
+    try:
+        for where in wheres:
+            table = QueryBuilder().register("t", DeltaTable(path, version=version)).execute(
+                f"SELECT count(*) AS total FROM t WHERE {where}"
+            ).read_all()
+            total += sum(table.column("total").to_pylist())
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
+    return total
+
+
+def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
+    """Rows that go and rows that come back when a table at ``newest`` is restored to ``to``.
+
+    Told by files, which never change; a compaction since lets both seem larger, so no more go than
+    were ever appended since.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    def files(version: int) -> dict[str, int]:
+        table = DeltaTable(path, version=version).get_add_actions(flatten=True)
+        columns = [table.column(name).to_pylist() for name in ("path", "num_records")]
+        return {name: int(rows or 0) for name, rows in zip(*columns, strict=True)}
+
+    net = rows_at(path, newest) - rows_at(path, to)
+    try:
+        standing, then = files(newest), files(to)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot list the files of {path}: {error}") from error
+    gone = sum(rows for name, rows in standing.items() if name not in then)
+    gone = max(0, net, min(gone, rows_added(path, to + 1, newest + 1)))
+    return gone, gone - net
+
+
+def rows_in(
+    path: str, wanted: Iterable[Stretch], version: int | None = None
+) -> Mapping[Partition, tuple[int, int]]:
+    """Rows and different offsets of each stretch in a version of a shard, read by delta-rs.
+
+    ``version`` None is the newest.
+    """
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    listed = list(wanted)
+    found: dict[Partition, tuple[int, int]] = {}
+    try:
+        for start in range(0, len(listed), AT_ONCE):
+            where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
+            at = DeltaTable(path, version=version)
+            table = QueryBuilder().register("t", at).execute(
+                "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
+                f"FROM t WHERE {where} GROUP BY _topic, _partition"
+            ).read_all()
+            columns = [table.column(name).to_pylist() for name in table.column_names]
+            for topic, number, total, distinct in zip(*columns, strict=True):
+                found[topic, number] = (total, distinct)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
+    return found
+
+
+def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
+    """When the last stored record of each partition was written (ms), by the table of a source."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    if not topics:
+        return {}
+    names = ", ".join(map(_literal, sorted(topics)))
+    query = (
+        "SELECT _topic, _partition, arrow_cast(_timestamp, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+        " AS at FROM (SELECT _topic, _partition, _timestamp, row_number() OVER (PARTITION BY "
+        f"_topic, _partition ORDER BY _offset DESC) AS newest FROM t WHERE _topic IN ({names})) "
+        "WHERE newest = 1"
+    )
+    try:
+        table = QueryBuilder().register("t", DeltaTable(path)).execute(query).read_all()
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot read the times of {path}: {error}") from error
+    columns = [table.column(name).to_pylist() for name in table.column_names]
+    return {
+        (topic, number): round(at.timestamp() * 1000)
+        for topic, number, at in zip(*columns, strict=True) if at is not None
+    }
+
+
+def time_spans(path: str, stretches: Sequence[Stretch]) -> dict[Partition, tuple[str, str]]:
+    """When the first and the last stored record of each stretch were written, as text."""
+    from deltalake import DeltaTable, QueryBuilder
+    from deltalake.exceptions import DeltaError
+
+    found: dict[Partition, tuple[str, str]] = {}
+    try:
+        if not stretches or not DeltaTable.is_deltatable(path):
+            return found
+        for start in range(0, len(stretches), AT_ONCE):
+            where = " OR ".join(each.condition for each in stretches[start:start + AT_ONCE])
+            table = QueryBuilder().register("t", DeltaTable(path)).execute(
+                "SELECT _topic, _partition, cast(min(_timestamp) AS varchar) AS first, "
+                f"cast(max(_timestamp) AS varchar) AS last FROM t WHERE {where} "
+                "GROUP BY _topic, _partition"
+            ).read_all()
+            columns = [table.column(name).to_pylist() for name in table.column_names]
+            for topic, number, first, last in zip(*columns, strict=True):
+                found[topic, number] = (first, last)
+    except (DeltaError, OSError) as error:
+        raise EngineFailure(f"cannot read the times of {path}: {error}") from error
+    return found
+
+
+def _literal(text: str) -> str:
+    """A text in standard SQL, as DataFusion reads it: no backslash means anything."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class DeltaTables:
+    """The port's implementation by delta-rs."""
+
+    batch = staticmethod(delta_batch)
+    fence = staticmethod(delta_fence)
+    newest = staticmethod(newest_version)
+    bounds = staticmethod(delta_bounds)
+    target = staticmethod(delta_target)
+    has_rows = staticmethod(has_rows_between)
+    rows_added = staticmethod(rows_added)
+    rows_at = staticmethod(rows_at)
+    rows_in = staticmethod(rows_in)
+    foreign_commits = staticmethod(foreign_commits)
+    exchanged = staticmethod(exchanged)
+    last_times = staticmethod(last_times)
+    time_spans = staticmethod(time_spans)
