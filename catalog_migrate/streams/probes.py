@@ -86,8 +86,9 @@ def probe_queries(
 ) -> tuple[list[Verdict], dict[str, Upstream]]:
     """Whether each query's own access works now, and whom it reaches.
 
-    Queries on one Kafka connection share one client and two questions. Verdicts are in the order
-    of ``item_ids``, at least one for each; an upstream that did not answer is left out.
+    Queries on one Kafka connection with the same options of their own share one client and two
+    questions. Verdicts are in the order of ``item_ids``, at least one for each; an upstream that
+    did not answer is left out.
     """
     verdicts: dict[str, list[Verdict]] = {}
     found: dict[str, Upstream] = {}
@@ -97,11 +98,13 @@ def probe_queries(
             specs[item_id] = spec_of(state, item_id, warehouse, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
-    shared: dict[str, list[str]] = {}
+    shared: dict[object, list[str]] = {}
     alone: list[str] = []
     for item_id, spec in specs.items():
         if spec.external.connector == "KAFKA":
-            shared.setdefault(state.items[item_id].links["connection"], []).append(item_id)
+            own = tuple(sorted(spec.external.overrides.items(), key=lambda option: option[0]))
+            access = state.items[item_id].links["connection"], own
+            shared.setdefault(access, []).append(item_id)
         else:
             alone.append(item_id)
     with ports.threads.pool(16, "probe") as pool:

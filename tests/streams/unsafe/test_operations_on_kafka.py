@@ -22,6 +22,8 @@ from catalog_migrate.sql.parser import parse, parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.probes import probe_queries
 from catalog_migrate.streams.status import ClusterLog, QueryStatus, log_path
 from catalog_migrate.streams.unsafe.audit import acknowledge, unacknowledged
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -70,6 +72,31 @@ class TestMoves:
         ]
         assert stage.operation.unsafe.keys == ("TOPIC",)  # type: ignore[union-attr]
         assert result.operation is not None
+
+    def test_a_broker_of_its_own(
+        self, stage: Stage, at: At, kafka_other: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What one source sets over its connection is asked about for this source alone."""
+        topic = at([3], {0: 3})
+        kafka_other.create_topic(topic, 1)
+        kafka_other.allow("app", topic, "READ", "DESCRIBE", "DESCRIBE_CONFIGS")
+        monkeypatch.setenv("OTHER_PW", kafka_other.users["app"])
+        stage.run(
+            "CREATE SECRET other AS 'env:OTHER_PW'; CREATE SOURCE r (id BIGINT) IN CLUSTER main"
+            f" FROM KAFKA CONNECTION c (TOPIC '{stage.topic('r', [1])}') FORMAT JSON"
+        )
+        stage.unsafe(
+            f"SET (BROKER = '{kafka_other.bootstrap}', SASL PASSWORD = SECRET other), RESET SPLITS"
+            " WITH (ACCEPT NEW TOPIC = true)"
+        )
+        neighbour = dependencies.find(stage.state, "source", "r").item_id
+        verdicts, found = probe_queries(
+            stage.state, [stage.id, neighbour], str(stage.warehouse), ports=Ports()
+        )
+        assert [verdict.message for verdict in verdicts if not verdict.ok] == []
+        assert found[stage.id].upstream == kafka_other.cluster_id
+        assert found[neighbour].upstream == stage.kafka.cluster_id
+        assert stage.run("VALIDATE CONNECTION c")
 
     def test_there_and_back(self, stage: Stage, at: At) -> None:
         """Undo of a move puts definition, topic ids and the exact positions back."""
