@@ -114,7 +114,7 @@ class SimulatedTables:
 
     def batch(self, path: str, query_id: str) -> int | None:
         """The newest batch, before the fence if there is one."""
-        batches = self.world.table(path).batches
+        batches = self.world.tables[path].batches if path in self.world.tables else {}
         found = batches.get(query_id)
         return batches.get(f"before {query_id}") if found == BARRED else found
 
