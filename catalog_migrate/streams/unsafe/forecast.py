@@ -125,7 +125,10 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct, frozen=True):
-    """``positions`` is the complete new line; problems are sentences, empty when all is well."""
+    """``positions`` is the complete new line; problems are sentences, empty when all is well.
+
+    ``stays`` counts rows that go from a table and that a sink has sent: they stay where it did.
+    """
 
     positions: Mapping[Partition, int]
     rows: tuple[Row, ...]
@@ -133,6 +136,7 @@ class Forecast(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     foreign: Mapping[str, str] = msgspec.field(default_factory=dict)
+    stays: int = 0
 
     @property
     def moves(self) -> bool:

@@ -67,7 +67,8 @@ class ItemPlan(msgspec.Struct, frozen=True):
     and why, ``findings`` is what validation of its new properties refused, ``definition`` the
     statement that would create it afterwards ("" where it stays), ``restores`` whether its table
     goes back to an earlier version. ``unread`` counts what topics that are no longer read hold
-    behind its position; it is left out where there are none, or nobody can say."""
+    behind its position; it is left out where there are none, or nobody can say. ``stays`` counts
+    the rows of a sink that stay in the system that it writes to though they go from its table."""
 
     item_id: str
     kind: str
@@ -83,6 +84,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     definition: str = ""
     restores: bool = False
     unread: int | msgspec.UnsetType = msgspec.UNSET
+    stays: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -349,6 +351,7 @@ def plan_unsafe(
                 create_statement(after, dependencies.by_id(after, part.item_id))
                 if part.redefines else "",
                 looked.restore is not None, unread or msgspec.UNSET,
+                found.stays or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")

@@ -39,15 +39,18 @@ def render(plan: UnsafePlan, *, limit: int = 50) -> str:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     unread = sum(item.unread or 0 for item in plan.items)
     behind = f"; {unread} unread records of former topics stay behind" if unread else ""
-    return "\n".join([*lines, sentence(plan.totals) + behind, *_left_below(plan)])
+    return "\n".join([*lines, sentence(plan.totals) + behind + _staying_below(plan)])
 
 
-def _left_below(plan: UnsafePlan) -> list[str]:
-    """That the totals do not count what a RESTORE of a table leaves in its sinks."""
-    if not any(item.restores for item in plan.items):
-        return []
-    names = [f"{item.kind} {item.name}" for item in plan.items if item.notes and not item.restores]
-    return [f"not counted in that: rows that stay below {', '.join(names)}"] if names else []
+def _staying_below(plan: UnsafePlan) -> str:
+    """The rows that no RESTORE of a table reaches, beside the records that the totals count."""
+    staying = [item for item in plan.items if item.stays]
+    if not staying:
+        return ""
+    most = "" if all(item.totals.exact for item in staying) else "at most "
+    rows = sum(item.stays or 0 for item in staying)
+    names = ", ".join(f"{item.kind} {item.name}" for item in staying)
+    return f"; {most}{rows} rows that go from the table stay below {names}"
 
 
 def sentence(totals: Totals) -> str:

@@ -124,16 +124,15 @@ def _sent(position: DeltaPosition) -> int:
 
 def stays_below(
     spec: QuerySpec, to: int, position: DeltaPosition, again: int, tables: Tables
-) -> tuple[str, ...]:
-    """A sentence on the rows that a sink has sent and that go from its table: no RESTORE reaches
-    them. ``again`` of them are read, and sent, once more.
+) -> tuple[int, tuple[str, ...]]:
+    """How many rows a sink has sent that go from its table, and a sentence on them.
+
+    No RESTORE reaches them. ``again`` of them are read, and sent, once more.
     """
     sent = _sent(position)
-    if sent <= to:
-        return ()
-    gone, _ = tables.exchanged(spec.shard, to, sent)
+    gone = tables.exchanged(spec.shard, to, sent)[0] if sent > to else 0
     if not gone:
-        return ()
+        return 0, ()
     options, most = spec.external.options, "" if position.consumed is not None else "at most "
     if spec.external.connector == "POSTGRES":
         place = f"table {options.get('TABLE')}"
@@ -142,7 +141,7 @@ def stays_below(
     text = f"{most}{gone} rows that go from the table were sent before: they stay in {place}"
     if spec.external.key:
         text += f", where the last one of each key ({', '.join(spec.external.key)}) counts"
-    return (f"{text}; {most}{again} of them are sent again",)
+    return gone, (f"{text}; {most}{again} of them are sent again",)
 
 
 def taken_back(
@@ -206,9 +205,9 @@ def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) 
         "goes on after the RESTORE; doubled are rows that it sends again",
     )
     exact = position.consumed is not None
-    notes = stays_below(asked.spec, restore.to, position, again, asked.ports.tables)
+    stays, notes = stays_below(asked.spec, restore.to, position, again, asked.ports.tables)
     return Survey(
-        Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes),
+        Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes, stays=stays),
         DeltaCodec().write(after), standing=line,
     )
 

@@ -147,7 +147,11 @@ def test_exact(stage: Stage, filled: Table) -> None:
     )
     assert plan.items[1].notes == (stays,)
     assert f"note: {stays}" in render(plan)
-    assert render(plan).endswith("\nnot counted in that: rows that stay below sink default.k")
+    assert plan.items[1].stays == 3
+    assert render(plan).endswith(
+        "\n3 records doubled, 0 skipped; 0 already expired;"
+        " 3 rows that go from the table stay below sink default.k"
+    )
 
     outcome = undo(stage, key)
     assert unsafe_result(outcome).notices[-1] == stays
