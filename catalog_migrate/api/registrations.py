@@ -109,7 +109,10 @@ def reading(statement: str) -> str:
     if broken is not None:
         raise UsageError(f"the statement cannot be read at {broken.text[:20]!r}", remedy=remedy)
     if any(token.is_operator(";") for token in tokens):
-        raise UsageError("there is more than one statement", remedy=remedy)
+        raise UsageError(
+            "there is more than one statement; only those on streams may come together",
+            remedy=remedy,
+        )
     opening = next((token for token in tokens if not token.is_operator("(")), tokens[0])
     if not opening.is_word(*_READING):
         raise UsageError(f"sql only reads, and this is {opening.text.upper()}", remedy=remedy)

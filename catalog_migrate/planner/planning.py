@@ -427,9 +427,14 @@ class _Planning:
                 continue
             _, earlier, old = alike[0]
             asked.add(earlier)
-            questions.append(Question(
-                str(compared.key), earlier, None, f"RENAMED FROM {old.definition.key.item_name}"
-            ))
+            before = old.definition
+            remedy = f"RENAMED FROM {before.key.item_name}"
+            if before.name.lower() == compared.key.name.lower():  # in another schema
+                remedy += (
+                    f"; for the whole schema, in release.toml: [schema.{compared.key.schema}]"
+                    f' renamed_from = "{before.schema}"'
+                )
+            questions.append(Question(str(compared.key), earlier, None, remedy))
         return questions
 
 

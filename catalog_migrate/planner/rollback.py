@@ -447,7 +447,7 @@ def _expression(
         )
         if lossy:
             lost.append(
-                f"{name} turns back from {before.type} to {column.type}: values that are none"
+                f"{name} turns back from {before.type} to {column.type}: values that do not fit"
                 " become NULL" + ("" if column.nullable else ", which fails here")
             )
     if lost:

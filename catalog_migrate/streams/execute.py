@@ -48,7 +48,7 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.show import Rows, create_statement, runtime_lives, show
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
-from catalog_migrate.streams.unsafe.render import sentence
+from catalog_migrate.streams.unsafe.render import sentence, staying_below
 from catalog_migrate.streams.unsafe.requests import request_of
 
 TRIAL_LIMIT = 60.0
@@ -465,7 +465,8 @@ def unsafe_result(outcome: Outcome) -> Result:
         return Result("nothing changes, nothing restarts")
     act = outcome.row.unsafe
     totals = Totals(act.doubled, act.skipped, act.expired, act.exact)
-    notices: tuple[str, ...] = (sentence(totals),)
+    below = staying_below(outcome.plan) if outcome.plan is not None else ""
+    notices: tuple[str, ...] = (sentence(totals) + below,)
     if outcome.row.state == BACKFILLING:
         notices += (
             f"what it skipped is read by the runtime{' when one is started' * outcome.alone}, or "

@@ -332,6 +332,17 @@ def test_probable_rename_of_an_object_is_a_question(make: Any) -> None:
     assert plan.questions == (Question("s.orders2", "s.orders", None, "RENAMED FROM s.orders"),)
 
 
+def test_a_table_of_another_schema_may_be_that_of_a_renamed_schema(make: Any) -> None:
+    """One line in release.toml answers the question for all objects of the schema."""
+    old = ObjectDefinition("old", "table", "t", make.table("t", "a INT").columns)
+    new = replace(old, schema="new")
+    (question,) = plan_migration(make.baseline(old), make.release(new)).plan.questions
+    assert question.remedy == (
+        "RENAMED FROM old.t; for the whole schema, in release.toml: [schema.new]"
+        ' renamed_from = "old"'
+    )
+
+
 def test_probable_rename_of_a_function_or_type_is_a_question(make: Any) -> None:
     """By its signature and its body or its name; the text to write has no namespace in it."""
     def asked(old: Any, new: Any) -> list[Question]:

@@ -82,3 +82,15 @@ def test_a_table_of_others_under_a_name_may_be_adopted(kind: str) -> None:
     assert entry.remedy == (adopt if kind.startswith("TABLE") else "") + (
         "rename or drop what stands under s.t; it is never replaced"
     )
+
+
+def test_a_start_leaves_bodies_to_the_engine() -> None:
+    """What our grammar refuses is an error at plan and check; at a start Spark has the word."""
+    text = "CREATE TABLE u (a INT); CREATE VIEW v (a INT) AS SELECT a FORM s.u;"
+    with pytest.raises(MigrationBlocked) as caught:
+        migrate(
+            SimulatedEngine(World(), persistent=True), MemoryLog(),
+            load_texts([("all.sql", text)], name="1", default_schema="s"),
+            warehouse="/w", clock=SimulatedClock(), holder="start",
+        )
+    assert [entry.code for entry in caught.value.plan.blocked] == ["CM0330"]

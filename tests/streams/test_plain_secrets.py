@@ -235,6 +235,22 @@ class TestCommandLine:
         assert catalog.version() == version
         assert not Path("plan.json").exists()
 
+    def test_a_runtime_warns(
+        self, catalog: CatalogLog, capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """It goes on with what an older version stored, and says first where that stands."""
+        _store(catalog, {"SASL PASSWORD": VALUE})
+        monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+        monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+        assert main(["run"]) != 0
+        told = capsys.readouterr().err
+        assert (
+            "warning: source default.s: SASL PASSWORD stands in the catalog as plain text; `doctor`"
+            " says what to do" in told
+        )
+        assert VALUE not in told
+
     def test_doctor(self, catalog: CatalogLog, capsys: pytest.CaptureFixture[str]) -> None:
         """It names object and option, never the value, and that the history keeps the value."""
         assert _trial("secrets", capsys)["ok"]
