@@ -76,9 +76,9 @@ KEYS: tuple[Key, ...] = (
     Key("streams", "drain", "seconds", 30.0,
         "Seconds that a batch may take to end when its query is stopped."),
     Key("streams", "limit", "seconds", 60.0,
-        "Seconds that queries have to become healthy after an ALTER, before they are set back."),
+        "Seconds that queries have to become healthy after an ALTER, before it is rolled back."),
     Key("streams", "lease_ttl", "seconds", 30.0,
-        "Seconds without a heartbeat after which a runtime that is not proven dead is taken over;"
+        "Seconds without a heartbeat after which a runtime that may be alive is taken over;"
         " the same for all runtimes of a cluster."),
     Key("streams", "lease_margin", "seconds", 10.0,
         "Seconds before the end of `streams.lease_ttl` at which a runtime that could not renew its"

@@ -238,7 +238,7 @@ KAFKA = ConnectorType(
                 default="PLAINTEXT", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
             ),
             Option(
-                "SASL MECHANISMS", "choice", "How to prove who we are.", "SCRAM-SHA-512",
+                "SASL MECHANISMS", "choice", "How to authenticate.", "SCRAM-SHA-512",
                 choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
                 required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
             ),
@@ -343,8 +343,8 @@ POSTGRES = ConnectorType(
         options=(
             Option(
                 "TABLE", "table",
-                "The table that rows are written to; as in SQL, what stands in no double quotes "
-                "is lower case.", "public.orders", required=True, alterable=False,
+                "The table that rows are written to; as in SQL, names without double quotes are "
+                "lower case.", "public.orders", required=True, alterable=False,
                 fixed_because="rows already written stay in the old table; create another sink",
             ),
         ),

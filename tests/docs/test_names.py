@@ -93,6 +93,17 @@ def is_importable(parts: list[str]) -> bool:
     return True
 
 
+@page
+def test_names_are_in_their_modules(page: Path) -> None:
+    """A name before a module, as in "`load` (`….py`)" or "`load` in `….py`", is defined there."""
+    text = re.sub(r"\s+", " ", text_of(page))
+    found = re.findall(r"`([\w.]+)` (?:in |\()`(catalog_migrate/[\w/]+\.py)`", text)
+    assert [
+        (name, file) for name, file in found
+        if not re.search(rf"(def|class) {name.rsplit('.')[-1]}\b", (ROOT / file).read_text("utf-8"))
+    ] == []
+
+
 def test_the_architecture_names_functions_that_exist() -> None:
     """Every function, class or method that docs/architecture.md names is defined in the code."""
     text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
