@@ -32,8 +32,17 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
+SPARK_VERSION = "4.2"
+"""The version of Spark that the tests run on; another one of the same major version is tried."""
+
+
 def check_session(spark: SparkSession) -> None:
-    """:class:`UnsuitableSession` unless the session speaks Delta in its own catalog."""
+    """:class:`UnsuitableSession` unless it is Spark 4 and speaks Delta in its own catalog."""
+    if spark.version.partition(".")[0] != SPARK_VERSION.partition(".")[0]:
+        raise UnsuitableSession(
+            f"this session is Spark {spark.version}; Spark {SPARK_VERSION} is needed",
+            remedy=f"start it with pyspark {SPARK_VERSION} and the delta-spark of that version",
+        )
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""
     lacking = []

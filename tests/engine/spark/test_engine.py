@@ -177,11 +177,25 @@ def test_a_session_without_delta_is_refused():
     class Bare:
         """A session's settings, all of them unset."""
 
+        version = "4.2.0"
+
         class conf:  # noqa: N801
             get = staticmethod(lambda key, default=None: default)
 
     with pytest.raises(UnsuitableSession, match=r"spark\.sql\.extensions"):
         check_session(Bare())
+
+
+def test_a_session_of_another_major_version_is_refused():
+    """check_session says which version it is and which one is needed."""
+
+    class Old:
+        """A session of Spark 3."""
+
+        version = "3.5.4"
+
+    with pytest.raises(UnsuitableSession, match=r"Spark 3\.5\.4; Spark 4\.2 is needed"):
+        check_session(Old())
 
 
 def test_an_absent_schema_is_empty(engine):
