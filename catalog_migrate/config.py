@@ -15,9 +15,9 @@ from typing import Any, Literal
 import msgspec
 
 from catalog_migrate.errors import InvalidConfiguration, Problem
-from catalog_migrate.files import read_file
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
-from catalog_migrate.storage import Storage
+from catalog_migrate.store.address import Storage
+from catalog_migrate.store.local import read_file
 
 FILE_NAME = "catalog_migrate.toml"
 ENV_PREFIX = "CATALOG_MIGRATE__"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.storage import plainly
+from catalog_migrate.store.address import plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,6 @@ from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
-from catalog_migrate.files import read_file
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
@@ -24,7 +23,8 @@ from catalog_migrate.reconciler.execution_context import OnProgress, new_token, 
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
-from catalog_migrate.storage import Storage, is_remote, rows_directory
+from catalog_migrate.store.address import Storage, is_remote, rows_directory
+from catalog_migrate.store.local import read_file
 from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import Start
-from catalog_migrate.storage import is_remote
+from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams.migrations import MigratedStreams
 
 

@@ -38,7 +38,7 @@ from catalog_migrate.reconciler.execution_context import (
 )
 from catalog_migrate.release.release import Release
 from catalog_migrate.start import BootstrapReport, Outcome, Start
-from catalog_migrate.storage import Storage
+from catalog_migrate.store.address import Storage
 from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ import os
 from collections.abc import Iterable
 from shlex import quote
 
-from catalog_migrate.catalog.delta_files import is_withheld
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.in_use import GIVEN_BACK
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.engine.spark.shards import list_shards
+from catalog_migrate.catalog.unreadable import is_withheld
+from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogLost,
@@ -23,7 +23,7 @@ from catalog_migrate.errors import (
     RebuildRefused,
 )
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.storage import is_remote
+from catalog_migrate.store.address import is_remote
 
 NOTHING_LOST = "CM0831"
 WHOSE = "CM0835"
@@ -89,7 +89,7 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
 
     if home is None or not os.path.isdir(warehouse):
         return
-    for path in list_shards(warehouse):
+    for path in tables_below(warehouse):
         try:
             mark = read_mark(DeltaTable(path).metadata().configuration)
         except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing

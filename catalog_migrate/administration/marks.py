@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from catalog_migrate.catalog.marks import Mark, cleared, read_mark
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.engine.spark.shards import write_mark
+from catalog_migrate.delta.protocol import set_properties_after
 from catalog_migrate.errors import EngineFailure
 
 ATTEMPTS = 50
@@ -37,7 +37,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
             raise Marked(path, found)
         if all(configuration.get(name) == value for name, value in marks.items()):
             return int(table.version())
-        version = write_mark(path, dict(marks), follows=int(table.version()))
+        version = set_properties_after(path, dict(marks), follows=int(table.version()))
         if version is not None:
             return version
     raise EngineFailure(

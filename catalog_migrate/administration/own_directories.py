@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from catalog_migrate.administration.survey import held
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
-from catalog_migrate.delta.log import LOG, commit_name, table_around
+from catalog_migrate.delta.commits import is_same_commit
+from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.files import read_file
-from catalog_migrate.model.paths import is_absolute, local_path, shard_location
-from catalog_migrate.storage import is_remote
+from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.store.address import is_remote, local_path
 
 
 def same_place(one: str, other: str) -> bool:
@@ -84,10 +84,6 @@ def went_on(old: str, new: str) -> bool:
         return False
     try:
         version = shard_version(old)
-        newest = f"{LOG}/{commit_name(version or 0)}"
-        return version is not None and (
-            not os.path.exists(os.path.join(new, newest))
-            or read_file(os.path.join(old, newest)) != read_file(os.path.join(new, newest))
-        )
+        return version is not None and not is_same_commit(old, new, version)
     except (CatalogMigrateError, OSError):
         return False  # what stands there cannot be read any more

@@ -37,10 +37,10 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.catalog.store import HOME
+from catalog_migrate.delta.directory import tables_below
+from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import shard_size
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shards import list_shards
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,
@@ -222,7 +222,7 @@ def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None
     from catalog_migrate.delta.table import shard_columns
 
     places = {
-        path: relative(warehouse, path) or path for path in list_shards(warehouse)
+        path: relative(warehouse, path) or path for path in tables_below(warehouse)
     }
     for path in named.values():
         places.setdefault(path, relative(warehouse, path) or path)

@@ -14,19 +14,15 @@ from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.log import has_log, table_around
+from catalog_migrate.delta.directory import table_around
+from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import shard_size
-from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import (
-    is_absolute,
-    is_placeholder,
-    local_path,
-    shard_location,
-)
-from catalog_migrate.storage import is_remote
+from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_location
+from catalog_migrate.store.address import is_remote, local_path
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration

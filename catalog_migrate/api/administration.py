@@ -18,9 +18,8 @@ from catalog_migrate.api.configured import (
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import AdoptionRefused, Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
-from catalog_migrate.model.paths import local_path
 from catalog_migrate.model.wording import counted
-from catalog_migrate.storage import is_remote, rows_directory
+from catalog_migrate.store.address import is_remote, local_path, rows_directory
 
 if TYPE_CHECKING:
     from catalog_migrate.administration.adoption import Adoption

@@ -22,7 +22,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.storage import Storage, is_remote, rows_directory
+from catalog_migrate.store.address import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.history import Entry

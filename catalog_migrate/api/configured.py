@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogExported, CatalogMoved, CatalogNotFound, UsageError
-from catalog_migrate.files import read_file
+from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog
@@ -74,7 +74,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     """
     from catalog_migrate.catalog.in_use import require_in_use
     from catalog_migrate.catalog.store import require_warehouse
-    from catalog_migrate.storage import rows_directory
+    from catalog_migrate.store.address import rows_directory
 
     warehouse = settings.text("catalog.warehouse")
     if warehouse is None:
@@ -88,7 +88,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 def _refuse_lost(uri: str, settings: Settings) -> None:
     from catalog_migrate.administration.lost import refuse_lost
     from catalog_migrate.catalog.store import default_warehouse, open_log
-    from catalog_migrate.storage import is_remote, rows_directory
+    from catalog_migrate.store.address import is_remote, rows_directory
 
     log = open_log(uri, settings.storage)
     warehouse = settings.text("catalog.warehouse")

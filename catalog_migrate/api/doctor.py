@@ -18,7 +18,7 @@ from catalog_migrate.api.configured import (
 )
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.storage import Storage, is_remote, refuse_login
+from catalog_migrate.store.address import Storage, is_remote, refuse_login
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -67,13 +67,13 @@ def race(uri: str | None, storage: Storage | None = None) -> str:
 
     A catalog that is not there yet has its directory tried, and nothing is left of it.
     """
-    from catalog_migrate.catalog import trial
+    from catalog_migrate.delta.race import race
 
     if uri is not None:
-        trial.race(uri, storage)
+        race(uri, storage)
     else:
         with _scratch() as place:
-            trial.race(place)
+            race(place)
     where = "on the catalog's own store" if uri is not None else "on this machine's disk"
     return f"commits raced for the same version {where}, and one of each two was refused"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from catalog_migrate.api.configured import OnNote, engine_on, local_spark, need, unheard
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.files import read_file
+from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition

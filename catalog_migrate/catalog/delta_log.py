@@ -8,20 +8,19 @@ imports pandas and has aborted the interpreter at exit (STACK section 8).
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from urllib.parse import unquote
 
-from catalog_migrate.catalog.audit import AuditTable
-from catalog_migrate.catalog.delta_files import COMMIT_KEY, CommitFiles, remedy_unreadable
-from catalog_migrate.catalog.log import Commit, LogRow
+from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.renewals import Renewals
+from catalog_migrate.catalog.side_tables import AuditTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
+from catalog_migrate.catalog.unreadable import damaged, remedy_unreadable
+from catalog_migrate.delta.commits import OURS, Commit, commit_log
+from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogMigrateError,
@@ -32,12 +31,12 @@ from catalog_migrate.errors import (
     NotACatalog,
     UsageError,
 )
-from catalog_migrate.storage import Storage, is_remote, plainly
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import Storage, directory_of, is_remote, plainly, resolved
+from catalog_migrate.store.object_store import refused
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-    from catalog_migrate.catalog.remote_files import RemoteCommits
 
 _CONFIGURATION = {
     "delta.enableExpiredLogCleanup": "false",
@@ -56,20 +55,23 @@ _FAILED_READ = "restore the catalog directory from a backup; nothing was written
 
 
 class DeltaLog:
-    """The log of the catalog in the directory ``uri``; cheap to make, safe to share by threads."""
+    """The log of the catalog at ``uri``; cheap to make, safe to share by threads.
 
-    def __init__(self, uri: str) -> None:
+    ``uri`` is a directory or an address on an object store, whose options are ``storage`` and
+    appear in no message. UsageError for an address or options that cannot keep a catalog.
+    """
+
+    def __init__(self, uri: str, storage: Storage | None = None) -> None:
         self._uri = uri
-        root = _local_path(uri)
-        self._root: Path | str = root
-        self._path: Path | str = root / "log"
-        self._storage = Storage()
-        self._files: CommitFiles | RemoteCommits = CommitFiles(root / "log")
-        self._renewals = Renewals(root / "renewals", CommitFiles(root / "renewals"), self._storage)
-        self._audit = AuditTable(root / "audit", CommitFiles(root / "audit"), self._storage)
+        self._storage = storage or Storage()
+        self._is_remote = is_remote(uri)
+        if self._is_remote:
+            self._storage.refuse_unsafe(uri)
+        self._store = store_at(uri if self._is_remote else directory_of(uri), self._storage)
+        self._root = self._store.address
+        self._path = self._store.place("log")
         self._lock = threading.RLock()
-        self._table: DeltaTable | None = None
-        self._snapshot: LogSnapshot | None = None
+        self._forget()
 
     @property
     def uri(self) -> str:
@@ -79,23 +81,24 @@ class DeltaLog:
     @property
     def home(self) -> str | None:
         """The catalog's real directory, whatever link or spelling it was reached by."""
-        return str(self._root) if "://" in str(self._root) else os.path.realpath(self._root)
+        return resolved(self._root)
 
     def exists(self) -> bool:
         """Whether a log is there; :class:`NotACatalog` when something else is."""
-        root = Path(self._root)
+        if self._is_remote:
+            return self._commits.newest() is not None
         try:
-            if not root.exists():
+            if not self._store.exists(""):
                 return False
-            if not root.is_dir():
+            if not self._store.exists("/"):
                 raise self._not_ours("a file is there")
-            names = {entry.name for entry in root.iterdir()}
+            names = set(self._store.names())
         except OSError as error:
             raise CatalogCorrupt(
                 f"the catalog directory {self._root} cannot be read: {error.strerror}",
-                remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._root),
+                remedy=remedy_unreadable(error, _FAILED_READ), file=self._root,
             ) from error
-        if self._files.newest() is not None:
+        if self._commits.newest() is not None:
             return True
         strange = sorted(names - _PARTS)
         if strange:
@@ -119,7 +122,7 @@ class DeltaLog:
             if self.exists():
                 raise self._conflict(0)
             return self._commit(
-                rows, follows=-1, commit_id=commit_id, mode="error",
+                rows, follows=-1, commit_id=commit_id,
                 metadata={
                     "kind": "create", "serial": "0", "who": this_user(),
                     "host": this_host(),
@@ -132,47 +135,45 @@ class DeltaLog:
         None when nothing is left. The names are never used again.
         """
         with self._lock:
-            root = self._directory()
-            left = [root / name for name in sorted(_PARTS) if (root / name).exists()]
+            if self._is_remote:
+                raise UsageError(
+                    f"a log on an object store cannot be set aside: {self._root}",
+                    remedy="copy what is left to a directory, and make the catalog again there",
+                )
+            left = [name for name in sorted(_PARTS) if self._store.exists(name)]
             if not left:
                 return None
             number = 1
-            while (aside := root / f"lost-{number}").exists():
+            while self._store.exists(aside := f"lost-{number}"):
                 number += 1
-            aside.mkdir(parents=True)
-            for path in left:
-                path.rename(aside / path.name)
+            self._store.make_folder(aside)
+            for name in left:
+                self._store.move(name, f"{aside}/{name}")
             self._forget()
-            return str(aside)
+            return self._store.place(aside)
 
     def recreate(self, rows: Sequence[LogRow], *, commit_id: str, serial: int) -> int:
         """Create the log in a directory that has other things in it: after its loss only."""
         with self._lock:
             self._forget()
-            if self._files.newest() is not None:
+            if self._commits.newest() is not None:
                 raise self._conflict(0)
             return self._commit(
-                rows, follows=-1, commit_id=commit_id, mode="error",
+                rows, follows=-1, commit_id=commit_id,
                 metadata={"kind": "rebuild", "serial": str(serial)},
             )
 
-    def _directory(self) -> Path:
-        if "://" in str(self._root):
-            raise UsageError(
-                f"a log on an object store cannot be set aside: {self._root}",
-                remedy="copy what is left to a directory, and make the catalog again there",
-            )
-        return Path(self._root)
-
     def _forget(self) -> None:
-        fresh = DeltaLog(self._uri)
-        self._files, self._renewals, self._audit = fresh._files, fresh._renewals, fresh._audit
-        self._table = None
-        self._snapshot = None
+        """Know nothing of what stands there."""
+        self._commits = commit_log(self._path, self._storage, damaged)
+        self._renewals = Renewals(self._store.place("renewals"), self._storage)
+        self._audit = AuditTable(self._store.place("audit"), self._storage)
+        self._table: DeltaTable | None = None
+        self._snapshot: LogSnapshot | None = None
 
     def version(self) -> int:
         """The newest version, by a listing."""
-        newest = self._files.newest()
+        newest = self._commits.newest()
         if newest is None:
             raise self._absent()
         return newest
@@ -180,7 +181,7 @@ class DeltaLog:
     def read(self) -> LogSnapshot:
         """The newest state; kept, so that reading an unchanged log again costs a listing."""
         with self._lock:
-            newest = self._files.verify()
+            newest = self._commits.verify()
             if newest is None:
                 raise self._absent()
             if self._snapshot is None or self._snapshot.version != newest:
@@ -191,28 +192,28 @@ class DeltaLog:
         """The state as of an earlier version."""
         from deltalake.exceptions import DeltaError
 
-        newest = self._files.whole()
+        newest = self._commits.whole()
         if newest is None:
             raise self._absent()
-        self._files.actions(version)
+        self._commits.commit(version)
         try:
-            table = self._open(version)
+            table = load_table(self._path, self._storage, version=version)
         except (DeltaError, OSError) as error:
             raise CatalogCorrupt(
                 f"the log {self._path} cannot be read as of version {version}: "
                 f"{self._told(error)}",
                 remedy=remedy_unreadable(error, _FAILED_READ),
-                file=str(self._files.path(version)),
+                file=self._commits.place(version),
             ) from self._cause(error)
         return self._query(table)
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
         """Every commit, newest first."""
-        newest = self._files.whole()
+        newest = self._commits.whole()
         if newest is None:
             raise self._absent()
         for version in range(newest if upto is None else min(upto, newest), -1, -1):
-            yield self._files.commit(version)
+            yield self._commits.commit(version)
 
     def keep_audit(self) -> int:
         """Copy what the audit table lacks."""
@@ -225,7 +226,7 @@ class DeltaLog:
         """Commit exactly version ``follows + 1``."""
         with self._lock:
             version = self._commit(
-                rows, follows=follows, commit_id=commit_id, metadata=metadata, mode="append"
+                rows, follows=follows, commit_id=commit_id, metadata=metadata
             )
             if state is not None and version == follows + 1:
                 self._snapshot = LogSnapshot(version, None, state.at(version))
@@ -233,11 +234,11 @@ class DeltaLog:
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
         """The version above ``after`` whose commit carries this id."""
-        newest = self._files.newest()
+        newest = self._commits.newest()
         if newest is None:
             return None
         for version in range(newest, max(after, -1), -1):
-            if self._files.commit_id(version) == commit_id:
+            if self._commits.commit_id(version) == commit_id:
                 return version
         return None
 
@@ -290,33 +291,25 @@ class DeltaLog:
         follows: int,
         commit_id: str,
         metadata: Mapping[str, str],
-        mode: Any,
+        mode: Literal["append", "overwrite"] = "append",
     ) -> int:
-        from deltalake import CommitProperties, PostCommitHookProperties, write_deltalake
+        from deltalake import PostCommitHookProperties
 
-        newest = self._files.newest()
+        newest = self._commits.newest()
         if (-1 if newest is None else newest) != follows:
             raise self._conflict(follows + 1)
-        custom = {f"catalog_migrate.{name}": text for name, text in metadata.items()}
-        custom[COMMIT_KEY] = commit_id
-        creating = mode == "error"
+        said = {f"{OURS}{name}": text for name, text in {**metadata, "commit": commit_id}.items()}
         try:
-            write_deltalake(
-                str(self._path) if creating else self._load(follows),
-                _arrow(rows),
-                mode=mode,
-                configuration=_CONFIGURATION if creating else None,
-                storage_options=self._storage.options() if creating and self._storage else None,
-                commit_properties=CommitProperties(max_commit_retries=0, custom_metadata=custom),
-                post_commithook_properties=PostCommitHookProperties(
-                    create_checkpoint=False, cleanup_expired_logs=False
-                ),
+            write_rows(
+                self._path if follows < 0 else self._load(follows), _arrow(rows), mode=mode,
+                storage=self._storage, configuration=_CONFIGURATION, said=said,
+                hooks=PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False),
             )
         except CatalogMigrateError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it says, the log itself is asked
             return self._outcome(error, follows, commit_id)
-        if self._files.commit_id(follows + 1) != commit_id:
+        if self._commits.commit_id(follows + 1) != commit_id:
             raise CommitOutcomeUnknown(
                 f"version {follows + 1} of {self._path} is not the commit that was made",
                 remedy="run again; if it recurs, the store has no put-if-absent (doctor)",
@@ -329,7 +322,7 @@ class DeltaLog:
         self._table = None
         try:
             found = self.find_commit(commit_id, after=follows)
-            newest = self._files.newest()
+            newest = self._commits.newest()
         except CatalogMigrateError as unreadable:
             raise CommitOutcomeUnknown(
                 f"a commit to {self._path} failed and the log cannot be read to find it: "
@@ -358,13 +351,7 @@ class DeltaLog:
 
     def _cause(self, error: Exception) -> Exception:
         """The error to raise from: on an object store a copy without what is secret."""
-        return self._storage.cause(error) if is_remote(self._uri) else error
-
-    def _open(self, version: int | None = None) -> DeltaTable:
-        from deltalake import DeltaTable
-
-        options = self._storage.options() if self._storage else None
-        return DeltaTable(str(self._path), version=version, storage_options=options)
+        return self._storage.cause(error) if self._is_remote else error
 
     def _load(self, version: int) -> DeltaTable:
         """The table at exactly ``version``, even when others have committed since."""
@@ -372,17 +359,17 @@ class DeltaLog:
 
         try:
             if self._table is None:
-                self._table = self._open()
+                self._table = load_table(self._path, self._storage)
             elif self._table.version() < version:
                 self._table.update_incremental()
             if self._table.version() != version:
-                self._table = self._open(version)
+                self._table = load_table(self._path, self._storage, version=version)
         except (DeltaError, OSError) as error:
             self._table = None
-            self._files.verify()
+            self._commits.verify()
             raise CatalogCorrupt(
                 f"the log {self._path} cannot be read: {self._told(error)}",
-                remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._path),
+                remedy=remedy_unreadable(error, _FAILED_READ), file=self._path,
             ) from self._cause(error)
         return self._table
 
@@ -403,22 +390,26 @@ class DeltaLog:
     def _blame(self, table: DeltaTable, error: Exception) -> NoReturn:
         """Raise the most telling error for a table that was opened and cannot be read."""
         self._refuse_other_columns(table, error)
+        if self._is_remote:
+            raise refused(self._path, error, self._storage) from self._storage.cause(error)
         actions = table.get_add_actions(flatten=True)
         sizes = zip(
             actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(),
             strict=True,
         )
         for name, size in sizes:
-            path = Path(self._path) / unquote(str(name))
-            if not path.exists() or path.stat().st_size != size:
-                what = "is truncated" if path.exists() else "is missing"
+            name = f"log/{unquote(str(name))}"
+            is_there = self._store.exists(name)
+            if not is_there or self._store.size(name) != size:
+                path = self._store.place(name)
                 raise CatalogCorrupt(
-                    f"the data file {path} of the catalog's log {what}",
-                    remedy=_FAILED_READ, file=str(path),
+                    f"the data file {path} of the catalog's log "
+                    + ("is truncated" if is_there else "is missing"),
+                    remedy=_FAILED_READ, file=path,
                 ) from error
         raise CatalogCorrupt(
             f"the log {self._path} cannot be read: {error}",
-            remedy=remedy_unreadable(error, _FAILED_READ), file=str(self._path),
+            remedy=remedy_unreadable(error, _FAILED_READ), file=self._path,
         ) from error
 
     def _refuse_other_columns(self, table: DeltaTable, error: Exception) -> None:
@@ -448,18 +439,6 @@ class DeltaLog:
             f"{self._root} is not a catalog: {what}",
             remedy="give the directory of a catalog, or one that is empty or absent",
         )
-
-
-def _local_path(uri: str) -> Path:
-    """The directory of an address; :class:`UsageError` for another machine's."""
-    if not uri.startswith("file:"):
-        return Path(uri)
-    parsed = urlparse(uri)
-    if parsed.netloc not in ("", "localhost"):
-        raise UsageError(
-            f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
-        )
-    return Path(unquote(parsed.path))
 
 
 def _arrow(rows: Sequence[LogRow]) -> Any:

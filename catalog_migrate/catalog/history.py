@@ -1,7 +1,7 @@
 """What the commits of a catalog say about themselves: who changed what, when, from where.
 
 The log's own commits are the record: nothing else has to be written for it, and a process killed
-right after its commit is in it. The audit table (``catalog/audit.py``) is a copy for Spark SQL.
+right after its commit is in it. The audit table (``catalog/side_tables.py``) is a copy for Spark.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from datetime import datetime, timezone
 
 import msgspec
 
-from catalog_migrate.catalog.log import CatalogLog, Commit
+from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.state import State
+from catalog_migrate.delta.commits import Commit
 from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
 
 ROUTINE = frozenset({

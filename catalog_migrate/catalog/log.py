@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from catalog_migrate.catalog.state import LogSnapshot, State
+from catalog_migrate.delta.commits import Commit
 
 
 class LogRow(NamedTuple):
@@ -15,20 +16,6 @@ class LogRow(NamedTuple):
     key: str
     value: str
     diff: int
-
-
-class Commit(NamedTuple):
-    """One commit of the log as it stands there.
-
-    ``place`` is its file, for messages; ``milliseconds`` since 1970 when it was made, by its
-    writer's clock (None where the log has none); ``metadata`` what was written with it.
-    """
-
-    version: int
-    place: str
-    commit_id: str | None
-    milliseconds: int | None
-    metadata: Mapping[str, str]
 
 
 class CatalogLog(Protocol):

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import CommitConflict, UsageError
-from catalog_migrate.storage import Storage, is_remote
+from catalog_migrate.store.address import Storage, is_remote
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
@@ -26,13 +26,9 @@ def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
     itself is the Delta table ``<uri>/log``, heartbeats are in ``<uri>/renewals``. UsageError for an
     address or options that cannot keep a catalog.
     """
-    if is_remote(uri):
-        from catalog_migrate.catalog.remote_log import RemoteLog
-
-        return RemoteLog(uri, storage or Storage())
     from catalog_migrate.catalog.delta_log import DeltaLog
 
-    return DeltaLog(uri)
+    return DeltaLog(uri, storage)
 
 
 def create_catalog(

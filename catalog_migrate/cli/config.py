@@ -14,7 +14,7 @@ from catalog_migrate.cli.options import (
 )
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.config import STORAGE
-from catalog_migrate.storage import HIDDEN, shown_address
+from catalog_migrate.store.address import HIDDEN, shown_address
 
 
 @click.group("config")

@@ -153,9 +153,9 @@ def save_result(out: str, text: str) -> None:
     except (OSError, RuntimeError):
         source = False  # saving says what is wrong
         path = Path(out)
-    from catalog_migrate.delta.log import LOG
+    from catalog_migrate.delta.log import is_in_log
 
-    if LOG in path.parts:
+    if is_in_log(str(path)):
         raise OutputFailed(
             f"{out} is in the log of a Delta table", remedy="give --out another directory"
         )

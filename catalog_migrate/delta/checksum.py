@@ -11,11 +11,12 @@ a Spark has since written over.
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
-from catalog_migrate.delta.log import log_directory, read_commit
+from catalog_migrate.delta.commits import read_actions
+from catalog_migrate.delta.log import checksum_name
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.store import store_at
 
 _EMPTY: dict[str, Any] = {
     "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
@@ -31,19 +32,16 @@ def write_checksum(path: str, version: int) -> bool:
     Returns whether one was written: not where the version before has none, where the commit does
     anything else, and where Spark has written its own. It is never needed, only fast.
     """
-    log = log_directory(path)
-    target = log / f"{version:020d}.crc"
     checksum = _checksum(path, version)
-    if checksum is None or target.exists():
+    if checksum is None:
         return False
-    partial = log / f".{target.name}.{os.getpid()}"
+    data = json.dumps(checksum, separators=(",", ":")) + "\n"
     try:
-        partial.write_text(json.dumps(checksum, separators=(",", ":")) + "\n", encoding="utf-8")
-        partial.replace(target)
+        return store_at(path).put_if_absent(
+            checksum_name(version), data.encode(), durable=False
+        )
     except OSError:
-        partial.unlink(missing_ok=True)  # the log is whole without it
-        return False
-    return True
+        return False  # the log is whole without it
 
 
 def _checksum(path: str, version: int) -> dict[str, Any] | None:
@@ -52,9 +50,8 @@ def _checksum(path: str, version: int) -> dict[str, Any] | None:
         if version == 0:
             checksum = dict(_EMPTY)
         else:
-            before = log_directory(path) / f"{version - 1:020d}.crc"
-            checksum = json.loads(before.read_text(encoding="utf-8"))
-        actions = list(read_commit(path, version))
+            checksum = json.loads(store_at(path).read(checksum_name(version - 1)))
+        actions = read_actions(path, version)
     except (OSError, ValueError, EngineFailure):
         return None
     checksum.pop("txnId", None)

@@ -3,24 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+
+    from catalog_migrate.store.address import Storage
+
+
+def load_table(
+    address: str, storage: Storage | None = None, *, version: int | None = None
+) -> DeltaTable:
+    """The table at an address, newest version or the one asked for; raises what delta-rs does."""
     from deltalake import DeltaTable
+
+    return DeltaTable(address, version=version, storage_options=_options(storage))
+
+
+def write_rows(
+    table: DeltaTable | str, rows: Any, *, mode: Literal["append", "overwrite"] = "append",
+    storage: Storage | None = None, configuration: Mapping[str, str] | None = None,
+    said: Mapping[str, str] | None = None, transaction: Transaction | None = None,
+    hooks: PostCommitHookProperties | None = None,
+) -> None:
+    """Rows (an Arrow table) as exactly the version behind that of an open table, or not at all.
+
+    An address: a table with this ``configuration`` is made there, where none is. ``said`` is what
+    the commit says of itself, ``hooks`` what is done after it. Raises what delta-rs does,
+    CommitFailedError where another commit has the version.
+    """
+    from deltalake import write_deltalake
+
+    making = isinstance(table, str)
+    write_deltalake(
+        table,
+        rows,
+        mode="error" if making else mode,
+        configuration=dict(configuration) if making and configuration else None,
+        storage_options=_options(storage) if making else None,
+        commit_properties=at_this_version(said, transaction),
+        post_commithook_properties=hooks,
+    )
+
+
+def at_this_version(
+    said: Mapping[str, str] | None = None, transaction: Transaction | None = None
+) -> CommitProperties:
+    """Commit at the version that follows, or not at all (Delta protocol, *Delta Log Entries*)."""
+    from deltalake import CommitProperties
+
+    return CommitProperties(
+        max_commit_retries=0,
+        custom_metadata=None if said is None else dict(said),
+        app_transactions=None if transaction is None else [transaction],
+    )
+
+
+def _options(storage: Storage | None) -> dict[str, str] | None:
+    return storage.options() if storage else None
 
 
 def open_table(path: str, *, version: int | None = None) -> DeltaTable:
     """The table at a path, newest version or the one asked for; EngineFailure where none is."""
-    from deltalake import DeltaTable
-
     with failing(f"read the shard {path}"):
-        return DeltaTable(local_path(path), version=version)
+        return load_table(local_path(path), version=version)
 
 
 def shard_version(path: str) -> int | None:

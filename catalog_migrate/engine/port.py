@@ -301,7 +301,7 @@ class Engine(Protocol):
         ...
 
     def delete_shard_data(self, path: str) -> None:
-        """Remove the data files of a retired shard; its sealed ``_delta_log`` stays."""
+        """Remove the data files of a retired shard; its sealed log stays."""
         ...
 
     def list_shards(self, warehouse: str) -> Iterable[str]:

@@ -15,15 +15,6 @@ _SAFE = re.compile(r"[A-Za-z0-9_-]")
 _PLACEHOLDER = re.compile(r"-[0-9a-f]{32}\.twin\Z")
 
 
-def local_path(location: str) -> str:
-    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
-    if location.startswith("file:"):
-        location = location[len("file:") :]
-        if location.startswith("//"):
-            location = "/" + location.lstrip("/")
-    return location.rstrip("/") or "/"
-
-
 def shard_path(schema: str, name: str, token: str) -> str:
     """A fresh shard path ``<schema>/<name>/<token>``; odd characters are encoded.
 

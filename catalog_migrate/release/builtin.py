@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
-from catalog_migrate.files import damaged
 from catalog_migrate.model.hashes import text_hash
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
 from catalog_migrate.release.validation import SYSTEM_SCHEMA as SYSTEM_SCHEMA
+from catalog_migrate.store.local import damaged
 
 CATALOG_LOG = "${catalog_log}"
 CATALOG_AUDIT = "${catalog_audit}"

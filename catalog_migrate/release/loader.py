@@ -13,7 +13,6 @@ from typing import NamedTuple
 import msgspec
 
 from catalog_migrate.errors import InvalidRelease, Problem
-from catalog_migrate.files import read_file
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
@@ -29,6 +28,7 @@ from catalog_migrate.release.manifest import (
 from catalog_migrate.release.release import Declared, Place, Release
 from catalog_migrate.release.validation import Resolved, resolve
 from catalog_migrate.sql.release_dialect import Statement, parse
+from catalog_migrate.store.local import read_file
 
 SETTINGS_FILE = "release.toml"
 BAD_SETTINGS = "CM0113"

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from catalog_migrate.delta.log import read_commit, rows_added
+from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
@@ -126,28 +126,19 @@ def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str
     What changes no data (compaction, vacuum, a fence) is nobody's; a change of the table's
     definition is somebody else's whoever made it, because RESTORE would take it back.
     """
+    changes = [read_change(path, version) for version in range(after + 1, upto + 1)]
     own, found = {query_id}, []
-    for version in range(after + 1, upto + 1):
-        actions = list(read_commit(path, version))
-        for each in actions:
-            app = str(each.get("txn", {}).get("appId", ""))
-            if app.startswith(_FENCED):
-                own.add(app.removeprefix(_FENCED))
-    for version in range(after + 1, upto + 1):
-        actions = list(read_commit(path, version))
-        apps = {str(each["txn"].get("appId", "")) for each in actions if "txn" in each}
-        ours = bool(apps & own) or any(app.startswith(OWN) for app in apps)
-        moved = any(
-            each.get(name, {}).get("dataChange") for each in actions for name in ("add", "remove")
+    for change in changes:
+        own.update(
+            app.removeprefix(_FENCED) for app in change.transactions if app.startswith(_FENCED)
         )
-        redefined = any("metaData" in each for each in actions)
+    for change in changes:
+        apps = change.transactions.keys()
         restored = any(app.startswith(OWN) for app in apps)
-        if (moved and not ours) or (redefined and not restored):
-            kind = next(
-                (each["commitInfo"].get("operation") for each in actions if "commitInfo" in each),
-                None,
-            )
-            found.append(f"version {version} ({kind or 'unknown'})")
+        ours = restored or bool(apps & own)
+        moved = change.adds or change.removes
+        if (moved and not ours) or (change.redefines and not restored):
+            found.append(f"version {change.version} ({change.operation or 'unknown'})")
     return found
 
 

@@ -19,8 +19,8 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.engine.spark.seals import fence, seal
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogLost,
@@ -32,6 +32,7 @@ from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.store.local import LocalStore
 
 from .conftest import ORDERS, Killed, Place, killed_at, properties, release_of, rows_of, wanted
 
@@ -277,14 +278,14 @@ class TestRebuild:
     ) -> None:
         """EIO says nothing of the log either: try again, and no word of rebuilding."""
         place.installed()
-        read = Path.read_bytes
+        read = LocalStore.read
 
-        def fails(path: Path) -> bytes:
-            if path.name.endswith("1.json"):
+        def fails(store: LocalStore, name: str) -> bytes:
+            if name.endswith("1.json"):
                 raise OSError(5, "Input/output error")
-            return read(path)
+            return read(store, name)
 
-        monkeypatch.setattr(Path, "read_bytes", fails)
+        monkeypatch.setattr(LocalStore, "read", fails)
         before = place.files()
         with pytest.raises(CatalogCorrupt, match="Input/output error") as corrupt:
             place.state()

@@ -18,12 +18,11 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
     identity_text,
 )
-from catalog_migrate.catalog.remote_log import RemoteLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.objects import Column, ObjectDefinition
-from catalog_migrate.storage import Storage
+from catalog_migrate.store.address import Storage
 
 
 class FakeClock:
@@ -75,7 +74,7 @@ def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Users]:
     elif request.param == "remote":
         bucket = f"{request.getfixturevalue('bucket')}/catalog"
         storage = Storage(request.getfixturevalue("object_store").options)
-        yield Users(RemoteLog(bucket, storage), RemoteLog(bucket, storage))
+        yield Users(DeltaLog(bucket, storage), DeltaLog(bucket, storage))
     else:
         log = MemoryLog()
         yield Users(log, log.attach())

@@ -369,7 +369,7 @@ def test_racing_processes(tmp_path: Path) -> None:
 
 def test_errors_of_the_store_are_plain_text() -> None:
     """Colours and arrows of delta-rs do not get into a message."""
-    from catalog_migrate.storage import plainly
+    from catalog_migrate.store.address import plainly
 
     drawn = OSError("Generic error\n\x1b[31m↳\x1b[0m Unable to copy\n\x1b[31m↳\x1b[0m No space")
     assert plainly(drawn) == "Generic error : Unable to copy : No space"

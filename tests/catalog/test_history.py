@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from catalog_migrate.catalog import audit
+from catalog_migrate.catalog import side_tables
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.history import entries, state_at, touched_items, version_of_serial
 from catalog_migrate.catalog.log import CatalogLog
@@ -316,7 +316,7 @@ class TestAudit:
 
     def test_many(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """The small files of many starts are put together; no row is lost, none is doubled."""
-        monkeypatch.setattr(audit, "TIDIED", 8)
+        monkeypatch.setattr(side_tables, "TIDIED", 8)
         log = open_log(str(place))
         log.keep_audit()
         for number in range(30):

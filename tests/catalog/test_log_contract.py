@@ -10,7 +10,6 @@ import pytest
 from catalog_migrate.catalog import transaction
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.catalog.remote_log import RemoteLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -138,7 +137,7 @@ class TestCompact:
 
         On a store, where each commit takes a quarter of a second, more than eight.
         """
-        if isinstance(users.first, RemoteLog):
+        if users.first.uri.startswith("s3://"):
             monkeypatch.setitem(transaction.compact_when_due.__kwdefaults__, "files", 8)
         most = transaction.compact_when_due.__kwdefaults__["files"]
         create_catalog(users.first, warehouse="w")
@@ -168,7 +167,7 @@ def test_racing_threads(users: Any) -> None:
 
     On a store four threads with four each: there a lost race takes a quarter of a second.
     """
-    threads_of, each = (4, 4) if isinstance(users.first, RemoteLog) else (8, 10)
+    threads_of, each = (4, 4) if users.first.uri.startswith("s3://") else (8, 10)
     total = threads_of * each
     create_catalog(users.first, warehouse="w")
     seen: list[tuple[int, int]] = []

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog import trial
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.store import create_catalog, open_log, read_state
+from catalog_migrate.delta import race, table
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogNotFound,
@@ -22,7 +22,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.storage import Storage
+from catalog_migrate.store.address import Storage
 from catalog_migrate.testing.engine import SimulatedEngine
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class TestOnAServer:
         self, bucket: str, object_store: ObjectStore
     ) -> None:
         """doctor's race on the very store; nothing of it stays there."""
-        trial.race(bucket, Storage(object_store.options))
+        race.race(bucket, Storage(object_store.options))
         assert "<Key>" not in object_store.objects(bucket.removeprefix("s3://"))
 
     @pytest.mark.parametrize("wrong", ["bucket", "address"])
@@ -82,7 +82,7 @@ class TestOnAServer:
         with caplog.at_level(logging.DEBUG):
             for act in (
                 lambda: read_state(log), lambda: create_catalog(log, warehouse="w"),
-                lambda: log.renew("migration", "1"), lambda: trial.race(place, Storage(options)),
+                lambda: log.renew("migration", "1"), lambda: race.race(place, Storage(options)),
             ):
                 with pytest.raises((StoreFailure, CatalogMigrateError)) as caught:
                     act()
@@ -130,7 +130,7 @@ def test_hiding_leaves_words_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_race_leaves_no_directory_behind(tmp_path: Path) -> None:
     """A catalog that is not there yet has its place tried, and the place is as before."""
-    trial.race(str(tmp_path / "not" / "yet"))
+    race.race(str(tmp_path / "not" / "yet"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -140,9 +140,9 @@ def test_a_store_that_lets_both_through_is_found_out(
     """Commits that take the next free version instead of theirs all succeed: the race says so."""
     from deltalake import CommitProperties
 
-    monkeypatch.setattr(trial, "at_this_version", lambda: CommitProperties(max_commit_retries=9))
+    monkeypatch.setattr(table, "at_this_version", lambda *_: CommitProperties(max_commit_retries=9))
     with pytest.raises(CatalogWriteRefused, match="2 succeeded instead of one"):
-        trial.race(str(tmp_path))
+        race.race(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.cli.main import main
-from catalog_migrate.storage import shown_address
+from catalog_migrate.store.address import shown_address
 from tests.cli.test_main import bring_in_force, manifest
 
 

@@ -146,7 +146,7 @@ class Site:
         """The release is in force and settled, every row is there once, no stray file is."""
         from catalog_migrate.catalog.check import check
         from catalog_migrate.catalog.store import open_log, read_state
-        from catalog_migrate.engine.spark import seals
+        from catalog_migrate.delta import seal as seals
 
         state = read_state(open_log(str(self.catalog)))
         check(state)

@@ -70,6 +70,21 @@ def test_the_package_imports_nothing_of_the_tests() -> None:
     assert found == []
 
 
+def test_only_one_package_knows_the_log_of_a_table() -> None:
+    """The names in a Delta log, and the JSON of its commits, are said nowhere else."""
+    known = re.compile(
+        r"_delta_log|\bLOG\b|commit_name|read_actions|"
+        r"[\"'](commitInfo|metaData|txn|dataChange|minReaderVersion)[\"']"
+    )
+    package = ROOT / "catalog_migrate"
+    found = [
+        f"{path.relative_to(package)}: {match[0]}" for path in sorted(package.rglob("*.py"))
+        if not path.is_relative_to(package / "delta")
+        for match in known.finditer(path.read_text("utf-8"))
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "module",
     [

@@ -15,8 +15,9 @@ from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.delta.protocol import make_append_only
 from catalog_migrate.delta.table import shard_version
-from catalog_migrate.engine.spark.shards import Shards, make_append_only
+from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure, PositionLost
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.retention import expired

@@ -13,8 +13,8 @@ from catalog_migrate.engine.spark.variable_substitution import run, without_subs
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.model.paths import local_path
 from catalog_migrate.sql.tokens import tokenise
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,45 +1,42 @@
 """A shard changed in place: worked out on an empty shadow table, put on the shard as one commit.
 
 Spark's and delta-rs' statements know what may become of a table's columns; but each of theirs is a
-commit of its own, and Spark's may be written over another process' (:mod:`.commits`). So the
-statements are issued on a shadow table that nobody else knows of, and the form that it then has is
-given to the shard: readers and writers meet the table as it was or as it is to be, never in
-between, and what is refused has not touched it.
+commit of its own, and Spark's may be written over another process'
+(:mod:`catalog_migrate.delta.commits`). So the statements are issued on a shadow table that nobody
+else knows of, and the form that it then has is given to the shard: readers and writers meet the
+table as it was or as it is to be, never in between, and what is refused has not touched it.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.commit import lost, put_commit, refuse_later_epoch
+from catalog_migrate.delta.commits import lost, put_commit, refuse_later_epoch
+from catalog_migrate.delta.directory import discard, shadow_name, sweep_shadow_tables
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.table import open_table, shard_columns
-from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.reshape import is_mapped, reshape
-from catalog_migrate.engine.spark.seals import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.engine.spark.shadow_table import (
+from catalog_migrate.delta.protocol import (
     ELSEWHERE,
     IN_EVERY_COMMIT,
     Form,
     create_shadow_table,
     form_of,
 )
+from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
+from catalog_migrate.delta.table import open_table, shard_columns
+from catalog_migrate.engine.port import ShardSpec
+from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark.reshape import is_mapped, reshape
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
+from catalog_migrate.store import store_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,9 +45,6 @@ if TYPE_CHECKING:
 
 OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
-_SHADOW_TABLE = "_catalog_migrate-"
-"""Begins the names of shadow tables: VACUUM and readers pass over such a directory of a table."""
-_SHADOW_NAME = re.compile(_SHADOW_TABLE + "[0-9a-f]{32}")
 _MARKS = "catalog_migrate."
 """Begins the properties that say whose a table is."""
 _COMMIT_TIMES = ("delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablement")
@@ -108,24 +102,26 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
     where it was refused; transient where the shadow table was taken away by another holder
     meanwhile.
     """
-    _sweep(Path(path))
-    shadow = Path(path) / f"{_SHADOW_TABLE}{uuid4().hex}"
+    sweep_shadow_tables(path)
+    table = store_at(path)
     apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
     bare, held = _undressed(standing, apart)
+    name = shadow_name()
+    shadow = table.place(name)
     try:
         with failing(f"create a shadow table of {path}"):
-            shadow.mkdir()  # never the shard with it: that may be gone
-        create_shadow_table(str(shadow), bare)
-        _alter(session, str(shadow), wanted)
-        reached = form_of(open_table(str(shadow)))
+            table.make_folder(name)  # never the shard with it: that may be gone
+        create_shadow_table(shadow, bare)
+        _alter(session, shadow, wanted)
+        reached = form_of(open_table(shadow))
     except EngineFailure as refused:
-        taken = Path(path).is_dir() and not has_log(shadow)
+        taken = table.exists("/") and not has_log(shadow)
         raise EngineFailure(
-            refused.message.replace(str(shadow), path), remedy=refused.remedy,
+            refused.message.replace(shadow, path), remedy=refused.remedy,
             condition=refused.condition, transient=refused.transient or taken,
         ) from refused
     finally:
-        shutil.rmtree(shadow, ignore_errors=True)
+        discard(table, name)
     features = reached.features | (apart & standing.features)
     return reached.with_features(features).with_configuration({**held, **reached.configuration})
 
@@ -143,25 +139,6 @@ def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]
     }
     rest = {name: value for name, value in form.configuration.items() if name not in held}
     return form.with_features(form.features - apart).with_configuration(rest), held
-
-
-def _sweep(directory: Path) -> None:
-    """Remove the shadow tables that a crash has left.
-
-    A holder that lost its lease may be at work on one: each goes as a whole, by a rename first, so
-    that nobody reads half a log.
-    """
-    with suppress(OSError):
-        for entry in list(directory.iterdir()):
-            if is_shadow_table(entry.name) and has_log(entry):
-                gone = directory / f"{_SHADOW_TABLE}{uuid4().hex}"
-                entry.rename(gone)
-                shutil.rmtree(gone, ignore_errors=True)
-
-
-def is_shadow_table(name: str) -> bool:
-    """Whether a directory inside a shard is called as shadow tables are."""
-    return _SHADOW_NAME.fullmatch(name) is not None
 
 
 def _alter(session: Session, path: str, wanted: Wanted) -> None:

@@ -27,7 +27,7 @@ import msgspec
 
 from catalog_migrate.engine.spark.java import check_java
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
-from catalog_migrate.files import damaged
+from catalog_migrate.store.local import damaged
 
 SETTINGS_VARIABLE = "CATALOG_MIGRATE_IVY_SETTINGS"
 Progress = Callable[[str], None]

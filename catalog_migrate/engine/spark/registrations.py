@@ -13,8 +13,9 @@ from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
-from catalog_migrate.model.paths import is_placeholder, local_path
+from catalog_migrate.model.paths import is_placeholder
 from catalog_migrate.sql.tokens import string_literal
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

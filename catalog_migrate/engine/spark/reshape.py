@@ -17,7 +17,7 @@ from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

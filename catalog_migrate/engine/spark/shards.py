@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
+from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.checksum import write_checksum
-from catalog_migrate.delta.log import LOG, has_log, refuse_damaged_log, why_no_log
+from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
+from catalog_migrate.delta.log import refuse_damaged_log, why_no_log
+from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of
+from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
     file_sizes,
     grown,
@@ -22,25 +23,22 @@ from catalog_migrate.delta.table import (
     table_size,
 )
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import seals, statements
-from catalog_migrate.engine.spark.evolution import Wanted, evolve, is_shadow_table
+from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark.evolution import Wanted, evolve
 from catalog_migrate.engine.spark.reshape import shard_layout
-from catalog_migrate.engine.spark.seals import CONSTRAINTS
-from catalog_migrate.engine.spark.shadow_table import create_empty, create_shadow_table, form_of
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import local_path, placeholder_location
+from catalog_migrate.model.paths import placeholder_location
 from catalog_migrate.model.types import parse_type
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import SparkSession
-
-_APPEND_ONLY_ATTEMPTS = 20
-"""Races for the next version that are lost before a shard counts as too busy."""
 
 SPARK_ONLY = ("INTERVAL", "VOID")
 """Types that delta-rs would write into a table that Spark then cannot read."""
@@ -234,86 +232,16 @@ class Shards:
 
     # directories ---------------------------------------------------------------------------
     def delete_shard(self, path: str) -> None:
-        """Remove the directory, log last: what is half removed is still found as a shard."""
-        directory = Path(local_path(path))
-        with failing(f"remove {path}"):
-            if not directory.is_dir():
-                return
-            for entry in directory.iterdir():
-                if entry.name == LOG:
-                    continue
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:
-                    entry.unlink(missing_ok=True)
-            shutil.rmtree(directory)
+        """Log last."""
+        delete_table(path)
 
     def delete_shard_data(self, path: str) -> None:
-        """Remove what a VACUUM may remove; ``_delta_log`` and other tables inside stay."""
-        directory = Path(local_path(path))
-        with failing(f"remove the data of {path}"):
-            if directory.is_dir():
-                _remove_data(directory)
+        """The log and other tables inside stay."""
+        delete_data(path)
 
     def list_shards(self, warehouse: str) -> Iterable[str]:
-        """Directories below the warehouse that hold a ``_delta_log``, sorted."""
-        return list_shards(warehouse)
-
-
-def list_shards(warehouse: str) -> Sequence[str]:
-    """Directories below the warehouse that hold a ``_delta_log``, sorted; needs no Spark."""
-    return sorted(_walk(local_path(warehouse)))
-
-
-def _remove_data(directory: Path) -> None:
-    """Remove data files below a directory, and the directories that are empty then.
-
-    An adopted directory may hold more than the table: hidden names (a query's ``_checkpoints``)
-    and other tables are left alone.
-    """
-    for entry in directory.iterdir():
-        if _is_hidden(entry.name):
-            continue
-        if entry.is_symlink() or not entry.is_dir():
-            entry.unlink(missing_ok=True)
-        elif not has_log(entry):
-            _remove_data(entry)
-            if not any(entry.iterdir()):
-                entry.rmdir()
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether VACUUM passes a name over (Delta's ``DeltaTableUtils.isHiddenDirectory``).
-
-    Hadoop's checksums of data files are hidden too, and go with those.
-    """
-    if not name.startswith((".", "_")) or "=" in name:
-        return False
-    return not (name.startswith(("_change_data", "_delta_index")) or name.endswith(".crc"))
-
-
-def make_append_only(path: str) -> bool:
-    """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
-
-    Appends under way go on: what they race for is only the next version.
-    """
-    from deltalake.exceptions import CommitFailedError
-
-    for attempt in range(_APPEND_ONLY_ATTEMPTS):
-        table = open_table(path)
-        if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
-            return False
-        with failing(f"make {path} append-only"):
-            try:
-                table.alter.set_table_properties(
-                    {"delta.appendOnly": "true"}, raise_if_not_exists=False
-                )
-            except CommitFailedError:
-                if attempt == _APPEND_ONLY_ATTEMPTS - 1:
-                    raise
-                continue
-        return True
-    return False
+        """Shadow tables are none."""
+        return tables_below(warehouse)
 
 
 def create_placeholder(path: str) -> str | None:
@@ -323,11 +251,12 @@ def create_placeholder(path: str) -> str | None:
     """
     path = local_path(path)
     if shard_version(path) is None:
-        if Path(path).is_dir() and any(Path(path).iterdir()):
+        place = store_at(path)
+        if place.exists("/") and any(place.names()):
             raise EngineFailure(
                 f"{path} has files and no Delta log, and a managed name that points there",
                 condition="DELTA_TABLE_NOT_FOUND",
-                remedy="restore its _delta_log, or move the directory away",
+                remedy="restore its log, or move the directory away",
             )
         return None
     form = form_of(open_table(path))
@@ -340,32 +269,3 @@ def create_placeholder(path: str) -> str | None:
     return placeholder
 
 
-def write_mark(path: str, properties: dict[str, str], *, follows: int) -> int | None:
-    """Set properties at exactly version ``follows + 1``; None when another writer took it."""
-    from deltalake import CommitProperties
-    from deltalake.exceptions import CommitFailedError
-
-    table = open_table(path, version=follows)
-    if shard_version(path) != follows:
-        return None
-    with failing(f"mark {path}"):
-        try:
-            table.alter.set_table_properties(
-                properties, raise_if_not_exists=False,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except CommitFailedError:
-            if shard_version(path) == follows:
-                raise  # no race: the table has a feature that cannot be written
-            return None
-    if table.version() != follows + 1:
-        return None
-    return follows + 1
-
-
-def _walk(root: str) -> Iterator[str]:
-    for directory, below, _ in os.walk(root):
-        if LOG in below:
-            below.clear()
-            yield directory
-        below[:] = [name for name in below if not is_shadow_table(name)]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.log import read_commit
+from catalog_migrate.delta.commits import read_change
 from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 
@@ -65,11 +65,10 @@ def has_rows_between(path: str, after: int, upto: int, *, skip_changes: bool = F
     Raises :class:`EngineFailure` when a commit of the log is gone or cannot be read.
     """
     for version in range(after + 1, upto + 1):
-        added = removed = False
-        for action in read_commit(path, version):
-            added = added or bool(action.get("add", {}).get("dataChange"))
-            removed = removed or bool(action.get("remove", {}).get("dataChange"))
-        if (added and not (skip_changes and removed)) or (removed and not skip_changes):
+        change = read_change(path, version)
+        if (change.adds and not (skip_changes and change.removes)) or (
+            change.removes and not skip_changes
+        ):
             return True
     return False
 

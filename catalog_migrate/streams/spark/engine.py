@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter

@@ -16,11 +16,12 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import DeltaTable, write_deltalake
 
-from catalog_migrate.delta import commit
-from catalog_migrate.delta.commit import put_commit
+from catalog_migrate.delta import commits
+from catalog_migrate.delta import seal as seals
+from catalog_migrate.delta.commits import put_commit
 from catalog_migrate.delta.table import shard_size, shard_version
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import evolution, seals
+from catalog_migrate.engine.spark import evolution
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.evolution import OPERATION
 from catalog_migrate.engine.spark.shards import Shards
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 APP = "catalog_migrate/test"
-WRITER = Path(__file__).with_name("appending.py")
+WRITER = Path(__file__).parents[2] / "delta" / "appending.py"
 COLUMNS = (Column("writer", "BIGINT"), Column("n", "BIGINT"))
 MORE = (*COLUMNS, Column("more", "STRING", comment="new"))
 SECONDS = 120.0
@@ -226,7 +227,7 @@ def test_rows_that_come_while_a_change_is_worked_out_are_not_raced_for(
         for number in range(races + 5):
             append(path, number)
 
-    monkeypatch.setattr(commit, "_RACES", races)
+    monkeypatch.setattr(commits, "_RACES", races)
     monkeypatch.setattr(evolution, "_alter", slow)
     evolve(path, "later")
     assert operations(path)[-1] == OPERATION

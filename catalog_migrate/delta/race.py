@@ -7,7 +7,6 @@ newest version would refuse the second before the store is asked.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from catalog_migrate.errors import CatalogWriteRefused, StoreFailure
-from catalog_migrate.storage import Storage, is_remote, plainly
+from catalog_migrate.delta.table import load_table, write_rows
+from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.store.object_store import refused
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties
+    from deltalake import DeltaTable
 
 ROUNDS = 4
 """One commit after the other, then pairs at the same moment."""
@@ -45,11 +47,9 @@ def race(place: str, storage: Storage | None = None, *, rounds: int = ROUNDS) ->
 
 def _round(address: str, storage: Storage, *, at_once: bool) -> int:
     """How many of two commits at the next version went through, by their own word."""
-    from deltalake import DeltaTable, write_deltalake
     from deltalake.exceptions import CommitFailedError
 
-    options = storage.options() or None
-    tables = [DeltaTable(address, storage_options=options) for _ in range(2)]
+    tables = [load_table(address, storage) for _ in range(2)]
     won: list[bool] = []
     failed: list[Exception] = []
     line = threading.Barrier(2 if at_once else 1)
@@ -57,7 +57,7 @@ def _round(address: str, storage: Storage, *, at_once: bool) -> int:
     def attempt(table: DeltaTable) -> None:
         try:
             line.wait()
-            write_deltalake(table, _row(), mode="append", commit_properties=at_this_version())
+            write_rows(table, _row())
         except CommitFailedError:
             return
         except Exception as error:  # noqa: BLE001 - told without what is secret
@@ -73,28 +73,19 @@ def _round(address: str, storage: Storage, *, at_once: bool) -> int:
     for thread in threads:
         thread.join()
     if failed:
-        raise _failure(address, failed[0], storage) from storage.cause(failed[0])
+        raise refused(address, failed[0], storage) from storage.cause(failed[0])
     return len(won)
-
-
-def at_this_version() -> CommitProperties:
-    """Commit at the version that follows, as the log does, or not at all."""
-    from deltalake import CommitProperties
-
-    return CommitProperties(max_commit_retries=0)
 
 
 @contextmanager
 def _table(place: str, storage: Storage) -> Iterator[str]:
-    from deltalake import write_deltalake
-
     address = f"{place.rstrip('/')}/doctor-{uuid4().hex}"
     made = [] if is_remote(place) else _missing(Path(address).parent)
     try:
         try:
-            write_deltalake(address, _row(), storage_options=storage.options() or None)
+            write_rows(address, _row(), storage=storage)
         except Exception as error:  # noqa: BLE001 - told without what is secret
-            raise _failure(address, error, storage) from storage.cause(error)
+            raise refused(address, error, storage) from storage.cause(error)
         yield address
     finally:
         _remove(address, storage, made)
@@ -106,26 +97,13 @@ def _missing(directory: Path) -> list[Path]:
 
 
 def _remove(address: str, storage: Storage, made: list[Path]) -> None:
-    if not is_remote(address):
-        shutil.rmtree(address, ignore_errors=True)
-        for directory in made:
-            if directory.is_dir() and not any(directory.iterdir()):
-                directory.rmdir()
-        return
-    from deltalake._internal import DeltaFileSystemHandler
-
     try:
-        DeltaFileSystemHandler(address, storage.options() or None).delete_dir("")
-    except Exception as error:  # noqa: BLE001 - a rest of a few kilobytes is told, not hidden
-        raise _failure(address, error, storage) from storage.cause(error)
-
-
-def _failure(address: str, error: BaseException, storage: Storage) -> StoreFailure:
-    return StoreFailure(
-        f"the store of {address} did not do what was asked: {storage.hidden(plainly(error))}",
-        remedy="check the address, the network, permissions, and [storage_options] (or the store's"
-        " own variables)",
-    )
+        store_at(address, storage).delete()
+    except OSError:
+        return  # a rest of a few kilobytes
+    for directory in made:
+        if directory.is_dir() and not any(directory.iterdir()):
+            directory.rmdir()
 
 
 def _row() -> Any:

@@ -1,4 +1,4 @@
-"""Shadow tables: empty tables of the form (protocol and metadata) that another Delta table has."""
+"""The form of a table (its protocol and metadata), empty tables made in one, and its properties."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta.checksum import write_checksum
-from catalog_migrate.delta.log import commit_name, log_directory
+from catalog_migrate.delta.commits import encode
+from catalog_migrate.delta.log import LOG, commit_name
+from catalog_migrate.delta.table import open_table, shard_version
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.store import store_at
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+_APPEND_ONLY_ATTEMPTS = 20
+"""Races for the next version that are lost before a table counts as too busy."""
 
 ELSEWHERE = frozenset({"clustering", "domainMetadata"})
 """Writer features whose state is in actions of their own, of which a form says nothing."""
@@ -103,14 +109,9 @@ def create_empty(path: str, form: Form) -> None:
     Its log is one commit with the form's own actions, which no API of either library writes.
     """
     own = replace(form, identity={"id": str(uuid.uuid4()), "createdTime": int(time.time() * 1000)})
-    log = log_directory(path)
-    log.mkdir(parents=True, exist_ok=True)
-    first = log / commit_name(0)
-    if not first.exists():
-        partial = log / f".{first.name}"
-        lines = "".join(json.dumps(action) + "\n" for action in own.actions())
-        partial.write_text(lines, encoding="utf-8")
-        partial.replace(first)
+    table = store_at(path)
+    table.make_folder(LOG, above=True)
+    table.put_if_absent(commit_name(0), encode(own.actions()), durable=False)
     write_checksum(path, 0)
 
 
@@ -127,3 +128,50 @@ def create_shadow_table(path: str, form: Form) -> None:
         )
     with failing(f"create the shadow table {path}"):
         create_empty(path, form)
+
+
+def make_append_only(path: str) -> bool:
+    """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
+
+    Appends under way go on: what they race for is only the next version.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    for attempt in range(_APPEND_ONLY_ATTEMPTS):
+        table = open_table(path)
+        if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+            return False
+        with failing(f"make {path} append-only"):
+            try:
+                table.alter.set_table_properties(
+                    {"delta.appendOnly": "true"}, raise_if_not_exists=False
+                )
+            except CommitFailedError:
+                if attempt == _APPEND_ONLY_ATTEMPTS - 1:
+                    raise
+                continue
+        return True
+    return False
+
+
+def set_properties_after(path: str, properties: dict[str, str], *, follows: int) -> int | None:
+    """Set properties at exactly version ``follows + 1``; None when another writer took it."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    table = open_table(path, version=follows)
+    if shard_version(path) != follows:
+        return None
+    with failing(f"mark {path}"):
+        try:
+            table.alter.set_table_properties(
+                properties, raise_if_not_exists=False,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            if shard_version(path) == follows:
+                raise  # no race: the table has a feature that cannot be written
+            return None
+    if table.version() != follows + 1:
+        return None
+    return follows + 1

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.table import shard_size, shard_version
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.engine.spark import seals
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column

@@ -14,7 +14,7 @@ from arro3.core import Array, DataType, Table
 from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 
-from catalog_migrate.engine.spark.seals import is_sealed
+from catalog_migrate.delta.seal import is_sealed
 
 
 def main(path: str, writer: int, *, to_the_seal: bool) -> None:

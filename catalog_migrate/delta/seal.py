@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.table import open_table
-from catalog_migrate.engine.spark.shadow_table import form_of
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 

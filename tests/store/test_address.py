@@ -1,8 +1,8 @@
-"""Tests of the paths of shards."""
+"""Addresses by their spelling."""
 
 from __future__ import annotations
 
-from catalog_migrate.model.paths import local_path
+from catalog_migrate.store.address import local_path
 
 
 def test_local_locations_lose_their_scheme():

@@ -1,5 +1,6 @@
-"""Options of an object store: handed through to delta-rs, never shown.
+"""Addresses of directories and object stores, and the options of a store, which are never shown.
 
+Options are handed through to delta-rs:
 ``[storage_options]`` of the configuration, or delta-rs's own variables (``AWS_…``, ``AZURE_…``,
 ``GOOGLE_…``). Whatever text delta-rs or a server says is passed through :meth:`Storage.hidden`
 before anybody sees it.
@@ -10,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from catalog_migrate.errors import UsageError
 
@@ -59,6 +61,47 @@ def refuse_login(uri: str) -> None:
 def is_remote(uri: str) -> bool:
     """Whether an address is on an object store."""
     return "://" in uri and not uri.startswith("file:")
+
+
+def local_path(location: str) -> str:
+    """A location without the scheme of the local file system: ``file:/a`` becomes ``/a``."""
+    if location.startswith("file:"):
+        location = location[len("file:") :]
+        if location.startswith("//"):
+            location = "/" + location.lstrip("/")
+    return location.rstrip("/") or "/"
+
+
+def directory_of(uri: str) -> str:
+    """The directory that a path or a ``file:`` URI names; UsageError for another machine's."""
+    if not uri.startswith("file:"):
+        return str(Path(uri))
+    parts = urlsplit(uri)
+    if parts.netloc not in ("", "localhost"):
+        raise UsageError(
+            f"a catalog cannot lie at {uri!r}", remedy="give a local directory or a file: URI"
+        )
+    return str(Path(unquote(parts.path)))
+
+
+def resolved(address: str) -> str:
+    """The one address of a place, whatever links or spelling it is reached by."""
+    return address.rstrip("/") if is_remote(address) else os.path.realpath(local_path(address))
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Whether two addresses are of one place, by spelling or by links."""
+    if is_remote(one) or is_remote(other):
+        return one.rstrip("/") == other.rstrip("/")
+    one, other = local_path(one), local_path(other)
+    if os.path.normpath(one) == os.path.normpath(other):
+        return True
+    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+
+
+def is_within(address: str, folder: str) -> bool:
+    """Whether an address is, by its spelling, that of a folder or of anything in it."""
+    return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
 def rows_directory(text: str) -> str:

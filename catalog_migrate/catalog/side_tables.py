@@ -1,0 +1,294 @@
+"""Small Delta tables beside the log: heartbeats of leases, and the audit.
+
+Each is made when it is first written, and never waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from catalog_migrate.catalog.history import Entry, entries
+from catalog_migrate.catalog.unreadable import damaged
+from catalog_migrate.delta.commits import commit_log
+from catalog_migrate.delta.table import load_table, write_rows
+from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused
+from catalog_migrate.store.address import Storage, plainly
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable, PostCommitHookProperties, Transaction
+
+    from catalog_migrate.catalog.log import CatalogLog
+
+_ATTEMPTS = 20
+"""How often a writer tries again when others were faster."""
+
+APPLICATION = "catalog_migrate/audit"
+"""Delta application id; its transaction version is the log's version that is copied last."""
+
+TIDIED = 128
+"""After so many versions its files are put together: each start that commits adds a small one."""
+
+KEPT_HOURS = 7 * 24
+"""How long files that were put together stay for those who read them."""
+
+_TIDY_EVERY = 64
+_RETENTION_HOURS = 1
+
+
+class Lost(Exception):
+    """Somebody else's commit took the version: look at the table again."""
+
+
+class SideTable:
+    """One table at an address; what is said of it calls it ``name``.
+
+    ``configuration`` are the table's properties, given when it is made. ``remedy_unreadable`` and
+    ``remedy_unwritable`` tell an operator what to do when it fails.
+    """
+
+    def __init__(
+        self, address: str, storage: Storage, *, name: str, configuration: Mapping[str, str],
+        remedy_unreadable: str, remedy_unwritable: str,
+    ) -> None:
+        self._address = address
+        self._storage = storage
+        self._commits = commit_log(address, storage, damaged)
+        self._name = name
+        self._configuration = configuration
+        self._remedy_unreadable = remedy_unreadable
+        self._remedy_unwritable = remedy_unwritable
+
+    def exists(self) -> bool:
+        """Whether anything was ever written."""
+        return self._commits.newest() is not None
+
+    def open(self) -> DeltaTable | None:
+        """The table as it is now, None before the first write; CatalogCorrupt if unreadable."""
+        from deltalake.exceptions import DeltaError
+
+        if not self.exists():
+            return None
+        try:
+            return load_table(self._address, self._storage)
+        except (DeltaError, OSError) as error:
+            raise self.unreadable(error) from self._storage.cause(error)
+
+    def write(
+        self, table: DeltaTable | None, rows: Any, *, mode: Literal["append", "overwrite"],
+        transaction: Transaction | None = None,
+        post_commit: PostCommitHookProperties | None = None,
+    ) -> None:
+        """One commit onto ``table`` just as it was opened (None: it is made).
+
+        ``rows`` is an Arrow table. Raises :class:`Lost` when another process was faster, and
+        CatalogWriteRefused when the store does not take it.
+        """
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            write_rows(
+                self._address if table is None else table, rows, mode=mode, storage=self._storage,
+                configuration=self._configuration, transaction=transaction, hooks=post_commit,
+            )
+        except CommitFailedError as error:
+            raise Lost from error
+        except (DeltaError, OSError) as error:
+            if table is None and self.exists():
+                raise Lost from error  # another process created it in this very moment
+            raise self.refused(error) from self._storage.cause(error)
+
+    def unreadable(self, error: Exception) -> CatalogCorrupt:
+        """What a reader raises when the table, or its rows, cannot be read."""
+        return CatalogCorrupt(
+            f"{self._name} {self._address} cannot be read: "
+            f"{self._storage.hidden(plainly(error))}",
+            remedy=self._remedy_unreadable, file=self._address,
+        )
+
+    def refused(self, error: Exception | None) -> CatalogWriteRefused:
+        """What a writer raises when it gives up; ``error`` None: others were always faster."""
+        return CatalogWriteRefused(
+            f"{self._name} {self._address} could not be written: "
+            + ("other processes were faster every time" if error is None
+               else self._storage.hidden(plainly(error))),
+            remedy=self._remedy_unwritable,
+        )
+
+    def cause(self, error: BaseException) -> Exception:
+        """What may be chained to an error of ours without telling storage options."""
+        return self._storage.cause(error)
+
+
+class Renewals(SideTable):
+    """The newest heartbeat of each lease; every write replaces the table's one small file.
+
+    Renewals stay out of the log, so that a held lease is no version that a writer must race with.
+    """
+
+    def __init__(self, address: str, storage: Storage) -> None:
+        super().__init__(
+            address, storage, name="the table of lease heartbeats",
+            configuration={
+                "delta.enableExpiredLogCleanup": "true",
+                "delta.logRetentionDuration": "interval 1 hours",
+            },
+            remedy_unreadable="when no process works on the catalog, delete this directory: "
+            "it holds nothing else",
+            remedy_unwritable="make the catalog directory writable, or free space on its disk",
+        )
+
+    def heartbeat(self, key: str) -> str | None:
+        """The newest heartbeat of a lease, None before the first."""
+        return self._beats(self.open()).get(key)
+
+    def renew(self, key: str, beat: str) -> None:
+        """Write a heartbeat; renewals of other leases at the same time are kept.
+
+        Raises :class:`CatalogWriteRefused` when the store does not take it.
+        """
+        from deltalake import PostCommitHookProperties
+
+        hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+        for _ in range(_ATTEMPTS):
+            table = self.open()
+            beats = self._beats(table)
+            beats[key] = beat
+            try:
+                self.write(table, _arrow_beats(beats), mode="overwrite", post_commit=hooks)
+            except Lost:
+                continue
+            if table is not None and table.version() % _TIDY_EVERY == 0:
+                self._tidy(table)
+            return
+        raise self.refused(None)
+
+    def _beats(self, table: DeltaTable | None) -> dict[str, str]:
+        from deltalake import QueryBuilder
+        from deltalake.exceptions import DeltaError
+
+        if table is None:
+            return {}
+        try:
+            query = QueryBuilder().register("beats", table)
+            found = query.execute("SELECT key, beat FROM beats").read_all()
+            pairs = zip(found.column(0).to_pylist(), found.column(1).to_pylist(), strict=True)
+            return {str(key): str(beat) for key, beat in pairs}
+        except (DeltaError, OSError) as error:
+            raise self.unreadable(error) from self.cause(error)
+
+    def _tidy(self, table: Any) -> None:
+        """Bound the size of the table's directory; whoever reads an old file looks again."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            table.create_checkpoint()
+            table.cleanup_metadata()
+            table.vacuum(
+                retention_hours=_RETENTION_HOURS, enforce_retention_duration=False, dry_run=False
+            )
+        except (DeltaError, OSError):
+            return  # another process tidies, or the next round does
+
+
+def _arrow_beats(beats: dict[str, str]) -> Any:
+    from arro3.core import Array, DataType, Table
+
+    keys = sorted(beats)
+    return Table.from_pydict(
+        {
+            "key": Array(keys, DataType.string()),
+            "beat": Array([beats[key] for key in keys], DataType.string()),
+        }
+    )
+
+
+class AuditTable(SideTable):
+    """The history of commits as a Delta table of its own, for Spark SQL.
+
+    Append-only, and only a copy: it is written from the commits' own words
+    (:mod:`catalog_migrate.catalog.history`), so a process killed between a commit and its audit row
+    loses nothing, the next one copies it. How far the copy goes is a Delta transaction of the same
+    commit that appends the rows: each commit of the log is there exactly once whoever copies.
+    """
+
+    def __init__(self, address: str, storage: Storage) -> None:
+        super().__init__(
+            address, storage, name="the audit table",
+            configuration={
+                "delta.appendOnly": "true",
+                "delta.enableExpiredLogCleanup": "false",
+                "delta.logRetentionDuration": "interval 36500 days",
+            },
+            remedy_unreadable="delete this directory: the next start writes it again from the log",
+            remedy_unwritable="make the catalog directory writable, or free space on its disk; the"
+            " history is whole without it, and the next start copies what is missing",
+        )
+
+    def catch_up(self, log: CatalogLog) -> int:
+        """Append every commit of ``log`` that is not there yet; returns how many.
+
+        Raises :class:`CatalogWriteRefused` when the store does not take it and
+        :class:`CatalogCorrupt` for a log or an audit that cannot be read.
+        """
+        from deltalake import Transaction
+
+        for _ in range(_ATTEMPTS):
+            table = self.open()
+            done = -1 if table is None else table.transaction_version(APPLICATION)
+            done = -1 if done is None else done
+            newest = log.version()
+            if newest <= done:
+                return 0
+            fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
+            try:
+                self.write(
+                    table, _arrow_entries(fresh), mode="append",
+                    transaction=Transaction(APPLICATION, fresh[-1].version),
+                )
+            except Lost:  # another process copies too: look how far it came
+                continue
+            if table is not None and table.version() % TIDIED == TIDIED - 1:
+                self._tidy()
+            return len(fresh)
+        raise self.refused(None)
+
+    def _tidy(self) -> None:
+        """Put the small files of many commits together, and delete those put together long ago."""
+        from deltalake.exceptions import DeltaError
+
+        table = self.open()
+        if table is None:
+            return
+        try:
+            table.optimize.compact()
+            table.vacuum(retention_hours=KEPT_HOURS, dry_run=False)
+        except (DeltaError, OSError):
+            return  # as whole as before; the next time comes
+
+
+def _arrow_entries(rows: Sequence[Entry]) -> Any:
+    from arro3.core import Array, DataType, Table
+
+    text, number = DataType.string(), DataType.int64()
+    moments = Array([_microseconds(row.at) for row in rows], number)
+    return Table.from_pydict(
+        {
+            "version": Array([row.version for row in rows], number),
+            "commit_id": Array([row.commit_id for row in rows], text),
+            "at": moments.cast(DataType.timestamp("us", tz="UTC")),
+            "verb": Array([row.verb for row in rows], text),
+            "who": Array([row.who for row in rows], text),
+            "host": Array([row.host for row in rows], text),
+            "serial_before": Array([row.serial_before for row in rows], number),
+            "serial_after": Array([row.serial_after for row in rows], number),
+            "release": Array([row.release for row in rows], text),
+            "epoch": Array([row.epoch for row in rows], number),
+            "reason": Array([row.reason for row in rows], text),
+        }
+    )
+
+
+def _microseconds(at: str | None) -> int | None:
+    return None if at is None else round(datetime.fromisoformat(at).timestamp() * 1_000_000)
