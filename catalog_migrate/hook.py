@@ -67,7 +67,6 @@ def bootstrap(
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
     """
-    from catalog_migrate.administration.metastore import system_schema
     from catalog_migrate.engine.spark.engine import SparkEngine
     from catalog_migrate.release.builtin import system_release
     from catalog_migrate.release.loader import load_release
@@ -186,3 +185,25 @@ def migrate(
 
 
 __all__ = ["BootstrapReport", "Outcome", "Policy", "bootstrap", "migrate"]
+
+
+def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
+    """Where our own views are: as committed, else the usual schema unless another has it.
+
+    Two installations on one metastore have one each. Asks Spark only before the first start there.
+    """
+    from catalog_migrate.reconciler.actions import former
+    from catalog_migrate.reconciler.desired import PREFIX
+    from catalog_migrate.release.builtin import SYSTEM_SCHEMA, schema_beside
+
+    state = read_state(log) if log.exists() else None
+    if state is not None and state.has_owner("system"):
+        return next(m.schema for m in state.mappings.values() if m.owner == "system")
+    if not engine.persistent_names:
+        return SYSTEM_SCHEMA
+    ours = {state.lineage, *former(state)[1]} if state is not None else set()
+    for registration in engine.observe(SYSTEM_SCHEMA):
+        lineage = registration.properties.get(PREFIX + "lineage")
+        if lineage is not None and lineage not in ours:
+            return schema_beside(catalog_uri)
+    return SYSTEM_SCHEMA

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.hook import cluster_logs, session_settings
+from catalog_migrate.hook import cluster_logs, session_settings, system_schema
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.release.release import Release
@@ -32,7 +32,6 @@ def make_own_views(
     object store, which Spark has no way to read. ``wait`` is how many seconds another holder of the
     migration lease is waited for. Raises LeaseHeld, and what a start raises.
     """
-    from catalog_migrate.administration.metastore import system_schema
     from catalog_migrate.engine.spark.engine import SparkEngine
     from catalog_migrate.release.builtin import system_release
 

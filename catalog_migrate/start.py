@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.catalog.in_use import require_in_use
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import Owner
@@ -22,6 +21,7 @@ from catalog_migrate.catalog.store import (
     create_catalog,
     default_warehouse,
     read_state,
+    require_in_use,
     require_warehouse,
 )
 from catalog_migrate.errors import (
@@ -511,7 +511,7 @@ class Start:
 
     def _outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, each once."""
-        told = (*self.bundled.waiting, *self.bundled.unmade, *self.unnamed, *state.set_aside())
+        told = (*self.bundled.waiting, *self.bundled.unmade, *self.unnamed, *state.quarantined())
         return tuple(dict.fromkeys(told))
 
     def _report(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.administration.lost import refuse_lost
-from catalog_migrate.administration.marks import Marked, clear_mark, mark_at, put_mark
 from catalog_migrate.administration.survey import (
     ADOPTED_ELSEWHERE,
     Candidate,
@@ -28,7 +27,7 @@ from catalog_migrate.administration.survey import (
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.marks import marks_of
+from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of, put_mark
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import (
     AllocatorRecord,

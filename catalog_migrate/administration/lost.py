@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from shlex import quote
 
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.in_use import GIVEN_BACK
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.store import GIVEN_BACK, read_state
 from catalog_migrate.catalog.unreadable import is_withheld
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.errors import (
@@ -23,7 +21,8 @@ from catalog_migrate.errors import (
     RebuildRefused,
 )
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.store.address import is_remote
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import is_remote, resolved
 
 NOTHING_LOST = "CM0831"
 WHOSE = "CM0835"
@@ -87,7 +86,7 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
     """
     from deltalake import DeltaTable
 
-    if home is None or not os.path.isdir(warehouse):
+    if home is None or not store_at(warehouse).exists("/"):
         return
     for path in tables_below(warehouse):
         try:
@@ -122,7 +121,7 @@ def still_has(mark: Mark, path: str) -> bool:
     place = state.setting("warehouse")
     return any(
         record.state == "live"
-        and os.path.realpath(shard_location(place, shard)) == os.path.realpath(path)
+        and resolved(shard_location(place, shard)) == resolved(path)
         for shard, record in state.shards.items()
     )
 

@@ -7,7 +7,6 @@ or said to be missing. What stood only in the lost log is listed, not invented.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -15,13 +14,12 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.administration.lost import WHOSE, require_homeless, require_lost
-from catalog_migrate.administration.marks import Marked, put_mark
 from catalog_migrate.administration.survey import definition_at
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
-from catalog_migrate.catalog.marks import Mark, marks_of, read_mark
+from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ConfigRecord,
@@ -55,6 +53,8 @@ from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import rows_directory
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 WHICH_SHARD = "CM0832"
@@ -121,14 +121,14 @@ def rebuild(
     ``named`` says for a table which directory is its own (an adopted table, or one of several);
     ``missing`` are tables of the release that are known to have no rows. ``lineage`` chooses among
     several installations. ``registrations`` are names that still stand in a metastore: a table's
-    name points at the shard in force. What is left of the log is set aside, never removed.
+    name points at the shard in force. What is left of the log is moved, never removed.
 
     Raises RebuildRefused with every question; nothing was written then. Killed anywhere, the same
     call goes on.
     """
     require_lost(log)
     findings = _Findings()
-    named = {identity_text(parse_reference(n)): os.path.abspath(p)
+    named = {identity_text(parse_reference(n)): rows_directory(p)
              for n, p in (named or {}).items()}
     _look(findings, warehouse, named)
     chosen = _lineage(findings, lineage)
@@ -171,12 +171,12 @@ def rebuild(
         for collection, records in state.raw.items() for key, value in records.items()
     ]
     on_step("set aside")
-    aside = log.set_aside()
+    moved = log.move_lost_log()
     on_step("create")
     try:
         log.recreate(rows, commit_id=uuid4().hex, serial=state.serial)
     except CatalogWriteRefused as error:
-        left = f"; what was left of the old log is in {aside}" if aside is not None else ""
+        left = f"; what was left of the old log is in {moved}" if moved is not None else ""
         raise CatalogWriteRefused(
             f"{error.message}{left}",
             remedy="make the directory writable for this user, or free space on its disk, and call"
@@ -187,7 +187,7 @@ def rebuild(
         log.keep_audit()  # our own views read it
     except CatalogMigrateError as error:  # the catalog is there; every start copies what is missing
         unknown += (f"the audit table is left to the next start: {error.message}",)
-    return Rebuilt(report.lineage, report.tables, unknown, report.left_alone, aside)
+    return Rebuilt(report.lineage, report.tables, unknown, report.left_alone, moved)
 
 
 def _mark(path: str, marks: Mapping[str, str], lineage: str) -> None:
@@ -210,8 +210,9 @@ def _base(findings: _Findings, warehouse: str) -> int:
     """
     known = [each.epoch for each in findings.found]
     ids = [each.mark.item_id for each in findings.found if each.mark is not None]
-    if os.path.isdir(f"{warehouse}/{CHECKPOINTS}"):
-        ids += os.listdir(f"{warehouse}/{CHECKPOINTS}")
+    place = store_at(warehouse)
+    if place.exists(f"{CHECKPOINTS}/"):
+        ids += place.names(CHECKPOINTS)
     known += [number_of(each) for each in ids if each[:1] == "i" and each[1:].isdecimal()]
     return GAP * (max(known, default=0) // GAP + 1)
 

@@ -8,7 +8,6 @@ sinks get checkpoints and query ids of their own.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,22 +15,19 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration.marks import mark_at, put_mark
-from catalog_migrate.administration.own_directories import (
+from catalog_migrate.administration.placement import (
+    held,
     misplaced,
     originals_shards,
-    same_place,
     shared,
     went_on,
 )
-from catalog_migrate.administration.survey import held
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.history import entries
-from catalog_migrate.catalog.in_use import GIVEN_BACK
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
-from catalog_migrate.catalog.marks import LINEAGE, marks_of
+from catalog_migrate.catalog.marks import LINEAGE, mark_at, marks_of, put_mark
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     ConfigRecord,
@@ -43,7 +39,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import HOME, open_log, read_state
+from catalog_migrate.catalog.store import GIVEN_BACK, HOME, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_columns, shard_version
 from catalog_migrate.errors import (
@@ -63,6 +59,8 @@ from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.identity import new_query_id
 from catalog_migrate.streams.specs import CHECKPOINTS
@@ -141,7 +139,7 @@ def relocate(
     problems += _shard_problems(state, aim, new_lineage)
     if new_lineage:
         problems += _shared_problems(state, aim)
-    changed = aim.away or bool(aim.moved) or not same_place(aim.old_warehouse, aim.warehouse)
+    changed = aim.away or bool(aim.moved) or not is_same_place(aim.old_warehouse, aim.warehouse)
     if changed and not aim.away:
         problems += _running(state)
     if problems:
@@ -194,7 +192,7 @@ def _just_parted(log: CatalogLog, state: State) -> bool:
     Who was killed right after that may call again; a copy of it has everything before it.
     """
     home = state.config.get(HOME)
-    if home is None or log.home is None or not same_place(home.value, log.home):
+    if home is None or log.home is None or not is_same_place(home.value, log.home):
         return False
     newest = next((each for each in entries(log) if not each.is_routine), None)
     if newest is None or newest.verb != "relocate" or not newest.version:
@@ -209,7 +207,7 @@ def _aim(
     problems: list[Problem] = []
     record = state.config.get(HOME)
     home, here = (None if record is None else record.value), log.home
-    away = home is not None and here is not None and not same_place(home, here)
+    away = home is not None and here is not None and not is_same_place(home, here)
     if away and home is not None and not new_lineage and _stands(home, state.lineage):
         problems.append(Problem(
             ORIGINAL_THERE, f"the catalog that this one is a copy of is still at {home}",
@@ -225,9 +223,9 @@ def _aim(
     place = warehouse
     if place is None:
         place = old
-        if away and home is not None and here is not None and _within(old, home):
-            place = here + os.path.normpath(old)[len(os.path.normpath(home)):]
-    if new_lineage and away and same_place(place, old):
+        if away and home is not None and here is not None:
+            place = moved_along(old, home, here)
+    if new_lineage and away and is_same_place(place, old):
         problems.append(Problem(
             SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
             remedy="copy that directory too, and say where: --warehouse DIR",
@@ -242,9 +240,9 @@ def _aim(
                 f"{name} is no adopted table of this catalog",
                 remedy="shards below the warehouse move with it: --warehouse DIR",
             )
-        if not same_place(shard, path):
-            moved[shard] = os.path.abspath(path)
-        real = os.path.realpath(path)
+        if not is_same_place(shard, path):
+            moved[shard] = rows_directory(path)
+        real = resolved(path)
         reasons = [*misplaced(path, state, here or home or log.uri, place)]
         if real in said:
             reasons.append(f"it is said to be {said[real]}'s too")
@@ -254,12 +252,12 @@ def _aim(
                     remedy="a table has a directory of its own: give the right --table")
             for reason in reasons
         ]
-    if away or not same_place(place, old):
+    if away or not is_same_place(place, old):
         problems += [
             Problem(MISPLACED, f"{shard}: {inside} lies inside it",
                     remedy="put the catalog and its warehouse elsewhere")
             for _, shard in _live(state) if is_absolute(shard) and shard not in moved
-            for inside in held(os.path.realpath(shard), None, here or home or log.uri, place)
+            for inside in held(resolved(shard), None, here or home or log.uri, place)
         ]
     return _Aim(away, here, old, place, moved), problems
 
@@ -345,18 +343,18 @@ def _running(state: State) -> Iterator[Problem]:
 
 def _shared_problems(state: State, aim: _Aim) -> Iterator[Problem]:
     """Why the rows and checkpoints of a copy would not be its own."""
-    if same_place(aim.warehouse, aim.old_warehouse):
+    if is_same_place(aim.warehouse, aim.old_warehouse):
         return  # told already
     theirs = originals_shards(state)
     linked = [*shared(state, aim.old_warehouse, aim.warehouse, theirs)]
-    linked += [path for path in aim.moved.values() if os.path.realpath(path) in theirs]
+    linked += [path for path in aim.moved.values() if resolved(path) in theirs]
     for path in linked:
         yield Problem(
             SHARED_ROWS, f"{path} is the original's own directory, by now or by a link",
             remedy="copy that directory, or what the link leads to, and say where it is",
         )
     there, here = (f"{place}/{CHECKPOINTS}" for place in (aim.old_warehouse, aim.warehouse))
-    if state.streams and same_place(there, here):
+    if state.streams and is_same_place(there, here):
         yield Problem(
             SHARED_ROWS, f"{here} is the original's own directory of checkpoints, by a link",
             remedy="copy what the link leads to, and put that in its place",
@@ -400,7 +398,7 @@ def _changes(
             }
     else:
         places = {*warehouses}
-        if not same_place(aim.old_warehouse, aim.warehouse):
+        if not is_same_place(aim.old_warehouse, aim.warehouse):
             places.add(aim.old_warehouse)
         kept = {
             "warehouses": tuple(sorted(places)), "lineages": lineages,
@@ -489,7 +487,7 @@ def _notes(state: State, aim: _Aim) -> Iterator[str]:
         if row.state != "retired" or is_absolute(shard):
             continue
         path = shard_location(aim.warehouse, shard)
-        if not os.path.isdir(path):
+        if not store_at(path).exists("/"):
             yield f"the earlier version of a table is not at {path}: nothing reads it any more"
 
 
@@ -501,10 +499,6 @@ def _stands(home: str, lineage: str) -> bool:
         return False
     except CatalogMigrateError:
         return True  # something is there that does not answer: better asked than two of one
-
-
-def _within(path: str, directory: str) -> bool:
-    return os.path.normpath(path).startswith(os.path.normpath(directory) + os.sep)
 
 
 def unready_checkpoints(state: State, warehouse: str) -> Iterator[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from catalog_migrate.administration.lost import still_has
+from catalog_migrate.administration.placement import held, places
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
@@ -21,8 +21,8 @@ from catalog_migrate.delta.table import shard_size
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
-from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_location
-from catalog_migrate.store.address import is_remote, local_path
+from catalog_migrate.model.paths import is_placeholder, shard_location
+from catalog_migrate.store.address import is_remote, is_within, resolved
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration
@@ -247,13 +247,13 @@ def elsewhere(each: Wanted, mark: Mark) -> Problem:
 def _misplaced(
     each: Wanted, wanted: Sequence[Wanted], state: State | None, home: str, warehouse: str
 ) -> Iterator[Problem]:
-    if "://" in each.path:
+    if is_remote(each.path):
         yield _problem(NOT_A_TABLE, each, "only tables in a local directory can be adopted",
                        "copy it to a directory")
         return
-    real = os.path.realpath(each.path)
-    for place, what in _places(home, warehouse):
-        if _within(real, os.path.realpath(local_path(place))):
+    real = resolved(each.path)
+    for place, what in places(home, warehouse):
+        if is_within(real, resolved(place)):
             yield _problem(INSIDE, each, f"it lies inside {what} {place}",
                            "adopt tables that lie elsewhere")
             return
@@ -264,7 +264,7 @@ def _misplaced(
                        "leave it out, or adopt it under a name that is free")
     if state is not None:
         for path, record in state.shards.items():
-            lies = os.path.realpath(shard_location(state.setting("warehouse"), path))
+            lies = resolved(shard_location(state.setting("warehouse"), path))
             if record.state in ("live", "retired") and lies == real:
                 yield _problem(TWICE, each, f"the catalog has it already, as {record.item_id}",
                                "leave it out")
@@ -276,31 +276,10 @@ def _misplaced(
         yield _problem(INSIDE, each, f"it lies inside another table, {outer}",
                        "move the inner table out first")
     for other in wanted:
-        there = os.path.realpath(other.path)
-        if there != real and _within(there, real):
+        there = resolved(other.path)
+        if there != real and is_within(there, real):
             yield _problem(INSIDE, each, f"the table {other.name} lies inside it",
                            "move the inner table out first")
-
-
-def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
-    """What of a catalog lies inside a real directory: a migration would remove that one day."""
-    for place, what in _places(home, warehouse):
-        if _within(os.path.realpath(local_path(place)), directory):
-            yield f"{what} {place}"
-    if state is None:
-        return
-    for path, record in sorted(state.shards.items()):
-        if not is_absolute(path) or record.state not in ("live", "retired"):
-            continue
-        lies = os.path.realpath(path)
-        if lies != directory and _within(lies, directory):
-            yield f"{path}, a table of {record.item_id},"
-
-
-def _places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
-    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
-        if not is_remote(place):
-            yield place, what
 
 
 def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:
@@ -311,14 +290,10 @@ def _twice(wanted: Sequence[Wanted]) -> Iterator[Problem]:
         if before is not each and before.path != each.path:
             yield _problem(TWICE, each, f"the name is given to {before.path} too", "name it once")
             continue
-        other = places.setdefault(os.path.realpath(each.path), each)
+        other = places.setdefault(resolved(each.path), each)
         if other is not each:
             yield _problem(TWICE, each, f"the same table is asked for as {other.name} too",
                            "name it once")
-
-
-def _within(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _problem(code: str, each: Wanted, message: str, remedy: str) -> Problem:

@@ -25,8 +25,7 @@ from catalog_migrate.model.paths import shard_location
 from catalog_migrate.store.address import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.history import Entry
-    from catalog_migrate.catalog.object_history import ObjectEntry
+    from catalog_migrate.catalog.history import Entry, ObjectEntry
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
@@ -124,7 +123,7 @@ class Catalog:
 
         UnknownObject for a name that nothing ever had.
         """
-        from catalog_migrate.catalog.object_history import object_history
+        from catalog_migrate.catalog.history import object_history
 
         found = object_history(self.log, identity_text(parse_reference(name)))
         first = next(found, None)
@@ -195,7 +194,7 @@ class Catalog:
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
         or of what was given back are somebody else's.
         """
-        from catalog_migrate.catalog.in_use import require_in_use
+        from catalog_migrate.catalog.store import require_in_use
         from catalog_migrate.delta.log import why_no_log
         from catalog_migrate.planner.missing_data import gone
 
@@ -436,8 +435,8 @@ class Catalog:
     ) -> int:
         """Mend the drift; returns the number of steps. Names that are not ours are left alone."""
         self._writing("drift --repair")
-        from catalog_migrate.catalog.in_use import require_in_use
         from catalog_migrate.catalog.lease import acquire
+        from catalog_migrate.catalog.store import require_in_use
         from catalog_migrate.reconciler.reconcile import reconcile_names
 
         state = self.state()

@@ -72,8 +72,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 
     Not in a catalog that was moved or copied, of which a start says that before.
     """
-    from catalog_migrate.catalog.in_use import require_in_use
-    from catalog_migrate.catalog.store import require_warehouse
+    from catalog_migrate.catalog.store import require_in_use, require_warehouse
     from catalog_migrate.store.address import rows_directory
 
     warehouse = settings.text("catalog.warehouse")

@@ -104,7 +104,7 @@ class DeltaLog:
         if strange:
             if any(name.startswith("lost-") for name in strange):
                 raise NotACatalog(
-                    f"{self._root} has no log: what was left of a lost one is set aside in it, and"
+                    f"{self._root} has no log: what was left of a lost one was moved into it, and"
                     " no other was made yet",
                     remedy="call the same catalog-migrate rebuild again",
                 )
@@ -129,7 +129,7 @@ class DeltaLog:
                 },
             )
 
-    def set_aside(self) -> str | None:
+    def move_lost_log(self) -> str | None:
         """Move what is left of a lost log out of the way, heartbeats too; where it is now.
 
         None when nothing is left. The names are never used again.
@@ -137,20 +137,20 @@ class DeltaLog:
         with self._lock:
             if self._is_remote:
                 raise UsageError(
-                    f"a log on an object store cannot be set aside: {self._root}",
+                    f"a log on an object store cannot be moved out of the way: {self._root}",
                     remedy="copy what is left to a directory, and make the catalog again there",
                 )
             left = [name for name in sorted(_PARTS) if self._store.exists(name)]
             if not left:
                 return None
             number = 1
-            while self._store.exists(aside := f"lost-{number}"):
+            while self._store.exists(kept := f"lost-{number}"):
                 number += 1
-            self._store.make_folder(aside)
+            self._store.make_folder(kept)
             for name in left:
-                self._store.move(name, f"{aside}/{name}")
+                self._store.move(name, f"{kept}/{name}")
             self._forget()
-            return self._store.place(aside)
+            return self._store.place(kept)
 
     def recreate(self, rows: Sequence[LogRow], *, commit_id: str, serial: int) -> int:
         """Create the log in a directory that has other things in it: after its loss only."""

@@ -1,16 +1,21 @@
 """Whose a shard is, as its own Delta log says: for other installations, and for a lost catalog.
 
 The marks are table properties under a prefix of their own. They take no part in fingerprints or
-storage hashes, so that a marked table compares like one that is not.
+storage hashes, so that a marked table compares like one that is not. Compare-and-set puts them,
+without Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.protocol import set_properties_after
+from catalog_migrate.delta.table import load_table
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
 
@@ -21,6 +26,10 @@ ITEM = PREFIX + "item"
 NAME = PREFIX + "name"
 CONTENTS = PREFIX + "contents"
 SOURCE = PREFIX + "source"
+
+
+_ATTEMPTS = 50
+"""Races for the next version that are lost before a table counts as too busy."""
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -37,6 +46,15 @@ class Mark(msgspec.Struct, frozen=True):
     key: ItemKey | None = None
     contents: str = ""
     source: str = ""
+
+
+class Marked(Exception):
+    """A table carries the mark of another installation; whoever marks catches it."""
+
+    def __init__(self, path: str, mark: Mark) -> None:
+        super().__init__(path)
+        self.path = path
+        self.mark = mark
 
 
 def marks_of(
@@ -80,3 +98,43 @@ def read_mark(properties: Mapping[str, str]) -> Mark | None:
 def cleared() -> dict[str, str]:
     """The properties of a table that is given back; delta-rs cannot take a property off."""
     return dict.fromkeys((LINEAGE, HOME, ITEM, NAME, CONTENTS, SOURCE), "")
+
+
+def mark_at(path: str) -> Mark | None:
+    """The mark of the Delta table at ``path``; None without one."""
+    return read_mark(load_table(path).metadata().configuration)
+
+
+def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None], bool]) -> int:
+    """Mark a table whose present mark is ``allowed``, and return the version that carries ours.
+
+    The commit lands exactly after the version that was looked at, so of two installations only
+    one can win; the other finds the winner's mark. Raises :class:`Marked` then.
+    """
+    for _ in range(_ATTEMPTS):
+        table = load_table(path)
+        configuration = table.metadata().configuration
+        found = read_mark(configuration)
+        if not allowed(found):
+            assert found is not None, path
+            raise Marked(path, found)
+        if all(configuration.get(name) == value for name, value in marks.items()):
+            return int(table.version())
+        version = set_properties_after(path, dict(marks), follows=int(table.version()))
+        if version is not None:
+            return version
+    raise EngineFailure(
+        f"{path} is written so often that it could not be marked",
+        remedy="pause its writer and run again", transient=True,
+    )
+
+
+def clear_mark(path: str, lineage: str) -> bool:
+    """Take our mark off a table; False when it is another's, nobody's, or the table is gone."""
+    if not has_log(path):
+        return False
+    found = mark_at(path)
+    if found is None or found.lineage != lineage:
+        return False
+    put_mark(path, cleared(), lambda mark: mark is None or mark.lineage == lineage)
+    return True

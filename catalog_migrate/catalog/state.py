@@ -281,7 +281,7 @@ class State:
         texts = self.raw.get("mapping", _NOTHING).values()
         return any(mark in text for text in texts for mark in marks)
 
-    def set_aside(self) -> tuple[str, ...]:
+    def quarantined(self) -> tuple[str, ...]:
         """Quarantined objects with the reason; decodes only these."""
         found = [
             self.items[item_id] for item_id, text in self.raw.get("item", _NOTHING).items()

@@ -1,4 +1,4 @@
-"""Opens, creates and reads a catalog."""
+"""Opens, creates and reads a catalog; whether it may be worked on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from catalog_migrate.catalog.records import (
     ConfigRecord,
 )
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CommitConflict, UsageError
-from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.errors import CatalogExported, CatalogMoved, CommitConflict, UsageError
+from catalog_migrate.store.address import Storage, is_remote, is_same_place
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
+GIVEN_BACK = "given_back"
+"""Setting: ``pending`` from the moment that an export begins, ``done`` when it has ended."""
 
 
 def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
@@ -103,3 +105,35 @@ def read_state(log: CatalogLog) -> State:
     a newer tool wrote.
     """
     return State.from_snapshot(log.read())
+
+
+def require_in_use(state: State, log: CatalogLog) -> None:
+    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved.
+
+    A copy with the same lineage would work on the rows of the installation that it was copied
+    from. Raises :class:`CatalogExported` after an export. Reading is free.
+    """
+    if GIVEN_BACK in state.config:
+        raise CatalogExported(
+            f"the tables of the catalog at {log.uri} were given back as plain registrations",
+            remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
+            "an export that was cut off is finished by catalog-migrate export",
+        )
+    require_at_home(state, log)
+
+
+def require_at_home(state: State, log: CatalogLog) -> None:
+    """Raise :class:`CatalogMoved` when the catalog was made elsewhere: a copy, or moved."""
+    record = state.config.get("home")
+    here = log.home
+    if record is None or here is None:
+        return
+    there = record.value
+    if is_same_place(there, here):
+        return
+    raise CatalogMoved(
+        f"the catalog at {here} is at home in {there}: it was moved or copied",
+        remedy=f"moved: catalog-migrate relocate --catalog {here}; "
+        "a copy beside the original: add --new-lineage",
+        home=there, here=here, lineage=state.lineage,
+    )

@@ -13,8 +13,7 @@ from catalog_migrate.cli.options import catalog_option, format_option, settings_
 from catalog_migrate.cli.output import as_columns, as_json, emit
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.history import Entry
-    from catalog_migrate.catalog.object_history import ObjectEntry
+    from catalog_migrate.catalog.history import Entry, ObjectEntry
 
 
 @click.command("history")

@@ -104,6 +104,12 @@ def is_within(address: str, folder: str) -> bool:
     return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
+def moved_along(address: str, old: str, new: str) -> str:
+    """Where what lay inside the directory ``old`` is once that is ``new``; else as it was."""
+    address, folder = os.path.normpath(address), os.path.normpath(old)
+    return new + address[len(folder):] if address.startswith(folder + os.sep) else address
+
+
 def rows_directory(text: str) -> str:
     """The absolute directory of rows that a text names; UsageError for one that names none."""
     if is_remote(text):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from catalog_migrate.administration.metastore import system_schema
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import ViewSpec
+from catalog_migrate.hook import system_schema
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.release.builtin import system_release

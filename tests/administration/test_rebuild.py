@@ -13,10 +13,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.lost import refuse_lost
-from catalog_migrate.administration.marks import put_mark
 from catalog_migrate.administration.rebuild import rebuild
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.marks import put_mark
 from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.seal import fence, seal

@@ -13,10 +13,15 @@ from deltalake import DeltaTable, QueryBuilder
 
 from catalog_migrate.catalog import side_tables
 from catalog_migrate.catalog.delta_log import DeltaLog
-from catalog_migrate.catalog.history import entries, state_at, touched_items, version_of_serial
+from catalog_migrate.catalog.history import (
+    entries,
+    object_history,
+    state_at,
+    touched_items,
+    version_of_serial,
+)
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.object_history import object_history
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, identity_text
 from catalog_migrate.catalog.state import State

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.commits import lost, put_commit, refuse_later_epoch
@@ -29,20 +29,23 @@ from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import open_table, shard_columns
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.reshape import is_mapped, reshape
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.layout import Shape
+from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
 from catalog_migrate.store import store_at
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     Session = Callable[[], SparkSession]
 
+_MAPPING_MODE = "delta.columnMapping.mode"
+_PHYSICAL = "delta.columnMapping.physicalName"
 OPERATION = "EVOLVE IN PLACE"
 """What a table's history says of such a commit."""
 _MARKS = "catalog_migrate."
@@ -145,7 +148,7 @@ def _alter(session: Session, path: str, wanted: Wanted) -> None:
     """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs."""
     columns = wanted.columns
     if wanted.shape is not None:
-        reshape(session(), open_table(path), columns, wanted.shape)
+        _reshape(session(), open_table(path), columns, wanted.shape)
     standing = {column.name.lower(): column for column in shard_columns(path)}
     _refuse_unevolvable(path, standing, columns)
     _add_columns(session, path, standing, columns)
@@ -175,7 +178,7 @@ def _add_columns(
     plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
     with failing(f"add columns to {path}"):
         # delta-rs refuses to add a column to a table with column mapping
-        if at_the_end and plain and not is_mapped(open_table(path)):
+        if at_the_end and plain and not _is_mapped(open_table(path)):
             from deltalake import Schema
 
             schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
@@ -267,3 +270,58 @@ def _refuse_unevolvable(
             f"{reason} needs a copy, it cannot be done in place on {path}",
             condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
         )
+
+
+# -- columns renamed, dropped and moved -----------------------------------------------------------
+
+# What delta-rs 1.6 can do on a mapped table was tried: read, append, seal, unseal, fence, comment,
+# properties, empty; not ADD COLUMN. So nothing but that depends on whether a shard is mapped, a
+# shard is created without, and mapping is turned on by the first rename or drop.
+
+def _is_mapped(table: DeltaTable) -> bool:
+    """Whether column mapping is on, so that names are not those in the files."""
+    return table.metadata().configuration.get(_MAPPING_MODE, "none").lower() != "none"
+
+
+def shard_layout(table: DeltaTable) -> Layout:
+    """Physical and given names of a table's columns, with canonical types, in order."""
+    schema: Mapping[str, Any] = json.loads(table.schema().to_json())
+    given = datatypes.columns_of(schema)
+    return Layout(
+        _is_mapped(table),
+        tuple(
+            PlacedColumn(
+                (field.get("metadata") or {}).get(_PHYSICAL, column.name), column.name, column.type
+            )
+            for field, column in zip(schema["fields"], given, strict=True)
+        ),
+    )
+
+
+def _reshape(
+    spark: SparkSession, table: DeltaTable, columns: Sequence[Column], shape: Shape
+) -> bool:
+    """Issue what is still missing of ``shape``; whether that was anything.
+
+    ``columns`` are the shape's with everything that an ADD COLUMN needs.
+    """
+    path = local_path(table.table_uri)
+    steps = steps_to(shard_layout(table), shape)
+    declared = {column.name.lower(): column for column in columns}
+    with failing(f"change {path} in place"):
+        for step in steps:
+            run(spark, _statement(path, step, declared))
+    return bool(steps)
+
+
+def _statement(path: str, step: Alter, declared: Mapping[str, Column]) -> str:
+    if step.op == "map":
+        return statements.set_property(path, _MAPPING_MODE, "name")
+    if step.op == "drop":
+        return statements.drop_columns(path, step.names)
+    (name,) = step.names
+    if step.op == "rename":
+        return statements.rename_column(path, name, step.to or name)
+    if step.op == "add":
+        return statements.add_column(path, declared[name.lower()], step.after)
+    return statements.move_column(path, name, step.after)

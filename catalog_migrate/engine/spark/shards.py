@@ -24,8 +24,7 @@ from catalog_migrate.delta.table import (
 )
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.evolution import Wanted, evolve
-from catalog_migrate.engine.spark.reshape import shard_layout
+from catalog_migrate.engine.spark.evolution import Wanted, evolve, shard_layout
 from catalog_migrate.engine.spark.variable_substitution import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure

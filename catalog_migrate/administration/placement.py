@@ -1,14 +1,12 @@
-"""Whether directories of a moved or copied installation are its own: links, and what lies inside.
+"""Where the directories of tables and catalogs lie: in one another, or in one place by links.
 
-Looks only; whoever finds a reason here refuses the whole relocation.
+Looks only; whoever finds a reason here refuses the whole adoption or relocation.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator
 
-from catalog_migrate.administration.survey import held
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import HOME, open_log, read_state
 from catalog_migrate.delta.commits import is_same_commit
@@ -16,14 +14,30 @@ from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.paths import is_absolute, shard_location
-from catalog_migrate.store.address import is_remote, local_path
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import is_remote, is_same_place, is_within, resolved
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two paths are one directory, by spelling or by links."""
-    if os.path.normpath(one) == os.path.normpath(other):
-        return True
-    return os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other)
+def held(directory: str, state: State | None, home: str, warehouse: str) -> Iterator[str]:
+    """What of a catalog lies inside a real directory: a migration would remove that one day."""
+    for place, what in places(home, warehouse):
+        if is_within(resolved(place), directory):
+            yield f"{what} {place}"
+    if state is None:
+        return
+    for path, record in sorted(state.shards.items()):
+        if not is_absolute(path) or record.state not in ("live", "retired"):
+            continue
+        lies = resolved(path)
+        if lies != directory and is_within(lies, directory):
+            yield f"{path}, a table of {record.item_id},"
+
+
+def places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
+    """The directories of a catalog, and what each is; none of those on an object store."""
+    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
+        if not is_remote(place):
+            yield place, what
 
 
 def originals_shards(state: State) -> frozenset[str]:
@@ -41,7 +55,7 @@ def originals_shards(state: State) -> frozenset[str]:
     if original.lineage != state.lineage:
         return frozenset()
     place = original.setting("warehouse")
-    return frozenset(os.path.realpath(shard_location(place, shard)) for shard in original.shards)
+    return frozenset(resolved(shard_location(place, shard)) for shard in original.shards)
 
 
 def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterator[str]:
@@ -55,20 +69,20 @@ def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterato
         paths.update(path for path in intent.paths if not is_absolute(path))
     for path in sorted(paths):
         here = shard_location(new, path)
-        if os.path.lexists(here) and (
-            same_place(here, shard_location(old, path)) or os.path.realpath(here) in theirs
+        if store_at(here).exists("") and (
+            is_same_place(here, shard_location(old, path)) or resolved(here) in theirs
         ):
             yield here
 
 
 def misplaced(path: str, state: State, home: str, warehouse: str) -> Iterator[str]:
     """Why a directory cannot be an adopted table's own: what is inside it, and what it is in."""
-    real = os.path.realpath(path)
+    real = resolved(path)
     for inside in held(real, state, home, warehouse):
         yield f"{inside} lies inside it"
-    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
-        around = os.path.realpath(local_path(place))
-        if not is_remote(place) and real.startswith(around.rstrip("/") + "/"):
+    for place, what in places(home, warehouse):
+        around = resolved(place)
+        if real != around and is_within(real, around):
             yield f"it lies inside {what} {place}"
     outer = table_around(real)
     if outer is not None:
@@ -80,7 +94,7 @@ def went_on(old: str, new: str) -> bool:
 
     It was copied then and not moved, and rows that came meanwhile would be left behind.
     """
-    if same_place(old, new) or shard_version(new) is None:
+    if is_same_place(old, new) or shard_version(new) is None:
         return False
     try:
         version = shard_version(old)
