@@ -4,7 +4,8 @@
 that also read a release or start a Spark session are functions of the configuration
 (:func:`catalog_migrate.config.load`), as in Alembic's ``command``:
 
-- ``releases``: plan, check, compare, apply, start, roll back, compile a manifest
+- ``releases``: plan, check and compare releases, plan a rollback; ``manifests`` compiles one
+- ``starts``: apply, start, roll back
 - ``administration``: adopt, export, relocate, rebuild
 - ``registrations``: the names in Spark's catalog compared and repaired; one reading statement
 - ``streams``: run a cluster, unsafe operations, positions

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.migration import Migration
-    from catalog_migrate.planner.plan import Plan
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
 
@@ -158,28 +156,17 @@ def committed(settings: Settings, text: str) -> tuple[Release, Baseline]:
         manifest_hash=in_force.manifest_hash if in_force else "",
         uses={identity: entry.uses for identity, entry in baseline.objects.items()},
         places={},
-        statements=_shipped(state),
+        statements=_bundled(state),
     )
     return release, baseline
 
 
-def _shipped(state: State) -> tuple[str, ...]:
+def _bundled(state: State) -> tuple[str, ...]:
     if not state.has_owner("shipped"):
         return ()
     from catalog_migrate.streams.bundled_streams import bundled_statements
 
     return bundled_statements(state)
-
-
-def between(migration: Migration, baseline: Baseline, old: Release, new: Release) -> Plan:
-    """The plan from one release to another, with what becomes of what each of them ships."""
-    if not (old.statements or new.statements):
-        return migration.plan
-    from catalog_migrate.streams.bundled_streams import as_in_force, with_bundled_streams
-
-    return with_bundled_streams(
-        migration, as_in_force(baseline, old.statements), new.statements
-    ).plan
 
 
 def session_runs() -> bool:

@@ -55,6 +55,11 @@ class Status(msgspec.Struct, frozen=True):
     still: tuple[StalledQuery, ...] = ()
     gone: tuple[MissingData, ...] = ()
 
+    @property
+    def holder_ended(self) -> bool:
+        """Whether the process that holds the lease is known to have ended."""
+        return self.lease is not None and bool(self.lease.holder) and proven_dead(self.lease)
+
 
 def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
     """The status of a state; ``gone`` are tables whose rows are not where they should be."""

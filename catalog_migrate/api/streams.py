@@ -125,6 +125,38 @@ def run_unsafe(
     return unsafe_result(outcome)
 
 
+def undo_unsafe(
+    state: State, operation: str, *, restore_table: bool = False, tolerance: int | None = None,
+    skip_validate: bool = False,
+) -> Request:
+    """The operation that takes another one back, with ``restore_table`` its source's table too."""
+    import msgspec
+
+    from catalog_migrate.streams.unsafe.undo import undo_request
+
+    return msgspec.structs.replace(
+        undo_request(state, operation, restore_table=restore_table),
+        tolerance=tolerance, skip_validate=skip_validate,
+    )
+
+
+def apply_unsafe(
+    settings: Settings, file: str, *, tolerance: int = 0, reason: str | None = None,
+    confirm: Confirm, key: str | None = None, on_note: OnNote = unheard,
+) -> Result:
+    """Do what a saved dry run says; StalePlan when it would be more than that by now.
+
+    ``tolerance`` is by how many records doubled or skipped that may be exceeded.
+    """
+    from catalog_migrate.streams.unsafe.planning import approved, read_plan
+
+    plan = read_plan(file)
+    return run_unsafe(
+        settings, lambda state: approved(state, plan, tolerance), reason=reason or plan.reason,
+        confirm=confirm, key=key, on_note=on_note,
+    )
+
+
 def unsafe_operations(settings: Settings) -> list[dict[str, Any]]:
     """All unsafe operations that were ever asked for, oldest first; needs no Spark."""
     from catalog_migrate.streams.unsafe.history import history

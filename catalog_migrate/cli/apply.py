@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from catalog_migrate.api.releases import apply_release
+from catalog_migrate.api.starts import apply_release
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.options import (
     approve_option,

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from catalog_migrate.api.releases import start_release
+from catalog_migrate.api.starts import start_release
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.options import (
     approve_option,

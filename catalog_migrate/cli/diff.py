@@ -13,7 +13,8 @@ from catalog_migrate.cli.options import (
     out_option,
     settings_of,
 )
-from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, note
+from catalog_migrate.cli.output import emit_plan, note
+from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
 
@@ -22,7 +23,7 @@ from catalog_migrate.report.verdict import exit_code
 @click.argument("new")
 @catalog_option
 @approve_option
-@format_option(*REPORT_FORMATS)
+@format_option(*FORMATS)
 @out_option
 @detailed_option
 @click.pass_context

@@ -13,35 +13,35 @@ from catalog_migrate.version import __version__
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-VERBS: dict[str, tuple[str, str]] = {
-    "init": ("init", "Write a configuration and a sample release, or adopt tables."),
-    "diff": ("diff", "Compare two releases; needs no catalog, Spark or network."),
-    "plan": ("plan", "Say what applying a release would do; writes nothing."),
-    "apply": ("apply", "Apply a saved plan, or a release after asking."),
-    "bootstrap": ("bootstrap", "Do what an application's start-up hook does, with local Spark."),
-    "status": ("status", "Say what is in force and what is pending."),
-    "show": ("show", "Show one object: ids, columns, dependencies, location."),
-    "history": ("history", "List what was changed: by whom, when, from where, why."),
-    "rollback": ("rollback", "Go back to an earlier serial, rows kept; as a plan like any other."),
-    "graph": ("graph", "Print what depends on what."),
-    "check": ("check", "Check a release without a catalog, or against one."),
-    "drift": ("drift", "Compare Spark's catalog with what is committed; --repair mends it."),
-    "sql": ("sql", "Run statements: connections, sources, sinks, or one SELECT."),
-    "source": ("source", "Look at a source: positions prints where it stands."),
-    "unsafe": ("unsafe", "Last resort: change any property of a source, and its positions."),
-    "run": ("run", "Run the queries of a cluster: its sources and sinks, until SIGTERM."),
-    "release": ("release", "Work on a release: compile writes its manifest."),
-    "config": ("config", "Look at the configuration: show says where each value came from."),
-    "doctor": ("doctor", "Try everything the product needs on this machine."),
-    "relocate": ("relocate", "Follow a move, or make a copy an installation of its own."),
-    "rebuild": ("rebuild", "Make a lost catalog again from shards and the release."),
-    "export": ("export", "Give every table back as a plain registration."),
-    "unlock": ("unlock", "Free a lease whose holder is surely dead."),
-    "demo": ("demo", "Watch a real catalog of 208 objects upgraded twice."),
-    "completion": ("completion", "Print what makes bash, zsh or fish complete this command."),
-    "version": ("version", "Print the version."),
+VERBS = {
+    "init": "Write a configuration and a sample release, or adopt tables.",
+    "diff": "Compare two releases; needs no catalog, Spark or network.",
+    "plan": "Say what applying a release would do; writes nothing.",
+    "apply": "Apply a saved plan, or a release after asking.",
+    "bootstrap": "Do what an application's start-up hook does, with local Spark.",
+    "status": "Say what is in force and what is pending.",
+    "show": "Show one object: ids, columns, dependencies, location.",
+    "history": "List what was changed: by whom, when, from where, why.",
+    "rollback": "Go back to an earlier serial, rows kept; as a plan like any other.",
+    "graph": "Print what depends on what.",
+    "check": "Check a release without a catalog, or against one.",
+    "drift": "Compare Spark's catalog with what is committed; --repair mends it.",
+    "sql": "Run statements: connections, sources, sinks, or one SELECT.",
+    "source": "Look at a source: positions prints where it stands.",
+    "unsafe": "Last resort: change any property of a source, and its positions.",
+    "run": "Run the queries of a cluster: its sources and sinks, until SIGTERM.",
+    "release": "Work on a release: compile writes its manifest.",
+    "config": "Look at the configuration: show says where each value came from.",
+    "doctor": "Try everything the product needs on this machine.",
+    "relocate": "Follow a move, or make a copy an installation of its own.",
+    "rebuild": "Make a lost catalog again from shards and the release.",
+    "export": "Give every table back as a plain registration.",
+    "unlock": "Free a lease whose holder is surely dead.",
+    "demo": "Watch a real catalog of 208 objects upgraded twice.",
+    "completion": "Print what makes bash, zsh or fish complete this command.",
+    "version": "Print the version.",
 }
-"""Verb -> (module in this package, line in the list of verbs)."""
+"""Verb, which is the name of its module here, and its line in the list of verbs."""
 
 
 class LazyGroup(click.Group):
@@ -57,7 +57,7 @@ class LazyGroup(click.Group):
         """The command of a verb; None for an unknown one."""
         if cmd_name not in VERBS:
             return None
-        module = import_module(f"catalog_migrate.cli.{VERBS[cmd_name][0]}")
+        module = import_module(f"catalog_migrate.cli.{cmd_name}")
         command = module.command
         assert isinstance(command, click.Command)
         return command
@@ -95,7 +95,7 @@ class LazyGroup(click.Group):
 
         found = [
             CompletionItem(name, help=line)
-            for name, (_, line) in VERBS.items() if name.startswith(incomplete)
+            for name, line in VERBS.items() if name.startswith(incomplete)
         ]
         return found or click.Command.shell_complete(self, ctx, incomplete)
 
@@ -104,7 +104,7 @@ class LazyGroup(click.Group):
     ) -> None:
         """The list of verbs, from the table alone."""
         with formatter.section("Verbs"):
-            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+            formatter.write_dl(list(VERBS.items()))
 
 
 @click.group(

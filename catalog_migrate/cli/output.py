@@ -16,14 +16,13 @@ from uuid import uuid4
 from catalog_migrate.cli import logs
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
 from catalog_migrate.model.wording import counted, visible
+from catalog_migrate.report import render
 
 if TYPE_CHECKING:
     from catalog_migrate.config import Settings
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
-
-REPORT_FORMATS = ("text", "json", "markdown", "html")
 
 
 class OutputFailed(CatalogMigrateError, OSError):
@@ -37,22 +36,10 @@ class OutputFailed(CatalogMigrateError, OSError):
 
 def render_plan(plan: Plan, format_: str, settings: Settings, *, to_file: bool = False) -> str:
     """A report of ``plan``; text has colours on a terminal only, as configured."""
-    if format_ == "json":
-        from catalog_migrate.report.json import render as as_json
-
-        return as_json(plan)
-    if format_ == "markdown":
-        from catalog_migrate.report.markdown import render as as_markdown
-
-        return as_markdown(plan)
-    if format_ == "html":
-        from catalog_migrate.report.html import render as as_html
-
-        return as_html(plan)
-    from catalog_migrate.report.text import render as as_text
-
-    width = int(settings.number("output.width") or 100)
-    return as_text(plan, color=not to_file and use_color(settings), width=width)
+    return render(
+        plan, format_, color=not to_file and use_color(settings),
+        width=int(settings.number("output.width") or 100),
+    )
 
 
 def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> None:

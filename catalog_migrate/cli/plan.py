@@ -17,7 +17,8 @@ from catalog_migrate.cli.options import (
     settings_of,
     warehouse_option,
 )
-from catalog_migrate.cli.output import REPORT_FORMATS, emit_plan, note
+from catalog_migrate.cli.output import emit_plan, note
+from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
 
@@ -28,7 +29,7 @@ from catalog_migrate.report.verdict import exit_code
 @approve_option
 @bind_option
 @downgrade_option
-@format_option(*REPORT_FORMATS)
+@format_option(*FORMATS)
 @out_option
 @detailed_option
 @click.pass_context

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from catalog_migrate.api.releases import plan_rollback, roll_back
+from catalog_migrate.api.releases import plan_rollback
+from catalog_migrate.api.starts import roll_back
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.options import (
     approve_option,
@@ -17,13 +18,13 @@ from catalog_migrate.cli.options import (
     yes_option,
 )
 from catalog_migrate.cli.output import (
-    REPORT_FORMATS,
     asking,
     blocked_plan_printed,
     emit_plan,
     emit_start,
     note,
 )
+from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
 
@@ -37,7 +38,7 @@ from catalog_migrate.report.verdict import exit_code
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what it would do.")
 @out_option
 @timeout_option
-@format_option(*REPORT_FORMATS)
+@format_option(*FORMATS)
 @yes_option
 @no_input_option
 @click.pass_context

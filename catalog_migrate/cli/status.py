@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from catalog_migrate.api.configured import open_catalog
-from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.cli.options import (
     catalog_option,
     detailed_option,
@@ -61,7 +60,7 @@ def document(status: Status) -> dict[str, object]:
         "failure": status.failure,
         "lease": None if lease is None or not lease.holder else {
             "holder": lease.holder, "host": lease.host, "pid": lease.pid, "since": lease.since,
-            "epoch": lease.epoch, "gone": proven_dead(lease),
+            "epoch": lease.epoch, "gone": status.holder_ended,
         },
         "objects": status.objects,
         "unfilled": list(status.unfilled),
@@ -105,7 +104,7 @@ def text(status: Status, *, past: bool = False) -> str:
     held = "free"
     if lease is not None and lease.holder:
         held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
-        if proven_dead(lease):
+        if status.holder_ended:
             held += "; that process is gone: whoever needs the lease next takes it"
     lines = [
         f"release    {status.release or 'none'}",

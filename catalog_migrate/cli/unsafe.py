@@ -199,14 +199,10 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
     Example:
       catalog-migrate unsafe undo 20260131T120000000000-1a2b3c --reason 'wrong topic'
     """
-    import msgspec
-
-    from catalog_migrate.streams.unsafe.undo import undo_request
-
     def ask(state: State) -> Request:
-        return msgspec.structs.replace(
-            undo_request(state, operation, restore_table=restore_table),
-            tolerance=acting["tolerance"], skip_validate=acting["skip_validate"],
+        return streams.undo_unsafe(
+            state, operation, restore_table=restore_table, tolerance=acting["tolerance"],
+            skip_validate=acting["skip_validate"],
         )
 
     return _ask(ctx, ask, acting)
@@ -233,12 +229,9 @@ def apply_file(
       catalog-migrate unsafe reset-splits shop.orders --out plan.json --reason recreated
       catalog-migrate unsafe apply plan.json --tolerance 100 --yes
     """
-    from catalog_migrate.streams.unsafe.planning import approved, read_plan
-
-    plan = read_plan(file)
-    result = streams.run_unsafe(
-        settings_of(ctx, catalog=catalog), lambda state: approved(state, plan, tolerance),
-        reason=reason or plan.reason, confirm=asking_unsafe(yes=yes), key=key, on_note=note,
+    result = streams.apply_unsafe(
+        settings_of(ctx, catalog=catalog), file, tolerance=tolerance, reason=reason,
+        confirm=asking_unsafe(yes=yes), key=key, on_note=note,
     )
     return _report(result, format_)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -439,3 +440,42 @@ def test_diff_compares_what_releases_ship(call: Call, tmp_path: Path) -> None:
     assert back["shipments"][0].startswith("set aside sink s.m: s.more went with release")
     assert back["shipments"][1].startswith("alter connection s.c")
     assert call("diff", "old", "old", "--detailed-exitcode").code == 0
+
+
+def test_a_verb_decides_nothing() -> None:
+    """It parses, calls a function of the programming interface and prints what comes back.
+
+    At run time it imports that, reports, values of the model and of SQL, and how an unsafe plan is
+    shown; what plans, commits or talks to Spark is not among them.
+    """
+    packages = ("api", "cli", "config", "errors", "model", "report", "sql", "storage", "version")
+    shown = {
+        "catalog_migrate.delta.log",  # a directory that no result is written into
+        "catalog_migrate.engine.spark.java",  # the demonstration's own processes
+        "catalog_migrate.streams.unsafe.chunks",
+        "catalog_migrate.streams.unsafe.client",
+        "catalog_migrate.streams.unsafe.planning",
+        "catalog_migrate.streams.unsafe.render",
+        "catalog_migrate.streams.unsafe.requests",
+    }
+    verbs = Path(__file__).parents[2] / "catalog_migrate" / "cli"
+    others = {
+        (path.stem, name) for path in verbs.glob("*.py") for name in _imported(path)
+        if name.split(".")[1:2] not in [[package] for package in packages]
+    }
+    assert {name for _, name in others} <= shown, sorted(others)
+
+
+def _imported(path: Path) -> set[str]:
+    """Modules of the package that a module imports, those for types alone left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(inner) for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    return {
+        node.module for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and id(node) not in for_types
+        and node.module is not None and node.module.startswith("catalog_migrate.")
+    }

@@ -21,11 +21,16 @@ The shape (initialise, write, upgrade, validate, restart, validate) is that of M
 platform checks. The pytest plugin of this package gives the same as fixtures.
 """
 
-from catalog_migrate.testing.checks.chain import ChainReport, chains_of, run_chain
-from catalog_migrate.testing.checks.check import Check, CheckFailed, Platform
+from catalog_migrate.testing.checks.chain import (
+    ChainReport,
+    Check,
+    CheckFailed,
+    Platform,
+    chains_of,
+    run_chain,
+)
+from catalog_migrate.testing.checks.platforms import SimulatedPlatform, SparkPlatform
 from catalog_migrate.testing.checks.rows import SampleRows
-from catalog_migrate.testing.checks.simulated import SimulatedPlatform
-from catalog_migrate.testing.checks.spark import SparkPlatform
 
 __all__ = [
     "ChainReport",

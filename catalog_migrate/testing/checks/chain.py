@@ -1,4 +1,7 @@
-"""A chain of releases brought up on a platform, looked at after every step, and rolled back."""
+"""A chain of releases brought up on a platform, looked at after every step, and rolled back.
+
+:class:`Check` is what a team adds: what its writers write, and what must hold afterwards.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.store import read_state
@@ -15,13 +18,71 @@ from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.planner.rollback import NO_RETURN
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.checks.check import Check, CheckFailed
 
 if TYPE_CHECKING:
-    from catalog_migrate.testing.checks.check import Platform
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.hook import BootstrapReport
 
 Source = Release | str | os.PathLike[str]
 """A release: loaded, a directory of ``*.sql``, or a manifest file."""
+
+Row = Mapping[str, Any]
+"""One row: column name in lower case -> value."""
+
+
+class Platform(Protocol):
+    """An installation of the team's software: one durable catalog, one warehouse, one engine."""
+
+    @property
+    def log(self) -> CatalogLog:
+        """The durable catalog."""
+
+    def start(self, release: Release, *, approve: Sequence[str] = ()) -> BootstrapReport:
+        """Start the software with a release, in a process whose session knows no name."""
+
+    def roll_back(self, serial: int, *, approve: Sequence[str] = ()) -> BootstrapReport:
+        """Bring the catalog back to what it was at a serial."""
+
+    def drift(self) -> Sequence[str]:
+        """Names that are not what is committed; empty when all are."""
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """Column name -> canonical type of a table or view, as a reader's session sees it."""
+
+    def rows(self, name: str) -> Sequence[Row]:
+        """All rows of a table or view (views: on Spark only), in no order."""
+
+    def append(self, name: str, rows: Sequence[Row]) -> None:
+        """Append rows to a table by its name; columns that a row lacks are NULL."""
+
+
+class CheckFailed(AssertionError):
+    """Something does not hold: ``phase`` is what was just done, ``found`` all that is wrong."""
+
+    def __init__(self, phase: str, found: list[str]) -> None:
+        self.phase = phase
+        self.found = found
+        lines = "\n".join(f"  - {one}" for one in found)
+        super().__init__(f"after {phase}:\n{lines}")
+
+
+class Check:
+    """One concern of the team; both methods may be overridden, and do nothing as they are.
+
+    An object of the class lives through one chain, so it may keep what it wrote and compare.
+    """
+
+    def write(self, platform: Platform, release: Release) -> None:
+        """Write what the team's software would, while ``release`` is in force."""
+
+    def validate(self, platform: Platform, release: Release) -> None:
+        """Raise AssertionError for what is not as it should be while ``release`` is in force."""
+
+    def let_go(self, names: Sequence[str]) -> None:
+        """Told what a rollback takes away: columns, and tables whose later rows do not fit back.
+
+        ``names`` are ``schema.table[.column]``, as an operator would approve them.
+        """
 
 
 @dataclass(slots=True)

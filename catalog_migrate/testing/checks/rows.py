@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.store import read_state
-from catalog_migrate.testing.checks.check import Check
+from catalog_migrate.testing.checks.chain import Check
 
 if TYPE_CHECKING:
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.release.release import Release
-    from catalog_migrate.testing.checks.check import Platform, Row
+    from catalog_migrate.testing.checks.chain import Platform, Row
 
 _DAY = date(2026, 1, 1)
 

@@ -19,7 +19,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result
 from catalog_migrate.streams.operations import STARTED
-from catalog_migrate.testing.clock import SkippingClock
+from tests.streams.running.skipping_clock import SkippingClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

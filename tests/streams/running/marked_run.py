@@ -142,7 +142,7 @@ class Run:
         """Running queries fail on a wrong password, and are set back: the limit of the trial passes
         as soon as one has failed."""
         from catalog_migrate.streams.operations import STARTED
-        from catalog_migrate.testing.clock import SkippingClock
+        from tests.streams.running.skipping_clock import SkippingClock
 
         clock = runtime.supervisor.clock = SkippingClock()
 

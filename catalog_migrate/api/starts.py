@@ -1,0 +1,286 @@
+"""Bring a release in force, or an earlier serial back, by a start on a local Spark session.
+
+Each function takes the configuration; ``on_note`` hears what a person should know besides. Where
+``confirm`` is given it is shown the plan that is about to be carried out, and says whether that is
+meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.api.configured import (
+    OnNote,
+    catalog_uri,
+    local_spark,
+    open_catalog,
+    read_release,
+    refuse_other_warehouse,
+    threads_of,
+    unheard,
+)
+from catalog_migrate.api.releases import applying_policy, plan_release
+from catalog_migrate.config import Settings
+from catalog_migrate.errors import (
+    DECISION_CODES,
+    CatalogNotFound,
+    EditedPlan,
+    FencedOut,
+    MigrationBlocked,
+    StalePlan,
+)
+from catalog_migrate.files import read_file
+from catalog_migrate.policy import Policy
+
+if TYPE_CHECKING:
+    from catalog_migrate.hook import BootstrapReport
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.reconciler.execution_context import OnProgress
+    from catalog_migrate.release.release import Release
+
+Confirm = Callable[["Plan"], bool]
+"""Whether a plan, which changes something and may be applied, is to be carried out."""
+
+
+def apply_release(
+    settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
+    allow_downgrade: bool = False, confirm: Confirm | None = None,
+    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+) -> BootstrapReport | None:
+    """Bring the configured release in force, exactly as ``plan_file`` says when one is given.
+
+    A saved plan of a rollback says by itself what it leads to: no release is read for it. None
+    when ``confirm`` says no. A plan that changes nothing is not asked for.
+
+    Raises MigrationBlocked with the plan, StalePlan before Spark is started when catalog or release
+    are not those of the plan, FencedOut, and what :func:`~catalog_migrate.hook.bootstrap` raises.
+    """
+    saved = None if plan_file is None else read_plan(plan_file)
+    if saved is not None and saved.target.serial is not msgspec.UNSET:
+        return _apply_rollback(
+            settings, saved, saved.target.serial, confirm=confirm, on_progress=on_progress,
+            on_note=on_note,
+        )
+    release = read_release(settings)
+    if saved is not None:
+        _refuse_stale(saved, release, settings)
+    policy = applying_policy(settings, release, allow_downgrade=allow_downgrade)
+    _refuse_fenced_out(settings, release, policy)
+    if saved is not None:
+        # the flag of this call counts, and the rows that are seen now
+        plan = _as_it_is_now(msgspec.structs.replace(saved, fenced_out=None), settings)
+    else:
+        plan = plan_release(
+            settings, approve=approve, allow_downgrade=allow_downgrade, on_note=on_note
+        )
+    remedy = "write what the report asks for into the release, or approve it"
+    if not _confirmed(plan, confirm, remedy):
+        return None
+    return _start(
+        settings, release, policy, approve=(*plan.approved, *approve),
+        plan=plan if saved is not None or plan.base.serial is not None else None,
+        on_progress=on_progress, on_note=on_note,
+    )
+
+
+def start_release(
+    settings: Settings, plan_file: str | None = None, *, approve: Collection[str] = (),
+    read_only: bool = False, on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+) -> BootstrapReport:
+    """What an application's start-up hook does, on a local session: wait, migrate or follow.
+
+    ``plan_file`` is an approved plan, anything else is refused then; ``read_only`` plans and writes
+    nothing. Raises as :func:`apply_release`; nothing goes back to an earlier release.
+    """
+    plan = None if plan_file is None else read_plan(plan_file)
+    release = read_release(settings)
+    policy = Policy(rules=settings.policy)
+    _refuse_fenced_out(settings, release, policy)
+    return _start(
+        settings, release, policy, approve=approve, plan=plan, read_only=read_only,
+        on_progress=on_progress, on_note=on_note,
+    )
+
+
+def roll_back(
+    settings: Settings, plan: Plan, *, confirm: Confirm | None = None,
+    on_progress: OnProgress | None = None, on_note: OnNote = unheard,
+) -> BootstrapReport | None:
+    """Carry a plan of :func:`plan_rollback` out on a local session; None when it is not confirmed.
+
+    Raises FencedOut where a rule of the policy refuses to go back, MigrationBlocked with the plan.
+    """
+    from catalog_migrate.rollback import rollback
+
+    if plan.fenced_out is not None:
+        raise _refused(plan.fenced_out)
+    remedy = "approve what the report lists at `rollback`, or choose another serial"
+    if not _confirmed(plan, confirm, remedy):
+        return None
+    with local_spark(settings, on_note) as spark:
+        report = rollback(
+            spark, catalog=catalog_uri(settings), plan=plan,
+            policy=Policy(rules=settings.policy),
+            timeout=settings.number("bootstrap.timeout"), on_progress=on_progress,
+            threads=threads_of(settings), storage_options=settings.storage.options(),
+        )
+    if report.outcome == "fenced_out":
+        raise _refused(report.reason or "a rule of the policy refuses to go back")
+    return report
+
+
+def read_plan(path: str) -> Plan:
+    """A plan file; EditedPlan when it is unreadable or was changed by hand."""
+    from catalog_migrate.planner.planfile import decode_plan
+
+    try:
+        data = read_file(path)
+    except OSError as error:
+        raise EditedPlan(
+            f"{path} cannot be read: {error.strerror}", remedy="name a file of `plan --out FILE`"
+        ) from error
+    return decode_plan(data)
+
+
+def _apply_rollback(
+    settings: Settings, plan: Plan, serial: int, *, confirm: Confirm | None,
+    on_progress: OnProgress | None, on_note: OnNote,
+) -> BootstrapReport | None:
+    from catalog_migrate.planner.fencing import fenced_out
+    from catalog_migrate.rollback import going_back_by, read_past
+
+    catalog = open_catalog(settings)
+    release = read_past(catalog.log, serial).release
+    _refuse_stale(plan, release, settings)
+    policy = going_back_by(Policy(rules=settings.policy))
+    plan = msgspec.structs.replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
+    plan = _as_it_is_now(plan, settings)
+    return roll_back(
+        settings, plan, confirm=confirm, on_progress=on_progress, on_note=on_note
+    )
+
+
+def _as_it_is_now(plan: Plan, settings: Settings) -> Plan:
+    """A saved plan, blocked by rows that are gone since; asked before Spark is started.
+
+    StalePlan for one that was blocked by rows which are there again. UsageError where another
+    directory of rows is configured than the catalog's, and the plan leads to a release.
+    """
+    from catalog_migrate.planner.plan_validation import with_rows_of_now
+
+    try:
+        catalog = open_catalog(settings)
+    except CatalogNotFound:  # the plan is of a catalog that is to be made
+        return plan
+    if plan.target.serial is msgspec.UNSET:  # what rolls back asks for no directory of rows
+        refuse_other_warehouse(catalog, settings)
+    return with_rows_of_now(plan, catalog.gone(catalog.state()))
+
+
+def _refuse_stale(plan: Plan, release: Release, settings: Settings) -> None:
+    """StalePlan before Spark is started, when catalog or release are not those of the plan.
+
+    A plan whose release is in force by now passes: applying it again has nothing to do.
+    """
+    from catalog_migrate.planner.planfile import AGAIN, explain_staleness, other_target
+
+    for reason in other_target(plan, release):
+        which = "; or name the release that it was made for with --release"
+        back = plan.target.serial is not msgspec.UNSET
+        raise StalePlan(reason, remedy=AGAIN if back else AGAIN + which)
+    try:
+        catalog = open_catalog(settings)
+    except CatalogNotFound:
+        if plan.base.serial is None:
+            return
+        raise
+    state = catalog.state()
+    if (plan.base.lineage, plan.base.serial) == (state.lineage, state.serial):
+        return
+    in_force = state.release_in_force("release")
+    if in_force is not None and in_force.manifest_hash == plan.target.manifest_hash:
+        return
+    from catalog_migrate.planner.baseline import Baseline
+
+    baseline = Baseline.from_state(state, owner="release", uri=catalog.log.uri)
+    raise StalePlan(
+        "the catalog is not what this plan was made from",
+        changes=explain_staleness(plan, baseline),
+        remedy=AGAIN,
+    )
+
+
+def _confirmed(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
+    """Whether ``plan`` is to be carried out; MigrationBlocked where it may not be.
+
+    A plan that changes nothing, the release in force included, is not asked for.
+    """
+    if not plan.applyable:
+        if plan.blocked and all(entry.code not in DECISION_CODES for entry in plan.blocked):
+            remedy = "do what stands below each entry; no approval helps"
+        raise MigrationBlocked(
+            "the plan may not be applied; nothing was touched", plan=plan, remedy=remedy
+        )
+    changes = not plan.is_noop or plan.only_release
+    return confirm is None or not changes or confirm(plan)
+
+
+def _start(
+    settings: Settings, release: Release, policy: Policy, *, approve: Collection[str],
+    plan: Plan | None, read_only: bool = False, on_progress: OnProgress | None, on_note: OnNote,
+) -> BootstrapReport:
+    """The start-up hook on a local session; FencedOut where it did not do what it was told."""
+    from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.hook import bootstrap
+
+    uri = catalog_uri(settings)
+    open_log(uri, settings.storage).exists()  # what is no catalog is told before Spark starts
+    with local_spark(settings, on_note) as spark:
+        report = bootstrap(
+            spark,
+            release=release,
+            catalog=uri,
+            warehouse=settings.text("catalog.warehouse"),
+            policy=policy,
+            approve=approve,
+            plan=plan,
+            read_only=read_only,
+            timeout=settings.number("bootstrap.timeout"),
+            on_progress=on_progress,
+            threads=threads_of(settings),
+            session=False,
+            storage_options=settings.storage.options(),
+        )
+    if report.outcome == "fenced_out":
+        reason = report.reason or f"a later release than {release.name} is in force"
+        raise _fenced_out(reason, release, policy)
+    return report
+
+
+def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> None:
+    """Raise FencedOut as a start would, before Spark is started and anybody is asked."""
+    from catalog_migrate.planner.fencing import fenced_out
+
+    try:
+        state = open_catalog(settings).state()
+    except CatalogNotFound:
+        return
+    refusal = fenced_out(state, release, policy)
+    if refusal is not None:
+        raise _fenced_out(refusal, release, policy)
+
+
+def _fenced_out(reason: str, release: Release, policy: Policy) -> FencedOut:
+    way = "to bring this one in force again: catalog-migrate apply --allow-downgrade"
+    if policy.says("refuse", "downgrade", release.name):
+        way = "to go back, have the rule changed by whoever keeps it"
+    return FencedOut(
+        reason, remedy=f"start the software of the release that is in force; {way}"
+    )
+
+
+def _refused(reason: str) -> FencedOut:
+    return FencedOut(reason, remedy="have the rule changed by whoever keeps it")
