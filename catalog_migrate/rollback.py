@@ -271,7 +271,7 @@ def roll_back(
 
 
 class _Rollback(Start):
-    """A start whose release is what an earlier serial had; shipped streams are left alone."""
+    """A start whose release is what an earlier serial had; bundled streams are left alone."""
 
     past: Past
     recorded = False

@@ -301,7 +301,7 @@ class Catalog:
         from catalog_migrate.sql.parser import parse
         from catalog_migrate.streams.execute import Executor
         from catalog_migrate.streams.plans import writes
-        from catalog_migrate.streams.shards import ShardMaker
+        from catalog_migrate.streams.tables import ShardMaker
 
         if any(writes(parsed.statement) for parsed in parse(sql)):
             self._writing("this statement")
@@ -326,7 +326,7 @@ class Catalog:
     def unsafe(self, *, on_progress: Callable[[str], None] | None = None) -> UnsafeClient:
         """Asks for unsafe operations: dry runs, requests, undo (docs/statements.md)."""
         from catalog_migrate.streams.execute import Executor
-        from catalog_migrate.streams.shards import ShardMaker
+        from catalog_migrate.streams.tables import ShardMaker
 
         executor = Executor.on(self.log, ShardMaker.local().ensure)
         if on_progress is not None:
@@ -361,8 +361,8 @@ class Catalog:
         self._writing("running a cluster")
         from catalog_migrate.engine.spark.engine import SparkEngine
         from catalog_migrate.streams.runtime import Runtime
-        from catalog_migrate.streams.shards import ShardMaker
         from catalog_migrate.streams.spark.engine import SparkQueries
+        from catalog_migrate.streams.tables import ShardMaker
 
         engine = SparkEngine(spark, threads=threads)
         return Runtime(

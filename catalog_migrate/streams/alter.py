@@ -23,13 +23,13 @@ from catalog_migrate.streams.declare import (
     checked_connection,
     checked_query,
 )
+from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import (
     Alteration,
     Draft,
     Effect,
     restarts,
 )
-from catalog_migrate.streams.loops import refuse_new_loops
 
 OPERATOR = "operator"
 """Holder of the holds that PAUSE sets."""
@@ -74,11 +74,11 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     )
     effect = _altered(state, found, definition, links, statement.validate)
     if effect.changes is not None:
-        _check_below(effect, state, found)
+        _check_dependents(effect, state, found)
     return effect
 
 
-def _check_below(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
+def _check_dependents(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
     """Connections that inherit from this one must still be whole; all errors name them."""
     assert effect.changes is not None
     after = state.changed(state.version + 1, effect.changes.effective(state))

@@ -1,7 +1,7 @@
-"""Connections, sources and sinks that a release ships, brought into the catalog (pure).
+"""Connections, sources and sinks that a release bundles, brought into the catalog (pure).
 
 Nothing is ever taken away: a definition that a user altered stays as the user has it, and what a
-release no longer ships is handed over to the user, rows, positions and all.
+release no longer bundles is handed over to the user, rows, positions and all.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.show import create_statement
 
 _APART = 1_000_000_000
-"""The first item id of shipped objects where two releases are compared without a catalog."""
+"""The first item id of bundled objects where two releases are compared without a catalog."""
 
 Action = Literal["create", "alter", "keep", "hand over", "wait"]
 
@@ -49,7 +49,7 @@ _CREATE: Mapping[type, tuple[str, Callable[..., Effect]]] = {
 
 
 class BundledStream(msgspec.Struct, frozen=True):
-    """What becomes of one shipped object; ``reason`` is for the report.
+    """What becomes of one bundled object; ``reason`` is for the report.
 
     ``wait``: an object of the user's is in the way; it is tried again at every start (I8).
     """
@@ -64,9 +64,9 @@ class BundledStream(msgspec.Struct, frozen=True):
 
 
 class BundledStreamsPlan(msgspec.Struct, frozen=True):
-    """All of a release's shipments, and the one set of changes that makes them."""
+    """All bundled streams of a release, and the one set of changes that makes them."""
 
-    shipments: tuple[BundledStream, ...]
+    streams: tuple[BundledStream, ...]
     changes: Changes | None
     created: tuple[str, ...] = ()
 
@@ -74,7 +74,7 @@ class BundledStreamsPlan(msgspec.Struct, frozen=True):
     @property
     def waiting(self) -> tuple[str, ...]:
         """What an object of the user's is in the way of, in words."""
-        return tuple(str(each) for each in self.shipments if each.action == "wait")
+        return tuple(str(each) for each in self.streams if each.action == "wait")
 
 
 def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStreamsPlan:
@@ -83,7 +83,7 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
     What fails because of an object of the user's waits, and says why: the software starts without
     it. Raises what is wrong with the statements themselves (InvalidOptions, UnknownItem, …).
     """
-    shipments: list[BundledStream] = []
+    streams: list[BundledStream] = []
     changes = Changes()
     created: list[str] = []
     current = state
@@ -92,27 +92,27 @@ def plan_bundled_streams(state: State, statements: Sequence[str]) -> BundledStre
     for kind, statement in parsed:
         seen.add(identity_text(dependencies.identity_of(kind, statement.name)))
         try:
-            step, shipment, made = _one(current, kind, statement)
+            step, stream, made = _one(current, kind, statement)
         except CatalogMigrateError as error:
             _require_users_fault(current, parsed, error)
             remedy = f" ({error.remedy})" if error.remedy else ""
-            shipments.append(
+            streams.append(
                 BundledStream(kind, statement.name, "wait", f"{error.code} {error.message}{remedy}")
             )
             continue
         created += made
-        if shipment is not None:
-            shipments.append(shipment)
+        if stream is not None:
+            streams.append(stream)
         if step is not None:
             changes.merge(step)
             current = current.changed(current.version, step.effective(current))
-    handed = _hand_over(current, seen, shipments)
+    handed = _hand_over(current, seen, streams)
     if handed is not None:
         changes.merge(handed)
-    acting = any(shipment.action not in ("keep", "wait") for shipment in shipments)
+    acting = any(stream.action not in ("keep", "wait") for stream in streams)
     effective = bool(changes.effective(state))
     return BundledStreamsPlan(
-        tuple(shipments), changes if acting or effective else None, tuple(created)
+        tuple(streams), changes if acting or effective else None, tuple(created)
     )
 
 
@@ -134,8 +134,8 @@ def _one(
     if found.mapping.owner != "shipped":
         reason = f"a {found.mapping.owner}'s {kind} has that name; it stays as it is"
         return None, BundledStream(kind, statement.name, "keep", reason), ()
-    step, shipment = _again(state, found, statement)
-    return step, shipment, ()
+    step, stream = _again(state, found, statement)
+    return step, stream, ()
 
 
 def _require_users_fault(
@@ -161,7 +161,7 @@ def _require_users_fault(
 def _again(
     state: State, found: dependencies.CatalogEntry, statement: Any
 ) -> tuple[Changes | None, BundledStream | None]:
-    """An object that an earlier release shipped: altered by this one, by a user, or neither."""
+    """An object that an earlier release bundled: altered by this one, by a user, or neither."""
     wanted, links = _wanted(state, found, statement)
     item = found.item
     before = item.shipped or item.definition
@@ -176,7 +176,7 @@ def _again(
             kind, name, "keep", "a user has altered it: the user's definition stays"
         )
     draft = Draft(state, owner="shipped")
-    draft.redefine(found, wanted, links=links, shipped=wanted)
+    draft.redefine(found, wanted, links=links, bundled=wanted)
     return draft.changes, BundledStream(
         kind, name, "alter", "its definition changes with this release"
     )
@@ -206,8 +206,8 @@ def _wanted(
     return dependencies.redefine(item, external), {**item.links, **links}
 
 
-def _hand_over(state: State, seen: set[str], shipments: list[BundledStream]) -> Changes | None:
-    """What is no longer shipped belongs to the user from now on."""
+def _hand_over(state: State, seen: set[str], streams: list[BundledStream]) -> Changes | None:
+    """What is no longer bundled belongs to the user from now on."""
     changes: Changes | None = None
     # a cluster came along with the first query in it and serves whoever runs there
     kinds = {kind for kind, _ in _CREATE.values()} - {"cluster"}
@@ -221,7 +221,7 @@ def _hand_over(state: State, seen: set[str], shipments: list[BundledStream]) -> 
         changes.put(
             "item", mapping.item_id, replace(item, owner="user", shipped=None)
         )
-        shipments.append(
+        streams.append(
             BundledStream(mapping.kind, str(mapping.key.item_name), "hand over",
                      "this release no longer ships it; it is yours now, DROP removes it")
         )
@@ -239,8 +239,8 @@ def with_bundled_streams(
     if migration.plan.changes:
         lines = inputs.described(state, migration)
     if statements or state.has_owner("shipped"):
-        shipping = plan_bundled_streams(_migrated(state, migration), statements)
-        lines += tuple(str(each) for each in shipping.shipments)
+        bundled = plan_bundled_streams(_migrated(state, migration), statements)
+        lines += tuple(str(each) for each in bundled.streams)
     if not lines:
         return migration
     return replace(migration, plan=replace(migration.plan, shipments=lines))
@@ -290,7 +290,7 @@ def as_in_force(baseline: Baseline, statements: Sequence[str]) -> State:
 
 
 def bundled_statements(state: State) -> tuple[str, ...]:
-    """What the release in force ships, as it was shipped: users' changes of it are left out."""
+    """What the release in force bundles, as it does: users' changes of it are left out."""
     found = []
     for mapping in state.mappings.values():
         item = state.items[mapping.item_id]

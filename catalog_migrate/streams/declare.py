@@ -20,8 +20,8 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import Draft, Effect
-from catalog_migrate.streams.loops import refuse_new_loops
 from catalog_migrate.streams.operation_records import earlier_topics
 
 DEFAULT_CLUSTER = "main"

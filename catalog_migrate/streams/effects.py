@@ -114,11 +114,11 @@ class Draft:
 
     def redefine(
         self, found: dependencies.CatalogEntry, definition: ObjectDefinition, *,
-        links: Mapping[str, str] | None = None, shipped: ObjectDefinition | None = None,
+        links: Mapping[str, str] | None = None, bundled: ObjectDefinition | None = None,
     ) -> None:
         """Give an object another definition (the name may differ); columns stay.
 
-        ``shipped`` is there when a release does it: the new definition to tell a user's by.
+        ``bundled`` is there when a release does it: the new definition to tell a user's by.
         """
         old, new = found.mapping.identity, definition.identity
         if old != new:
@@ -133,8 +133,8 @@ class Draft:
         roles = set(found.item.links.values())
         uses = (set(found.item.uses) - roles) | set(links.values())
         item = found.item
-        if shipped is not None:
-            item = msgspec.structs.replace(item, shipped=shipped)
+        if bundled is not None:
+            item = msgspec.structs.replace(item, shipped=bundled)
         self._put(
             definition, found.item_id, found.item.global_id, uses, links, found.item.shard,
             found.mapping, item,
@@ -177,7 +177,7 @@ class Draft:
         """The state as it would be."""
         return self.state.changed(self.state.version + 1, self.changes.effective(self.state))
 
-    def _shipped(self, definition: ObjectDefinition) -> ObjectDefinition | None:
+    def _bundled(self, definition: ObjectDefinition) -> ObjectDefinition | None:
         return definition if self.owner == "shipped" else None
 
     def _put(
@@ -204,7 +204,7 @@ class Draft:
                 owner=owner, global_id=global_id, definition=definition,
                 uses=tuple(sorted({*uses, *links.values()})), shard=shard, links=dict(links),
                 quarantined=item.quarantined if item is not None else None,
-                shipped=item.shipped if item is not None else self._shipped(definition),
+                shipped=item.shipped if item is not None else self._bundled(definition),
             ),
         )
 

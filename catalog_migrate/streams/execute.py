@@ -34,7 +34,7 @@ from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.operations import (
     ALTER,
     OPEN,
-    SETTING_BACK,
+    ROLLING_BACK,
     UNCONFIRMED,
     redefine,
     submit,
@@ -48,7 +48,7 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.show import Rows, create_statement, runtime_lives, show
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
-from catalog_migrate.streams.unsafe.render import sentence, staying_below
+from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
 from catalog_migrate.streams.unsafe.requests import request_of
 
 TRIAL_LIMIT = 60.0
@@ -169,14 +169,14 @@ class Executor:
         if effect.validate is not False:
             notices += self._client_validation(after, effect)
 
-        def decide(current: State) -> Changes | None:
+        def planned(current: State) -> Changes | None:
             # an ALTER of held queries restarts none of them, and may still come into a trial
             self._same_target(current, effect)
             if current.version == state.version:
                 return effect.changes
             return plan_statement(current, statement).changes
 
-        after = commit(self.log, decide, kind="statement", reason=effect.summary)
+        after = commit(self.log, planned, kind="statement", reason=effect.summary)
         for item_id in effect.created:
             if item_id in after.items:
                 self._shards(after, item_id)
@@ -264,8 +264,8 @@ class Executor:
             validate=effect.validate is not False,
             detail={"since": _now(self.clock), "summary": effect.summary},
         )
-        submit(lambda decide: commit(
-            self.log, decide, kind="operation", reason=effect.summary
+        submit(lambda changes: commit(
+            self.log, changes, kind="operation", reason=effect.summary
         ), row, key)
         return self._wait(key, effect, cluster)
 
@@ -287,7 +287,7 @@ class Executor:
             )
             notices += [f"not validated from here: {verdict}" for verdict in unresolved]
 
-        def decide(current: State) -> Changes | None:
+        def redefined(current: State) -> Changes | None:
             self._same_target(current, effect)
             if current.version == state.version:
                 return effect.changes
@@ -297,7 +297,7 @@ class Executor:
             redefine(changes, current, change.item_id, change.after, change.links_after)
             return changes
 
-        commit(self.log, decide, kind="alter", reason=effect.summary)
+        commit(self.log, redefined, kind="alter", reason=effect.summary)
         name = dependencies.display(state, cluster)
         notices.append(
             f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will start on "
@@ -366,7 +366,7 @@ class Executor:
             return
         reason = "the runtime ended while it validated; nothing was changed"
 
-        def decide(current: State) -> Changes | None:
+        def failed(current: State) -> Changes | None:
             standing = current.operations[key]
             if standing.state != "validating":
                 return None
@@ -376,7 +376,7 @@ class Executor:
 
         try:
             after = commit(
-                self.log, decide, epoch=lease.epoch, lease_key=lease_key, kind="failed",
+                self.log, failed, epoch=lease.epoch, lease_key=lease_key, kind="failed",
                 reason=effect.summary,
             )
         finally:
@@ -447,7 +447,7 @@ def _unfinished(state: State, key: str, effect: Effect, why: str) -> AlterUnfini
     names = ", ".join(dependencies.display(state, each) for each in row.dependents)
     stands = (
         "nothing of it is committed yet" if row.state == "validating"
-        else "the old definition is in force again" if row.detail.get("phase") == SETTING_BACK
+        else "the old definition is in force again" if row.detail.get("phase") == ROLLING_BACK
         else f"{effect.summary} and committed"
     )
     return AlterUnfinished(
@@ -465,8 +465,8 @@ def unsafe_result(outcome: Outcome) -> Result:
         return Result("nothing changes, nothing restarts")
     act = outcome.row.unsafe
     totals = Totals(act.doubled, act.skipped, act.expired, act.exact)
-    below = staying_below(outcome.plan) if outcome.plan is not None else ""
-    notices: tuple[str, ...] = (sentence(totals) + below,)
+    kept = kept_by_sinks(outcome.plan) if outcome.plan is not None else ""
+    notices: tuple[str, ...] = (sentence(totals) + kept,)
     if outcome.row.state == BACKFILLING:
         notices += (
             f"what it skipped is read by the runtime{' when one is started' * outcome.alone}, or "

@@ -88,8 +88,9 @@ def _validation(after: State, effect: Effect, ports: Ports) -> list[str]:
     warehouse = after.config["warehouse"].value
     lines: list[str] = []
     for root in roots:
-        below = effect.affected or ((root,) if dependencies.is_query(after.items[root]) else ())
-        for verdict in validate(after, root, below, warehouse, ports=ports):
+        own = (root,) if dependencies.is_query(after.items[root]) else ()
+        dependents = effect.affected or own
+        for verdict in validate(after, root, dependents, warehouse, ports=ports):
             lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
     return ["", "validation, from this process:", *lines] if lines else []
 

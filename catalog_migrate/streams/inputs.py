@@ -22,7 +22,7 @@ from catalog_migrate.streams.effects import definition_hash
 
 
 def set_aside(state: State, migration: Migration) -> dict[str, str]:
-    """Users' and shipped objects that lose what they use, by item id, with the reason (I8)."""
+    """Users' and bundled objects that lose what they use, by item id, with the reason (I8)."""
     release = migration.plan.target.release
     found: dict[str, str] = {}
     names: dict[str, str] = {}
@@ -65,10 +65,10 @@ def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
         renamed = {old.lower(): new for new, old in former.get(target_id, {}).items()}
         if not any(name.lower() in renamed for name in _key_columns(user)):
             continue
-        shipped = user.shipped
+        bundled = user.shipped
         found[user_id] = msgspec.structs.replace(
             user, definition=_renamed(user.definition, renamed),
-            shipped=None if shipped is None else _renamed(shipped, renamed),
+            shipped=None if bundled is None else _renamed(bundled, renamed),
         )
     return found
 

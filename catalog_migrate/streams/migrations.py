@@ -66,6 +66,6 @@ class MigratedStreams:
 
     def make_shard(self, state: State, item_id: str, engine: Engine) -> None:
         """Through the start's engine."""
-        from catalog_migrate.streams.shards import ShardMaker
+        from catalog_migrate.streams.tables import ShardMaker
 
         ShardMaker(engine.create_shard, engine.shard_version).ensure(state, item_id)

@@ -12,6 +12,8 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.tables import Stretch
 
 UNSAFE = "unsafe"
 """Kind of an operation row."""
@@ -119,3 +121,15 @@ def earlier_rows(state: State, item_id: str) -> dict[str, int]:
 def earlier_topics(state: State, item_id: str) -> frozenset[str]:
     """Topics of which a source's table may hold records of another one of the same name."""
     return frozenset(earlier_rows(state, item_id))
+
+
+def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
+    """What an operation put back (else: passed over), where it is the same partition."""
+    codec = KafkaCodec()
+    before, after = codec.read(image.line) or {}, codec.read(image.target or "-") or {}
+    found = []
+    for partition in sorted(before.keys() & after.keys()):
+        old, new = before[partition], after[partition]
+        if (new < old) is back and new != old:
+            found.append(Stretch(partition, min(old, new), max(old, new)))
+    return tuple(found)

@@ -25,7 +25,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.settle import decide, perform
+from catalog_migrate.streams.checkpoint.settle import perform, settlement
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
@@ -50,7 +50,7 @@ _LOOK = 0.01
 STARTED = "started"
 """``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
 
-SETTING_BACK = "setting back"
+ROLLING_BACK = "setting back"
 """``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
 
 UNCONFIRMED = "unconfirmed"
@@ -100,8 +100,8 @@ class Operations:
             return
         self.supervisor.pinned.update(row.dependents)
         try:
-            if row.detail.get("phase") == SETTING_BACK or not self._on_after(state, row):
-                self._set_back(key, row)
+            if row.detail.get("phase") == ROLLING_BACK or not self._on_after(state, row):
+                self._roll_back(key, row)
             else:
                 self._trial(key, row)
         finally:
@@ -173,8 +173,8 @@ class Operations:
         if stays:
             self._finish(key, UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
             return
-        self._put_back(key, row, problems)
-        self._set_back(key, self.follow().operations[key])
+        self._restore_definition(key, row, problems)
+        self._roll_back(key, self.follow().operations[key])
 
     def _stand_still(
         self, key: str, row: OperationRecord, state: State, probing: Probing
@@ -235,7 +235,7 @@ class Operations:
             spec = self.supervisor.spec(state, item_id)
             query_id = checkpoint.query_id or ""
             sinks = self.supervisor.engine.last_batch(spec, query_id)
-            decision = decide(
+            decision = settlement(
                 checkpoint, sinks=sinks, source_alive=True,
                 unknown=() if sinks else ("the destination",),
             )
@@ -342,20 +342,20 @@ class Operations:
         said = f"{dead[0].name}: {dead[0].message}"
         return f"the new definition answers and stays, the old one does not answer ({said})"
 
-    def _put_back(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
+    def _restore_definition(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
         """Commit the old definition again, unless somebody has changed it since."""
 
         def put(changes: Changes, current: State) -> None:
             if self._on_after(current, row):
                 redefine(changes, current, row.target, row.before, row.links_before)
-            detail = {**row.detail, "phase": SETTING_BACK, "reason": "; ".join(problems)}
+            detail = {**row.detail, "phase": ROLLING_BACK, "reason": "; ".join(problems)}
             changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
 
         reason = "; ".join(problems)
         self._commit(put, "set back", f"{altered_item(self.follow(), row)}: {reason}")
         self.say(f"operation {key}: the old definition is committed again: {reason}")
 
-    def _set_back(self, key: str, row: OperationRecord) -> None:
+    def _roll_back(self, key: str, row: OperationRecord) -> None:
         state = self.follow()
         self.supervisor.stop(row.dependents, state, drain=min(5.0, self.supervisor.drain))
         for item_id, number in sorted(row.snapshots.items()):
@@ -533,7 +533,7 @@ def submit(
     """Write an operation's first row; CommitConflict when another one is at work on its items."""
     from catalog_migrate.errors import CommitConflict
 
-    def decide(state: State) -> Changes:
+    def opened(state: State) -> Changes:
         for other_key, other in state.operations.items():
             if other.kind != ALTER or other.state not in OPEN:
                 continue
@@ -559,7 +559,7 @@ def submit(
         changes.put("operation", key, row)
         return changes
 
-    return log_commit(decide)
+    return log_commit(opened)
 
 
 def forgotten(state: State, *, keep: int = KEPT) -> Changes:

@@ -1,14 +1,110 @@
-"""From a writing statement to its effect: one table of who plans what (pure)."""
+"""From a writing statement to its effect: RENAME, DROP, COMMENT, and who plans the others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import RefusedStatement
+from catalog_migrate.model.names import split_name
 from catalog_migrate.sql import statements as st
-from catalog_migrate.streams import alter, declare, naming
-from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams import alter, declare, dependencies
+from catalog_migrate.streams.effects import Draft, Effect
+
+
+def rename(state: State, statement: st.Rename) -> Effect:
+    """``ALTER … RENAME TO``: whoever uses it does so by id, so nothing restarts."""
+    if statement.if_exists and dependencies.lookup(state, statement.kind, statement.name) is None:
+        return Effect(
+            "nothing to rename", None, (f"there is no {statement.kind} {statement.name}",)
+        )
+    found = dependencies.find(state, statement.kind, statement.name)
+    schema, last = split_name(statement.to)
+    definition = msgspec.structs.replace(
+        found.item.definition, schema=schema or found.mapping.schema, name=last
+    )
+    if definition.item_name == found.item.definition.item_name:
+        return Effect("nothing to rename", None, (f"{found.text} has that name",))
+    draft = Draft(state)
+    draft.redefine(found, definition)
+    return Effect(f"{found.text} is now {definition.item_name}", draft.changes)
+
+
+def drop(state: State, statement: st.Drop, *, now: int = 0) -> Effect:
+    """``DROP … [RESTRICT | CASCADE]``: refused while used, with the users by name."""
+    found = dependencies.lookup(state, statement.kind, statement.name)
+    if found is None and statement.if_exists:
+        return Effect("nothing to drop", None, (f"there is no {statement.kind} {statement.name}",))
+    found = dependencies.find(state, statement.kind, statement.name)
+    draft = Draft(state)
+    gone = _with_users(state, found, cascade=statement.cascade)
+    for each in gone:
+        draft.remove(each, now=now)
+        own = each.item.links.get("log") if each.mapping.kind == "cluster" else None
+        if own is not None:
+            draft.remove(dependencies.by_id(state, own), now=now)
+    others = [each.text for each in gone if each.item_id != found.item_id]
+    notices = tuple(f"{text} is dropped with it" for text in others)
+    ids = {each.item_id for each in gone}
+    free = dependencies.must_only_grow(state, ids) - dependencies.must_only_grow(
+        state, [each.item_id for each in dependencies.queries(state) if each.item_id not in ids]
+    )
+    notices += tuple(
+        f"{dependencies.display(state, table)} stays append-only; if it need not be: ALTER TABLE "
+        f"{dependencies.display(state, table)} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        for table in sorted(free)
+    )
+    return Effect(
+        f"{found.text} dropped", draft.changes, notices,
+        removed=tuple(each.item_id for each in gone),
+    )
+
+
+def _with_users(
+    state: State, found: dependencies.CatalogEntry, *, cascade: bool
+) -> list[dependencies.CatalogEntry]:
+    """What goes, users first; RefusedStatement unless everything that goes is allowed to."""
+    order: list[dependencies.CatalogEntry] = []
+    seen: set[str] = set()
+
+    def visit(each: dependencies.CatalogEntry) -> None:
+        if each.item_id in seen:
+            return
+        seen.add(each.item_id)
+        users = [
+            dependencies.by_id(state, user) for user in dependencies.users_of(state, each.item_id)
+        ]
+        if users and not cascade:
+            raise RefusedStatement(
+                f"{each.text} is used by " + ", ".join(sorted(user.text for user in users)),
+                remedy=f"drop those first, or write DROP {found.mapping.kind.upper()} "
+                f"{found.item.definition.item_name} CASCADE",
+            )
+        for user in users:
+            visit(user)
+        if each.mapping.owner in ("release", "shipped"):
+            raise RefusedStatement(
+                f"{each.text} belongs to the release",
+                remedy="the next release may leave it out; a user cannot drop it",
+            )
+        order.append(each)
+
+    visit(found)
+    return order
+
+
+def comment(state: State, statement: st.Comment) -> Effect:
+    """``COMMENT ON … IS``: restarts nothing."""
+    found = dependencies.find(state, statement.kind, statement.name)
+    draft = Draft(state)
+    draft.redefine(
+        found, msgspec.structs.replace(found.item.definition, comment=statement.text)
+    )
+    return Effect(f"comment on {found.text} set", draft.changes)
+
 
 _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
     st.CreateSecret: declare.create_secret,
@@ -16,9 +112,9 @@ _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
     st.CreateSource: declare.create_source,
     st.CreateSink: declare.create_sink,
     st.CreateCluster: declare.create_cluster,
-    st.Rename: naming.rename,
-    st.Drop: naming.drop,
-    st.Comment: naming.comment,
+    st.Rename: rename,
+    st.Drop: drop,
+    st.Comment: comment,
     st.AlterSecret: alter.alter_secret,
     st.AlterConnection: alter.alter_connection,
     st.AlterItem: alter.alter_query,

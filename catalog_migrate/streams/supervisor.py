@@ -542,14 +542,14 @@ class Supervisor:
     ) -> State:
         """Commit under the cluster's lease; ``reason`` is for the history: what it is about."""
 
-        def decide(state: State) -> Changes:
+        def written(state: State) -> Changes:
             changes = Changes()
             put(changes, state)
             return changes
 
         with self._lock:
             return commit(
-                self.log, decide, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
+                self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
                 reason=reason,
             )
 

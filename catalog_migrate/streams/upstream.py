@@ -37,8 +37,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.columns import written_columns
-from catalog_migrate.streams.queries import QuerySpec, Resolved
+from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
 
 
 class Upstream(msgspec.Struct, frozen=True):

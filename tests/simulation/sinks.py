@@ -21,8 +21,8 @@ from catalog_migrate.sql.parser import parse
 from catalog_migrate.start import BootstrapReport
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.shards import ShardMaker
 from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.installation import WAREHOUSE
 from tests.simulation.invariants import require, table_shards

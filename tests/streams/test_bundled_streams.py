@@ -38,7 +38,7 @@ def ship(log: Any, state: Callable[[], State]) -> Ship:
         shipping = plan_bundled_streams(state(), statements(text))
         if shipping.changes is not None:
             commit(log, lambda _: shipping.changes, kind="ship")
-        return [f"{each.action} {each.name}" for each in shipping.shipments]
+        return [f"{each.action} {each.name}" for each in shipping.streams]
 
     return run
 

@@ -30,8 +30,7 @@ from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.shards import ShardMaker
-from catalog_migrate.streams.tables import DeltaTables
+from catalog_migrate.streams.tables import DeltaTables, ShardMaker
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 SINK = "CREATE SINK {} FROM t INTO POSTGRES CONNECTION pg (TABLE 't') {}"

@@ -17,7 +17,7 @@ from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import declare, dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plans import plan_statement
-from catalog_migrate.streams.shards import ShardMaker
+from catalog_migrate.streams.tables import ShardMaker
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.draft import DraftedRelease
 from tests.simulation.installation import Installation, release_of

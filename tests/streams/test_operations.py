@@ -476,9 +476,9 @@ class TestKilled:
             original(stage.operations, key, row, problems)  # type: ignore[arg-type]
             raise SimulatedCrash("after the commit")
 
-        original = Operations._put_back
+        original = Operations._restore_definition
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Operations, "_put_back", put_back)
+            patch.setattr(Operations, "_restore_definition", put_back)
             with pytest.raises(AlterUnfinished, match="the old definition is in force again"):
                 stage.alter("lame")
         assert stage.broker == "a:9092"

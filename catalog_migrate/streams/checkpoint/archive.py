@@ -72,7 +72,7 @@ def unpack(data: bytes) -> dict[str, bytes | None]:
     return found
 
 
-def below(tree: Tree, directory: str) -> dict[str, bytes | None]:
+def subtree(tree: Tree, directory: str) -> dict[str, bytes | None]:
     """The part of a tree in one of its directories, with names relative to that."""
     start = f"{directory}/"
     return {name[len(start) :]: data for name, data in tree.items() if name.startswith(start)}

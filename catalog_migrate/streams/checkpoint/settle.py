@@ -60,7 +60,7 @@ class Refuse(msgspec.Struct, frozen=True):
 Decision = Settled | Finish | WriteCommit | Remove | Complete | Refuse
 
 
-def decide(
+def settlement(
     checkpoint: Checkpoint,
     *,
     sinks: Mapping[str, int | None],

@@ -19,7 +19,7 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
     UsageError,
 )
-from catalog_migrate.streams.checkpoint.archive import Tree, below, pack, read_tree, unpack
+from catalog_migrate.streams.checkpoint.archive import Tree, pack, read_tree, subtree, unpack
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.checkpoint.mark import MARK_NAME
@@ -153,7 +153,7 @@ class Snapshots:
                 files.remove(checkpoint.path / name)
         for name in _DIRECTORIES:
             if name in tree:
-                files.install_tree(below(tree, name), checkpoint.path / name)
+                files.install_tree(subtree(tree, name), checkpoint.path / name)
             else:
                 files.remove_tree(checkpoint.path / name)
         checkpoint.forget_state_after(snapshot.latest_commits)

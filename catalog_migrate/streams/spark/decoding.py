@@ -16,8 +16,7 @@ from catalog_migrate.model.names import fold, quote_part, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Sized, parse_type
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams.columns import POSITION, declared_columns
-from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.queries import POSITION, QuerySpec, declared_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,9 +16,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources
-from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter
+from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
 from catalog_migrate.streams.spark.causes import scrubbed
-from catalog_migrate.streams.spark.dead_letters import SortingWriter, append_once
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink

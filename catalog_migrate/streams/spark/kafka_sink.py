@@ -10,17 +10,17 @@ from pyspark.sql.window import Window
 
 from catalog_migrate.connections import clients
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.columns import (
+from catalog_migrate.streams.queries import (
     OFFSET,
     PARTITION,
     TOPIC,
+    QuerySpec,
     find_columns,
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.json_text import json_of
-from catalog_migrate.streams.spark.quiet import unlogged
+from catalog_migrate.streams.spark.settings import unlogged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

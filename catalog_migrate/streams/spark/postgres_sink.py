@@ -14,14 +14,14 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import fold, quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import Array, Atomic, Interval, Map, Struct, parse_type
-from catalog_migrate.streams.columns import (
+from catalog_migrate.streams.queries import (
     OFFSET,
     PARTITION,
+    QuerySpec,
     find_columns,
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.json_text import JSON_OPTIONS
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.sources import plain_option

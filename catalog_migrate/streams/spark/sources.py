@@ -11,10 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from catalog_migrate.connections import clients
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
-from catalog_migrate.streams.columns import ddl
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.spark.quiet import unlogged
-from catalog_migrate.streams.spark.settings import setting
+from catalog_migrate.streams.queries import QuerySpec, ddl
+from catalog_migrate.streams.spark.settings import setting, unlogged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +75,8 @@ def file_rows(spark: SparkSession, spec: QuerySpec) -> DataFrame:
     JSON and CSV are read strictly: a line that does not fit the declared columns stops the query.
     """
     written = (clients.option_of(spec.connection, "FILES", "FORMAT") or "json").lower()
-    below = spec.external.options.get("PATH")
-    place = clients.files_directory(spec.connection, None if below is None else str(below))
+    path = spec.external.options.get("PATH")
+    place = clients.files_directory(spec.connection, None if path is None else str(path))
     reader = (
         spark.readStream.format(written)
         .schema(", ".join(ddl(column) for column in spec.columns))

@@ -1,9 +1,8 @@
 """Unsafe operations: the last resort when the upstream of a stream changed under it.
 
 Read in this order: ``targets`` (the forms of a position), ``forecast`` (what a choice of positions
-doubles, skips and loses; pure), ``broker`` (what the upstream holds), ``requests`` (a statement as
-a value bound to what it was planned on), ``planning`` (the dry run), ``gates`` (what must be said
-before anything is done), ``rows`` and ``operation`` (carrying it out, exactly once), ``client``
-(whoever asks), ``undo`` with ``restorable`` and ``restore`` (its table), ``chunks`` and
-``backfill`` (what was skipped), ``audit`` and ``metrics``.
+doubles, skips and loses; pure), ``requests`` (a statement as a value bound to what it was planned
+on), ``planning`` (the dry run), ``gates`` (what must be said before anything is done), ``rows`` and
+``operation`` (carrying it out, exactly once), ``client`` (whoever asks), ``undo`` with ``restore``
+(its table), ``chunks`` and ``backfill`` (what was skipped), ``audit`` (counts and metrics).
 """

@@ -1,4 +1,8 @@
-"""What came of unsafe operations: rows that stay for good, counted, and seen by somebody."""
+"""What came of unsafe operations: rows that stay for good, counted, and seen by somebody.
+
+Also as metrics through OpenTelemetry's API, where the application has it: without the package
+``opentelemetry-api`` nothing is measured, and without an SDK the API does nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,15 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
+from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
+from catalog_migrate.streams.operation_records import (
+    BACKFILLING,
+    UNSAFE,
+    images_in,
+    kind_of,
+    stretches,
+)
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.forecast import split_of
@@ -66,18 +76,6 @@ def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
         if row.kind == UNSAFE and row.state == "done" and row.unsafe is not None
         and row.unsafe.actual_doubled is None and row.unsafe.injected
     ]
-
-
-def stretches(image: Image, *, back: bool) -> tuple[Stretch, ...]:
-    """What an operation put back (else: passed over), where it is the same partition."""
-    codec = KafkaCodec()
-    before, after = codec.read(image.line) or {}, codec.read(image.target or "-") or {}
-    found = []
-    for partition in sorted(before.keys() & after.keys()):
-        old, new = before[partition], after[partition]
-        if (new < old) is back and new != old:
-            found.append(Stretch(partition, min(old, new), max(old, new)))
-    return tuple(found)
 
 
 def actual(
@@ -146,3 +144,33 @@ def with_actual(row: OperationRecord, found: tuple[int, int]) -> OperationRecord
     assert row.unsafe is not None
     act = msgspec.structs.replace(row.unsafe, actual_doubled=found[0], actual_skipped=found[1])
     return msgspec.structs.replace(row, unsafe=act)
+
+
+OPERATIONS = "catalog_migrate.unsafe.operations"
+"""Counter; ``kind`` is alter, reset, inject or undo, ``result`` done, refused or stale."""
+
+PARTITIONS = "catalog_migrate.unsafe.partitions"
+"""Counter of partitions that were put elsewhere; attribute ``kind``."""
+
+LAST = "catalog_migrate.unsafe.last"
+"""Gauge: when the last operation on a source ended, seconds since 1970; attribute ``source``."""
+
+
+def measure(row: OperationRecord, now: float) -> None:
+    """Count an operation that has ended; ``now`` is in seconds since 1970."""
+    try:
+        from opentelemetry import metrics
+    except ImportError:
+        return
+    act = row.unsafe
+    if act is None:
+        return
+    meter = metrics.get_meter("catalog_migrate")
+    kind = kind_of(row)
+    result = "done" if row.state == BACKFILLING else row.state
+    meter.create_counter(OPERATIONS).add(1, {"kind": kind, "result": result})
+    if result != "done":
+        return
+    meter.create_counter(PARTITIONS).add(act.injected, {"kind": kind})
+    for source in act.sources:
+        meter.create_gauge(LAST, unit="s").set(now, {"source": source})

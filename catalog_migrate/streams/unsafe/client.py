@@ -161,7 +161,8 @@ class UnsafeClient:
         if not _lives(state, f"cluster/{cluster}") and self._open(state, cluster):
             self._alone(cluster)  # what somebody left half-way is ended first
         submit(
-            lambda decide: commit(self.log, decide, kind="unsafe request", reason=reason), row, key
+            lambda changes: commit(self.log, changes, kind="unsafe request", reason=reason),
+            row, key,
         )
         return self._wait(key, plan)
 

@@ -30,7 +30,7 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, decide, perform
+from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import (
@@ -45,6 +45,7 @@ from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
 from catalog_migrate.streams.unsafe import restore
+from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.chunks import (
     chunks_of,
     expired_places,
@@ -53,7 +54,6 @@ from catalog_migrate.streams.unsafe.chunks import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.metrics import measure
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
     look,
@@ -275,7 +275,7 @@ class UnsafeOperations:
             return
         sinks = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
         unknown = () if sinks else ("the destination",)
-        decision = decide(
+        decision = settlement(
             checkpoint, sinks=sinks, unknown=unknown, source_alive=True, stateful=False
         )
         if isinstance(decision, Finish):
@@ -338,13 +338,13 @@ class UnsafeOperations:
         problems = self._applied(state, request)
         # a sink that runs forms its row keys with the ids that it was started with
         if request.accept_new_topic:
-            below = [
+            dependents = [
                 user
                 for part in request.parts
                 for user in dependencies.users_of(state, part.item_id)
                 if user in self.supervisor.managed
             ]
-            self.supervisor.stop(below, state)
+            self.supervisor.stop(dependents, state)
         moved = {image.item_id for image in images_in(row) if image.target and not image.past}
 
         def put(changes: Changes, current: State) -> None:

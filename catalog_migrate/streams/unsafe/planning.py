@@ -23,8 +23,8 @@ from catalog_migrate.model.external import External
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.following import is_drained
-from catalog_migrate.streams.loops import refuse_new_loops
 from catalog_migrate.streams.operation_records import earlier_topics
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
@@ -44,9 +44,13 @@ from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.former_topics import left_unread, sent_before
 from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
-from catalog_migrate.streams.unsafe.restorable import goes_back_to, passed, taken_back
-from catalog_migrate.streams.unsafe.restore import Restore
-from catalog_migrate.streams.unsafe.staying import staying
+from catalog_migrate.streams.unsafe.restore import (
+    Restore,
+    goes_back_to,
+    passed,
+    staying,
+    taken_back,
+)
 
 FORMAT = 1
 """Newest form of a plan's file that is written and read."""
@@ -338,7 +342,7 @@ def plan_unsafe(
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
         item = state.items[part.item_id].definition
-        jobs = jobs_below(state, part.item_id)
+        jobs = dependent_jobs(state, part.item_id)
         if looked.restore is not None:
             notes = (*notes, *_kept_elsewhere(state, part, jobs))
         shown = _with_times(state, part, found.rows, ports.tables) if with_times else found.rows
@@ -430,7 +434,7 @@ def require_bound(state: State, request: Request) -> None:
 # -- whom it concerns ----------------------------------------------------------------------------
 
 
-def jobs_below(state: State, item_id: str) -> tuple[Job, ...]:
+def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
     """Everything that reads an item, directly or not, in the order of ids, with how it takes
     a record that comes again."""
     reached: dict[str, None] = {}

@@ -23,9 +23,9 @@ from catalog_migrate.streams.unsafe.forecast import (
     Standing,
     Totals,
     forecast,
+    translate,
 )
 from catalog_migrate.streams.unsafe.requests import Part
-from catalog_migrate.streams.unsafe.translate import translate
 
 
 class Survey(msgspec.Struct, frozen=True):

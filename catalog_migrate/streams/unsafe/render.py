@@ -39,10 +39,10 @@ def render(plan: UnsafePlan, *, limit: int = 50) -> str:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     unread = sum(item.unread or 0 for item in plan.items)
     behind = f"; {unread} unread records of former topics stay behind" if unread else ""
-    return "\n".join([*lines, sentence(plan.totals) + behind + staying_below(plan)])
+    return "\n".join([*lines, sentence(plan.totals) + behind + kept_by_sinks(plan)])
 
 
-def staying_below(plan: UnsafePlan) -> str:
+def kept_by_sinks(plan: UnsafePlan) -> str:
     """The rows that no RESTORE of a table reaches, beside the records that the totals count."""
     staying = [item for item in plan.items if item.stays]
     if not staying:

@@ -30,14 +30,15 @@ from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.unsafe.chunks import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,
+    TIES,
     Policy,
+    Ties,
     Totals,
     Wish,
     partition_of,
     split_of,
 )
 from catalog_migrate.streams.unsafe.targets import parse_target, start_target
-from catalog_migrate.streams.unsafe.translate import TIES, Ties
 
 _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
 """Options after which the positions of before mean nothing."""

@@ -1,4 +1,8 @@
-"""RESTORE of a source's shard, exactly once, and known to whoever resumes.
+"""RESTORE of a source's shard: whether it can be done, what it means, and done exactly once.
+
+A source's shard only grows, by its own query. So RESTORE to the version after the stop of an
+operation, with the positions of that moment, is exact: what was appended since goes, and is read
+again. Sinks go on right after the RESTORE: a stream that met it would stop for good.
 
 It is one commit that names the exact version it follows, so that a writer who comes between makes
 it fail, and it carries the operation as a transaction. By delta-rs: no Spark is needed.
@@ -6,11 +10,32 @@ it fail, and it carries the operation as a transaction. By delta-rs: no Spark is
 
 from __future__ import annotations
 
-import msgspec
+from collections.abc import Collection, Mapping
 
+import msgspec
+from msgspec.structs import replace
+
+from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
-from catalog_migrate.streams.tables import transaction
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.following import is_drained
+from catalog_migrate.streams.operation_records import Image, images_in, stretches
+from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.specs import first_stream
+from catalog_migrate.streams.tables import Stretch, Tables, transaction
+from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
+from catalog_migrate.streams.unsafe.positions import (
+    NOTHING,
+    Question,
+    Survey,
+    committed_line,
+)
+from catalog_migrate.streams.unsafe.requests import Request
 
 
 class Restore(msgspec.Struct, frozen=True):
@@ -89,3 +114,263 @@ def bar(warehouse: str, restore: Restore) -> None:
         return  # somebody has taken it: what it was is asked next
     except (DeltaError, OSError) as error:
         raise EngineFailure(f"cannot write to {path}: {error}") from error
+
+
+_ENDLESS = 2**63 - 1
+
+# -- whether it can be done ------------------------------------------------------------------------
+
+
+def obstacles(
+    state: State, item_id: str, shard: str, to: int, checkpoint: Checkpoint, ports: Ports, *,
+    clusters: Collection[str],
+) -> tuple[str, ...]:
+    """What stands against a RESTORE of a source's shard to version ``to``, one sentence each.
+
+    ``shard`` is the one that the operation recorded; ``clusters`` are those that it may stop.
+    """
+    item, warehouse = state.items[item_id], state.config["warehouse"].value
+    if item.shard != shard:
+        return ("its table was replaced by another since",)
+    path = f"{warehouse}/{shard}"
+    newest = ports.tables.newest(path)
+    if newest is None or newest < to:
+        return (f"its table has no version {to}",)
+    wrong = []
+    if checkpoint.is_stateful:
+        wrong.append("its query keeps state, which no RESTORE takes back")
+    others = ports.tables.foreign_commits(path, to, newest, checkpoint.query_id or "")
+    if others:
+        shown = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+        wrong.append(f"somebody else has written into its table since: {shown}")
+    for user in readers(state, item_id):
+        wrong += _reader_obstacles(state, user, shard, to, clusters, ports)
+    return tuple(wrong)
+
+
+def readers(state: State, item_id: str) -> tuple[str, ...]:
+    """The sinks that read the shard of a source."""
+    return tuple(
+        user for user in dependencies.users_of(state, item_id)
+        if state.items[user].definition.kind == "sink"
+        and state.items[user].links.get("reads") == item_id
+    )
+
+
+def _reader_obstacles(
+    state: State, user: str, shard: str, to: int, clusters: Collection[str], ports: Ports
+) -> list[str]:
+    item, warehouse = state.items[user], state.config["warehouse"].value
+    name = f"sink {item.definition.item_name}"
+    if item.links.get("cluster", "") not in clusters:
+        cluster = dependencies.display(state, item.links.get("cluster", ""))
+        return [f"{name} below runs in another cluster ({cluster})"]
+    stream = state.streams.get(user) or first_stream(user)
+    checkpoint = ports.checkpoint(f"{warehouse}/{stream.checkpoint}")
+    if checkpoint.latest_offsets is None:
+        return []
+    if stream.reads and stream.reads != shard:
+        return [f"{name} below still reads an earlier shard: let it catch up"]
+    skip = dependencies.skips_changes(item)
+    batch = checkpoint.latest_commits
+    line = "-" if batch is None else checkpoint.entry(batch).sources[0]
+    position = DeltaCodec().read(line)
+    if position is not None and position.version > to and not position.starting:
+        return []  # it has what stays, be it in the midst of what goes
+    if not is_drained(
+        checkpoint, f"{warehouse}/{shard}", to, ports.tables, skip_changes=skip
+    ):
+        return [f"{name} below has rows to send that stay in the table: let it catch up"]
+    return []
+
+
+# -- what it means ---------------------------------------------------------------------------------
+
+
+def sent_again(
+    path: str, to: int, position: DeltaPosition, positions: Mapping[Partition, int], tables: Tables
+) -> int:
+    """Rows that a sink has sent of what goes, and that are read, and sent, again.
+
+    At most so many where it stands in the midst of a version.
+    """
+    sent = _sent(position)
+    if sent <= to:
+        return 0
+    listed = [Stretch(each, at, _ENDLESS) for each, at in sorted(positions.items())]
+    if not listed:
+        return 0
+    return max(0, tables.rows_at(path, sent, listed) - tables.rows_at(path, to, listed))
+
+
+def _sent(position: DeltaPosition) -> int:
+    """The newest version of which a sink may have sent a row."""
+    return position.version if position.consumed is None else position.consumed
+
+
+def kept_by_sink(
+    spec: QuerySpec, to: int, position: DeltaPosition, again: int, tables: Tables
+) -> tuple[int, tuple[str, ...]]:
+    """How many rows a sink has sent that go from its table, and a sentence on them.
+
+    No RESTORE reaches them. ``again`` of them are read, and sent, once more.
+    """
+    sent = _sent(position)
+    gone = tables.exchanged(spec.shard, to, sent)[0] if sent > to else 0
+    if not gone:
+        return 0, ()
+    options, most = spec.external.options, "" if position.consumed is not None else "at most "
+    if spec.external.connector == "POSTGRES":
+        place = f"table {options.get('TABLE')}"
+    else:
+        place = f"topic {options.get('TOPIC')}"
+    text = f"{most}{gone} rows that go from the table were sent before: they stay in {place}"
+    if spec.external.key:
+        text += f", where the last one of each key ({', '.join(spec.external.key)}) counts"
+    return gone, (f"{text}; {most}{again} of them are sent again",)
+
+
+def taken_back(
+    state: State, asked: Question, found: Survey, clusters: Collection[str]
+) -> tuple[Survey, Restore | None]:
+    """The survey of a source whose table goes back: nothing is doubled or skipped in the table.
+
+    Without a row since the version it is as it was, and no RESTORE is needed.
+    """
+    part, to = asked.part, asked.part.restore
+    assert to is not None
+    wrong = obstacles(
+        state, part.item_id, part.shard, to, asked.checkpoint, asked.ports, clusters=clusters
+    )
+    if wrong:
+        return replace(found, forecast=replace(found.forecast, problems=wrong)), None
+    path, tables = asked.spec.shard, asked.ports.tables
+    newest = tables.newest(path) or 0
+    if not tables.has_rows(path, to, newest):
+        return found, None
+    gone, back = tables.exchanged(path, to, newest)
+    rows = tuple(
+        replace(row, doubled=0, skipped=0) for row in found.forecast.rows
+    )
+    notes = (
+        *found.forecast.notes,
+        f"RESTORE: the table goes back to version {to}, it is at {newest}; {_in_words(gone, back)}",
+    )
+    forecast = replace(
+        found.forecast, rows=rows, totals=Totals.of(rows, exact=found.forecast.totals.exact),
+        notes=notes,
+    )
+    line = found.line or ("" if forecast.problems else found.standing)
+    restore = Restore(part.shard, to, newest, gone, back)
+    return replace(found, forecast=forecast, line=line), restore
+
+
+def _in_words(gone: int, back: int) -> str:
+    told = []
+    if gone or not back:
+        told.append(f"{gone} rows go, and come again as far as they are read again")
+    if back:
+        told.append(f"{back} rows that had been taken away come back")
+    return "; ".join(told)
+
+
+def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) -> Survey:
+    """The survey of a sink below: it goes on right after the RESTORE.
+
+    ``positions`` are those that its source goes back to; doubled are rows that it sends again.
+    """
+    line = committed_line(asked.checkpoint)
+    position = DeltaCodec().read(line)
+    if restore is None or asked.checkpoint.latest_offsets is None or position is None:
+        return Survey(NOTHING, standing=line)
+    path = asked.spec.shard
+    after = DeltaPosition(position.table_id, restore.follows + 2)
+    again = sent_again(path, restore.to, position, positions, asked.ports.tables)
+    row = Row(
+        asked.spec.name.name, 0, position.version, after.version, 0, after.version, again, 0, 0,
+        "goes on after the RESTORE; doubled are rows that it sends again",
+    )
+    exact = position.consumed is not None
+    stays, notes = kept_by_sink(asked.spec, restore.to, position, again, asked.ports.tables)
+    return Survey(
+        Forecast({}, (row,), Totals.of((row,), exact=exact), notes=notes, stays=stays),
+        DeltaCodec().write(after), standing=line,
+    )
+
+
+def goes_back_to(found: Survey) -> KafkaPositions:
+    """The positions in the line of a source's survey; none where it begins at START."""
+    return KafkaCodec().read(found.line or found.standing) or {}
+
+
+def staying(
+    state: State, request: Request, item_id: str, checkpoint: Checkpoint, ports: Ports
+) -> tuple[str, ...]:
+    """Sentences on the table of one item of an undo; none where no row came since.
+
+    Reads the table's log, and its rows where records were read again.
+    """
+    images = images_in(state.operations[request.undoes])
+    image = next((each for each in images if each.item_id == item_id), None)
+    item = state.items[item_id]
+    if image is None or image.version is None or item.shard != image.shard:
+        return ()
+    path = f"{state.config['warehouse'].value}/{image.shard}"
+    tables = ports.tables
+    newest = tables.newest(path)
+    if newest is None or newest <= image.version:
+        return ()
+    base = image.version if image.restored is None else image.restored
+    since = tables.rows_at(path, newest) - tables.rows_at(path, base)
+    if since <= 0:
+        return ()
+    doubled = _doubled(state, image, path, base, tables)
+    text = f"{since} rows that came since operation {request.undoes} stay in the table"
+    if doubled:
+        places = ", ".join(doubled[:5]) + (" …" if len(doubled) > 5 else "")
+        text += f"; doubled among them: {places}"
+    return (text, _way(state, request, image, checkpoint, ports))
+
+
+def _doubled(
+    state: State, image: Image, path: str, base: int, tables: Tables
+) -> list[str]:
+    """How many rows of each partition are there once more since, in words."""
+    if not image.target:
+        return []
+    stream = state.streams.get(image.item_id)
+    known = stream.topics if stream is not None else {}
+    back = [
+        each for each in stretches(image, back=True)
+        if known.get(each.partition[0]) == image.topics.get(each.partition[0])
+    ]
+    if not back:
+        return []
+    now, then = tables.rows_in(path, back), tables.rows_in(path, back, base)
+    found = []
+    for each in back:
+        (total, distinct), (old, once) = (
+            rows.get(each.partition, (0, 0)) for rows in (now, then)
+        )
+        more = (total - distinct) - (old - once)
+        if more > 0:
+            found.append(f"{more} rows of {split_of(each.partition)}")
+    return found
+
+
+def _way(
+    state: State, request: Request, image: Image, checkpoint: Checkpoint, ports: Ports
+) -> str:
+    """What takes those rows away, or why nothing does."""
+    if len(request.parts) > 1:
+        return (
+            "to take rows away as well, --restore-table works for an operation on one source alone"
+        )
+    assert image.version is not None
+    clusters = {state.items[image.item_id].links.get("cluster", "")}
+    wrong = obstacles(
+        state, image.item_id, image.shard, image.version, checkpoint, ports, clusters=clusters
+    )
+    if wrong:
+        return f"--restore-table, which takes rows away as well, would be refused: {wrong[0]}"
+    return "to take them away as well: the same undo with --restore-table"

@@ -15,7 +15,7 @@ from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Chunk, Image
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.gates import missing, require
-from catalog_migrate.streams.unsafe.planning import jobs_below, require_bound
+from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound
 from catalog_migrate.streams.unsafe.requests import Request, request_in
 from catalog_migrate.streams.unsafe.restore import Restore
 
@@ -56,7 +56,7 @@ def new_row(
     names = tuple(
         dependencies.display(state, part.item_id) for part in request.parts if not part.past
     )
-    jobs = {str(job.name): None for item_id in items for job in jobs_below(state, item_id)}
+    jobs = {str(job.name): None for item_id in items for job in dependent_jobs(state, item_id)}
     return OperationRecord(
         kind=UNSAFE, state="requested",
         cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
@@ -81,7 +81,7 @@ def submit(
     are not what it was planned on; :class:`UnsafeRefused` for a closed gate.
     """
 
-    def decide_(state: State) -> Changes | None:
+    def opened(state: State) -> Changes | None:
         if key in state.operations:
             return None
         mine = {*row.dependents}
@@ -103,4 +103,4 @@ def submit(
         changes.put("operation", key, row)
         return changes
 
-    return log_commit(decide_)
+    return log_commit(opened)

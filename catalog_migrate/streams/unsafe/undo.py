@@ -16,7 +16,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in
-from catalog_migrate.streams.unsafe.restorable import readers
+from catalog_migrate.streams.unsafe.restore import readers
 
 
 def operation_row(state: State, key: str) -> OperationRecord:
@@ -57,7 +57,7 @@ def undo_request(state: State, key: str, *, restore_table: bool = False) -> Requ
         _part(state, key, done[image.item_id], image, restore=restore_table) for image in own
     )
     if restore_table:
-        parts += _below(state, key, parts, own)
+        parts += _dependent_sinks(state, key, parts, own)
     return Request(
         parts, policy="error", accept_new_topic=True, undoes=key,
         topics={
@@ -72,7 +72,7 @@ def _names(parts: tuple[Part, ...]) -> str:
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
-def _below(
+def _dependent_sinks(
     state: State, key: str, parts: tuple[Part, ...], images: tuple[Image, ...]
 ) -> tuple[Part, ...]:
     """The sinks that read a table which goes back: each is moved past that."""

@@ -29,8 +29,8 @@ from catalog_migrate.streams.checkpoint.settle import (
     Finish,
     Remove,
     WriteCommit,
-    decide,
     perform,
+    settlement,
 )
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
@@ -143,7 +143,7 @@ class Query:
 
     def settle(self, *, source_alive: bool = True) -> Any:
         """Decide and settle; the decision."""
-        decision = decide(self.checkpoint, sinks=self.sinks, source_alive=source_alive)
+        decision = settlement(self.checkpoint, sinks=self.sinks, source_alive=source_alive)
         if not perform(self.checkpoint, decision, active=()):
             self.run(once=True)
         assert self.checkpoint.state().is_settled

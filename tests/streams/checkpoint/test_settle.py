@@ -18,9 +18,9 @@ from catalog_migrate.streams.checkpoint.settle import (
     Remove,
     Settled,
     WriteCommit,
-    decide,
     perform,
     remove_entry,
+    settlement,
     write_commit,
 )
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
@@ -97,31 +97,33 @@ class TestDecide:
         checkpoint = build([[A], [B]], 0)
 
         assert (
-            decide(checkpoint, sinks=sinks, unknown=unknown, source_alive=alive, stateful=stateful)
+            settlement(
+                checkpoint, sinks=sinks, unknown=unknown, source_alive=alive, stateful=stateful
+            )
             == expected
         )
 
     def test_nothing_is_uncommitted(self, build: Build) -> None:
         """Settled checkpoints of any age need nothing, unless a sink is above them."""
-        assert decide(build([[A]], 0), sinks={"a": 0}, source_alive=True) == Settled()
+        assert settlement(build([[A]], 0), sinks={"a": 0}, source_alive=True) == Settled()
         young = build([], None, name="young")
-        assert decide(young, sinks={"a": None}, source_alive=True) == Settled()
-        assert decide(young, sinks={"a": 3}, source_alive=True) == Refuse(
+        assert settlement(young, sinks={"a": None}, source_alive=True) == Settled()
+        assert settlement(young, sinks={"a": 3}, source_alive=True) == Refuse(
             None, "a has batch 3, but the checkpoint ends with no batch"
         )
 
     def test_a_broken_one_is_refused(self, build: Build) -> None:
         """More than one uncommitted entry is no case of the table."""
-        decision = decide(build([[A], [B], [C]], 0), sinks={"a": 0}, source_alive=True)
+        decision = settlement(build([[A], [B], [C]], 0), sinks={"a": 0}, source_alive=True)
 
         assert isinstance(decision, Refuse)
 
     def test_state_is_found_in_the_checkpoint(self, build: Build) -> None:
         """Without being told, the directory of the state says whether there is any."""
         checkpoint = build([[A], [B]], 0)
-        assert decide(checkpoint, sinks={"a": 1}, source_alive=False) == WriteCommit(1)
+        assert settlement(checkpoint, sinks={"a": 1}, source_alive=False) == WriteCommit(1)
         (checkpoint.path / "state" / "0").mkdir(parents=True)
-        assert isinstance(decide(checkpoint, sinks={"a": 1}, source_alive=False), Refuse)
+        assert isinstance(settlement(checkpoint, sinks={"a": 1}, source_alive=False), Refuse)
 
 
 class TestWriteCommit:

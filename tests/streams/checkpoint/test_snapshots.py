@@ -16,7 +16,7 @@ from catalog_migrate.errors import (
     UnsupportedCheckpoint,
     UsageError,
 )
-from catalog_migrate.streams.checkpoint.archive import below, pack, unpack
+from catalog_migrate.streams.checkpoint.archive import pack, subtree, unpack
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
@@ -81,7 +81,7 @@ class TestTake:
         original = visible(checkpoint.path)
         assert original.pop("state/0/1.delta") == b"state"
         assert copied == original
-        assert set(below(packed, "offsets")) == {"0", "1", ".0.crc", ".1.crc"}
+        assert set(subtree(packed, "offsets")) == {"0", "1", ".0.crc", ".1.crc"}
 
     def test_golden_description(self, build: Build) -> None:
         """The format of the file is frozen."""

@@ -21,7 +21,7 @@ from catalog_migrate.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.streams.operations import SETTING_BACK, STARTED
+from catalog_migrate.streams.operations import ROLLING_BACK, STARTED
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
 
@@ -304,7 +304,7 @@ def test_the_old_broker_is_dead_too(standing: Standing, kafka: Any) -> None:
     try:
         error = standing.fails(
             f"ALTER CONNECTION {standing.q('c')} {DEAD}", lambda: standing.broken("s", "z"),
-            phases=(STARTED, SETTING_BACK),
+            phases=(STARTED, ROLLING_BACK),
         )
         assert isinstance(error, AlterFailed)
         assert error.exit_code == 6

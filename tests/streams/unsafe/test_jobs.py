@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.unsafe.planning import Job, jobs_below
+from catalog_migrate.streams.unsafe.planning import Job, dependent_jobs
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog
@@ -44,9 +44,9 @@ def test_how_each_takes_it(log: MemoryLog, do: Callable[[str], Any]) -> None:
             source.item, definition=definition, uses=(reads,), links={}, shard=None
         ))
     state = state.changed(state.version, changes.effective(state))
-    assert jobs_below(state, source.item_id) == (
+    assert dependent_jobs(state, source.item_id) == (
         Job("sink", "default.k", "keyed"), Job("sink", "default.p", "append"),
         Job("materialized view", "default.totals", "stateful"),
         Job("view", "default.v", "append"),
     )
-    assert jobs_below(state, dependencies.find(state, "source", "other").item_id) == ()
+    assert dependent_jobs(state, dependencies.find(state, "source", "other").item_id) == ()

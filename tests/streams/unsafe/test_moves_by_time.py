@@ -14,9 +14,9 @@ from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.tables import last_times
+from catalog_migrate.streams.unsafe.forecast import translate
 from catalog_migrate.streams.unsafe.requests import request_of
 from catalog_migrate.streams.unsafe.targets import Target
-from catalog_migrate.streams.unsafe.translate import translate
 from catalog_migrate.streams.upstream import Held
 
 if TYPE_CHECKING:

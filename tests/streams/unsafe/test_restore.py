@@ -15,7 +15,7 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaPosition
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.tables import DeltaTables
-from catalog_migrate.streams.unsafe.restorable import sent_again, stays_below
+from catalog_migrate.streams.unsafe.restore import kept_by_sink, sent_again
 
 Stays = Callable[..., tuple[int, tuple[str, ...]]]
 
@@ -36,7 +36,7 @@ def stays(tmp_path: Path) -> Stays:
     def ask(external: External, **position: Any) -> tuple[int, tuple[str, ...]]:
         at = DeltaPosition(table, **position)
         spec = QuerySpec("i1", ItemName("s", "k"), "sink", external, (), {}, path, "/nowhere")
-        return stays_below(
+        return kept_by_sink(
             spec, 0, at, sent_again(path, 0, at, {("t", 0): 8}, DeltaTables()), DeltaTables()
         )
 
