@@ -30,7 +30,6 @@ from catalog_migrate.errors import (
     InvalidRelease,
 )
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.api.catalog import Catalog

@@ -32,8 +32,8 @@ from catalog_migrate.errors import (
     MigrationBlocked,
     StalePlan,
 )
-from catalog_migrate.files import read_file
 from catalog_migrate.policy import Policy
+from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
