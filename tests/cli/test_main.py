@@ -445,10 +445,10 @@ def test_diff_compares_what_releases_ship(call: Call, tmp_path: Path) -> None:
 def test_a_verb_decides_nothing() -> None:
     """It parses, calls a function of the programming interface and prints what comes back.
 
-    At run time it imports that, reports, values of the model and of SQL, and how an unsafe plan is
+    At run time it imports that, reports, files, values of the model and of SQL, and how a plan is
     shown; what plans, commits or talks to Spark is not among them.
     """
-    packages = ("api", "cli", "config", "errors", "model", "report", "sql", "storage", "version")
+    packages = ("api", "cli", "config", "errors", "model", "report", "sql", "store", "version")
     shown = {
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.java",  # the demonstration's own processes
