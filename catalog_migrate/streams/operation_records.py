@@ -12,7 +12,7 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.tables import Stretch
 
 UNSAFE = "unsafe"
@@ -115,6 +115,20 @@ def earlier_rows(state: State, item_id: str) -> dict[str, int]:
             for topic, topic_id in image.topics.items():
                 if known.get(topic, topic_id) != topic_id:
                     found[topic] = max(version, found.get(topic, -1))
+    return found
+
+
+def read_before(state: State, item_id: str) -> dict[str, dict[Partition, int]]:
+    """Up to where a source has read each topic that an operation took it away from, by its id."""
+    found: dict[str, dict[Partition, int]] = {}
+    for row in state.operations.values():
+        for image in images_in(row):
+            if image.item_id != item_id or not image.topics:
+                continue
+            for partition, at in (KafkaCodec().read(image.line) or {}).items():
+                if (topic_id := image.topics.get(partition[0])) is not None:
+                    places = found.setdefault(topic_id, {})
+                    places[partition] = max(at, places.get(partition, 0))
     return found
 
 

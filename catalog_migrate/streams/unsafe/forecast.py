@@ -159,8 +159,15 @@ def split_of(partition: Partition) -> str:
     return f"{partition[0]}:{partition[1]}"
 
 
-def forecast(wish: Wish, standing: Standing, held: Held, *, now: float) -> Forecast:
-    """What the wish comes to; ``now`` is in seconds and counts for durations only."""
+def forecast(
+    wish: Wish, standing: Standing, held: Held, *, now: float,
+    read: Mapping[Partition, int] | None = None,
+) -> Forecast:
+    """What the wish comes to; ``now`` is in seconds and counts for durations only.
+
+    ``read`` says up to where topics were read before that are new to the source's positions: what
+    lies below that comes again.
+    """
     foreign = standing.foreign(held)
     known = {
         partition: offset for partition, offset in (standing.positions or {}).items()
@@ -186,7 +193,11 @@ def forecast(wish: Wish, standing: Standing, held: Held, *, now: float) -> Forec
             notes.append(f"{split_of(partition)}: {note}")
         if landed is not None:
             positions[partition] = landed
-            rows.append(_row(partition, current, landed, (low, high), note))
+            once = None if current is not None else (read or {}).get(partition)
+            if once is not None:
+                again = f"read before, up to {once}"
+                note = f"{note}; {again}" if note else again
+            rows.append(_row(partition, current, landed, (low, high), note, read=once))
     rows += [
         Row(partition[0], partition[1], current=offset, note="no longer read")
         for partition, offset in sorted((standing.positions or {}).items())
@@ -318,16 +329,18 @@ def _within(
 
 
 def _row(
-    partition: Partition, current: int | None, target: int, bounds: tuple[int, int], note: str = ""
+    partition: Partition, current: int | None, target: int, bounds: tuple[int, int],
+    note: str = "", *, read: int | None = None,
 ) -> Row:
     """Count what lies between: only what the broker still has is doubled or skipped."""
     low, high = bounds
-    origin = 0 if current is None else current
+    current_or_read = current if current is not None else read
+    origin = current_or_read or 0
 
     def there(first: int, last: int) -> int:
         return max(0, min(last, high) - max(first, low))
 
-    doubled = there(target, origin) if current is not None else 0
+    doubled = there(target, origin) if current_or_read is not None else 0
     return Row(
         partition[0], partition[1], current, target, low, high, doubled,
         there(origin, target), max(0, low - min(origin, target)), note,

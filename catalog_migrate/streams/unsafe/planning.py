@@ -25,7 +25,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.following import is_drained
-from catalog_migrate.streams.operation_records import earlier_topics
+from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.ports import Ports
@@ -173,7 +173,10 @@ def look(
         spec = spec_of(after, part.item_id, warehouse, resolve=ports.resolve)
         checkpoint = ports.checkpoint(spec.checkpoint)
         _require_whole(checkpoint)
-        asked = Question(ports, part, spec, stream, checkpoint, request.policy, now, sample)
+        asked = Question(
+            ports, part, spec, stream, checkpoint, request.policy, now, sample,
+            read_before(state, part.item_id),
+        )
         restore = None
         if part.past:
             source = next(each for each in found if each.part.item_id == part.past)

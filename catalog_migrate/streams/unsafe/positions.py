@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions
+from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, begin, move
 from catalog_migrate.streams.checkpoint.lines import START
@@ -75,7 +75,8 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
 class Question(msgspec.Struct, frozen=True):
     """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
     committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
-    whether records may be read to see if counts are exact."""
+    whether records may be read to see if counts are exact; ``read`` is up to where each topic was
+    read by an earlier definition, by the topic's id."""
 
     ports: Ports
     part: Part
@@ -85,6 +86,7 @@ class Question(msgspec.Struct, frozen=True):
     policy: Policy
     now: float
     sample: bool = True
+    read: Mapping[str, Mapping[Partition, int]] = {}
 
 
 def survey(asked: Question) -> Survey:
@@ -111,7 +113,11 @@ def _kafka(asked: Question) -> Survey:
             wish = replace(
                 wish, targets={**translation.targets, **wish.targets}, policy="clamp"
             )
-        found = forecast(wish, standing, held, now=asked.now)
+        read = {
+            partition: at for topic, topic_id in held.topic_ids.items()
+            for partition, at in asked.read.get(topic_id, {}).items() if partition[0] == topic
+        }
+        found = forecast(wish, standing, held, now=asked.now, read=read)
         found = replace(found, notes=(*notes, *found.notes))
     codec = KafkaCodec()
     moves = found.moves or bool(found.foreign) or standing.positions is None

@@ -97,6 +97,13 @@ class TestMoves:
         assert found[stage.id].upstream == kafka_other.cluster_id
         assert found[neighbour].upstream == stage.kafka.cluster_id
         assert stage.run("VALIDATE CONNECTION c")
+        stage.unsafe(
+            "DROP (BROKER, SASL PASSWORD), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
+        )
+        assert stage.plans[-1].totals.doubled == 3  # read before, and again
+        assert [row.note for row in stage.plans[-1].items[0].rows if row.doubled] == [
+            "read before, up to 3"
+        ]
 
     def test_there_and_back(self, stage: Stage, at: At) -> None:
         """Undo of a move puts definition, topic ids and the exact positions back."""
