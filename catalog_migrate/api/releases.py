@@ -75,7 +75,9 @@ def check_release(
     catalog; None stands for that catalog where one is configured, else for nothing. Errors of the
     release are what was asked for and come back as a value; those of ``against`` are raised.
     """
+    from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan_validation import with_unparsed
+    from catalog_migrate.planner.planning import plan_migration
     from catalog_migrate.release.loader import require_bodies
 
     try:
@@ -89,7 +91,14 @@ def check_release(
     elif against is None and settings.text("catalog.uri") is not None:
         plan, base = _plan(settings, approve, bind=bind, on_note=on_note), "the catalog"
     else:
-        plan = _plan_from(settings, release, against, approve, bind=bind, on_note=on_note)
+        baseline = (
+            Baseline.empty() if against is None
+            else Baseline.from_release(read_release(settings, against))
+        )
+        migration = plan_migration(  # the bodies were read
+            baseline, release, approve=approve, policy=Policy(rules=settings.policy)
+        )
+        plan = _bound(settings, migration, on_note) if bind else migration.plan
         base = against or "an empty catalog"
     plan = with_unparsed(plan, unparsed)
     note_unmet(plan, approve, on_note)
@@ -106,8 +115,6 @@ def compare_releases(
     there. Row counts are unknown, and taken for rows.
     """
     from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.plan_validation import with_bodies
-    from catalog_migrate.planner.planning import plan_migration
 
     if old.startswith(COMMITTED):
         former, baseline = committed(settings, old)
@@ -118,12 +125,7 @@ def compare_releases(
         release = committed(settings, new)[0]
     else:
         release = read_release(settings, new)
-    migration = with_bodies(
-        plan_migration(
-            baseline, release, approve=approve, policy=Policy(rules=settings.policy)
-        ),
-        release,
-    )
+    migration = _migration(settings, baseline, release, approve)
     plan = _between(migration, baseline, former, release)
     note_unmet(plan, approve, on_note)
     return plan
@@ -163,10 +165,13 @@ def _plan(
     try:
         catalog = open_catalog(settings)
     except CatalogNotFound:
+        from catalog_migrate.planner.baseline import Baseline
+
         on_note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
-        return _first_plan(
-            settings, release or read_release(settings), approve, bind=bind, on_note=on_note
+        migration = _migration(
+            settings, Baseline.empty(), release or read_release(settings), approve, views=not bind
         )
+        return _bound(settings, migration, on_note) if bind else migration.plan
     refuse_other_warehouse(catalog, settings)
     known = None if outline is None else catalog.plan_in_force(outline)
     if known is not None:
@@ -182,39 +187,18 @@ def _plan(
         return catalog.bind(migration, engine_on(spark, settings))
 
 
-def _first_plan(
-    settings: Settings, release: Release, approve: Collection[str], *, bind: bool, on_note: OnNote
-) -> Plan:
-    """The plan for a catalog that is still to be made."""
-    from catalog_migrate.planner.baseline import Baseline
+def _migration(
+    settings: Settings, baseline: Baseline, release: Release, approve: Collection[str], *,
+    views: bool = True,
+) -> Migration:
+    """From a baseline that is no catalog's; ``views`` False: Spark is to read their queries."""
     from catalog_migrate.planner.plan_validation import with_bodies
     from catalog_migrate.planner.planning import plan_migration
 
-    migration = with_bodies(
-        plan_migration(
-            Baseline.empty(), release, approve=approve, policy=Policy(rules=settings.policy)
-        ),
-        release, views=not bind,
+    policy = Policy(rules=settings.policy)
+    return with_bodies(
+        plan_migration(baseline, release, approve=approve, policy=policy), release, views=views
     )
-    return _bound(settings, migration, on_note) if bind else migration.plan
-
-
-def _plan_from(
-    settings: Settings, release: Release, against: str | None, approve: Collection[str], *,
-    bind: bool, on_note: OnNote,
-) -> Plan:
-    """The plan from another release, or from nothing; the texts of both are known to be whole."""
-    from catalog_migrate.planner.baseline import Baseline
-    from catalog_migrate.planner.planning import plan_migration
-
-    baseline = (
-        Baseline.empty() if against is None
-        else Baseline.from_release(read_release(settings, against))
-    )
-    migration = plan_migration(
-        baseline, release, approve=approve, policy=Policy(rules=settings.policy)
-    )
-    return _bound(settings, migration, on_note) if bind else migration.plan
 
 
 def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:

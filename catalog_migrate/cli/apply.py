@@ -5,45 +5,24 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.starts import apply_release
+from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
-from catalog_migrate.cli.options import (
-    approve_option,
-    catalog_option,
-    downgrade_option,
-    format_option,
-    no_input_option,
-    release_option,
-    settings_of,
-    timeout_option,
-    warehouse_option,
-    yes_option,
-)
 from catalog_migrate.cli.output import asking, blocked_plan_printed, emit_start, note
 
 
 @click.command("apply")
 @click.argument("plan_file", metavar="[PLAN]", required=False)
-@catalog_option
-@warehouse_option
-@release_option
-@approve_option
-@timeout_option
-@downgrade_option
-@format_option("text", "json")
-@yes_option
-@no_input_option
-@click.pass_context
+@options.catalog
+@options.warehouse
+@options.release
+@options.approve
+@options.timeout
+@options.downgrade
+@options.format_("text", "json")
+@options.yes
+@options.no_input
 def command(
-    ctx: click.Context,
-    plan_file: str | None,
-    catalog: str | None,
-    warehouse: str | None,
-    release: str | None,
-    approve: tuple[str, ...],
-    timeout: float | None,
-    allow_downgrade: bool,
-    format_: str,
-    yes: bool,
+    plan_file: str | None, approve: tuple[str, ...], allow_downgrade: bool, format_: str, yes: bool,
     no_input: bool,
 ) -> int:
     """Apply PLAN (a file of `plan --out` or `rollback --out`) exactly as it says, or the release
@@ -57,9 +36,7 @@ def command(
       catalog-migrate apply plan.json --catalog catalog --release release --yes
       catalog-migrate apply --catalog catalog --release release
     """
-    settings = settings_of(
-        ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
-    )
+    settings = options.settings()
     with blocked_plan_printed(format_, settings), progress() as on_progress:
         report = apply_release(
             settings, plan_file, approve=approve, allow_downgrade=allow_downgrade,

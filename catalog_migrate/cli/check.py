@@ -8,16 +8,7 @@ import click
 
 from catalog_migrate.api.configured import address_in
 from catalog_migrate.api.releases import Check, check_release
-from catalog_migrate.cli.options import (
-    approve_option,
-    bind_option,
-    catalog_option,
-    detailed_option,
-    format_option,
-    out_option,
-    release_option,
-    settings_of,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit, note, render_plan
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import InvalidRelease
@@ -31,29 +22,20 @@ if TYPE_CHECKING:
 
 @click.command("check")
 @click.argument("path", required=False)
-@release_option
-@catalog_option
+@options.release
+@options.catalog
 @click.option(
     "--against", metavar="RELEASE",
     help="The release to come from: git:REF:PATH, a directory, a manifest, or catalog:[URI].",
 )
-@approve_option
-@bind_option
-@format_option("text", "json", "markdown")
-@out_option
-@detailed_option
-@click.pass_context
+@options.approve
+@options.bind
+@options.format_("text", "json", "markdown")
+@options.out
+@options.detailed
 def command(
-    ctx: click.Context,
-    path: str | None,
-    release: str | None,
-    catalog: str | None,
-    against: str | None,
-    approve: tuple[str, ...],
-    bind: bool,
-    format_: str,
-    out: str | None,
-    detailed_exitcode: bool,
+    path: str | None, against: str | None, approve: tuple[str, ...], bind: bool, format_: str,
+    out: str | None, detailed_exitcode: bool,
 ) -> int:
     """Check the release PATH (or --release): every error in it, with file and line.
 
@@ -67,9 +49,7 @@ def command(
       catalog-migrate check release
       catalog-migrate check release --against git:origin/main:release --format markdown
     """
-    settings = settings_of(
-        ctx, catalog=address_in(against) or catalog, release=release if path is None else path
-    )
+    settings = options.settings({"catalog.uri": address_in(against), "release.path": path})
     found = check_release(settings, against=against, approve=approve, bind=bind, on_note=note)
     if isinstance(found, InvalidRelease):
         if format_ == "text":

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import click
 
-from catalog_migrate.cli.options import (
-    catalog_option,
-    format_option,
-    release_option,
-    settings_of,
-    timeout_option,
-    warehouse_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit
 from catalog_migrate.config import STORAGE
 from catalog_migrate.store.address import HIDDEN, shown_address
@@ -28,29 +21,19 @@ def command() -> None:
 
 
 @command.command("show")
-@catalog_option
-@warehouse_option
-@release_option
-@timeout_option
-@format_option("text", "json")
-@click.pass_context
-def show(
-    ctx: click.Context,
-    catalog: str | None,
-    warehouse: str | None,
-    release: str | None,
-    timeout: float | None,
-    format_: str,
-) -> None:
+@options.catalog
+@options.warehouse
+@options.release
+@options.timeout
+@options.format_("text", "json")
+def show(format_: str) -> None:
     """Print every key with its value and where that came from.
 
     \b
     Example:
       catalog-migrate config show --format json
     """
-    settings = settings_of(
-        ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
-    )
+    settings = options.settings()
     if format_ == "json":
         shown: dict[str, object] = {
             path: {"value": _shown(setting.value), "origin": setting.origin}

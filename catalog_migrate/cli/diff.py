@@ -5,14 +5,7 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.releases import compare_releases
-from catalog_migrate.cli.options import (
-    approve_option,
-    catalog_option,
-    detailed_option,
-    format_option,
-    out_option,
-    settings_of,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import emit_plan, note
 from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
@@ -21,20 +14,13 @@ from catalog_migrate.report.verdict import exit_code
 @click.command("diff")
 @click.argument("old")
 @click.argument("new")
-@catalog_option
-@approve_option
-@format_option(*FORMATS)
-@out_option
-@detailed_option
-@click.pass_context
+@options.catalog
+@options.approve
+@options.format_(*FORMATS)
+@options.out
+@options.detailed
 def command(
-    ctx: click.Context,
-    old: str,
-    new: str,
-    catalog: str | None,
-    approve: tuple[str, ...],
-    format_: str,
-    out: str | None,
+    old: str, new: str, approve: tuple[str, ...], format_: str, out: str | None,
     detailed_exitcode: bool,
 ) -> int:
     """Compare the releases OLD and NEW: directories, manifests, `git:REF:PATH` for what a commit
@@ -49,7 +35,7 @@ def command(
       catalog-migrate diff git:v15:release release
       catalog-migrate diff catalog: release --catalog catalog
     """
-    settings = settings_of(ctx, catalog=catalog)
+    settings = options.settings()
     plan = compare_releases(settings, old, new, approve=approve, on_note=note)
     emit_plan(plan, format_, settings, out)
     return exit_code(plan, detailed=detailed_exitcode)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.doctor import examine
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit, note
 
 
 @click.command("doctor")
-@catalog_option
+@options.catalog
 @click.option("--no-spark", is_flag=True, help="Leave the Spark session out (10 s).")
-@format_option("text", "json")
-@click.pass_context
-def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: str) -> int:
+@options.format_("text", "json")
+def command(no_spark: bool, format_: str) -> int:
     """Try Java, jars, the catalog, its lease, commits against each other, and a Delta session.
 
     Exit 1 when anything fails.
@@ -23,7 +22,7 @@ def command(ctx: click.Context, catalog: str | None, no_spark: bool, format_: st
     Example:
       catalog-migrate doctor --catalog catalog
     """
-    findings = examine(settings_of(ctx, catalog=catalog), spark=not no_spark, on_note=note)
+    findings = examine(options.settings(), spark=not no_spark, on_note=note)
     if format_ == "json":
         emit(as_json([
             {"name": f.name, "ok": f.ok, "text": f.text, "remedy": f.remedy} for f in findings

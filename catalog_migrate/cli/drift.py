@@ -5,38 +5,20 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.registrations import compare_registrations
+from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
-from catalog_migrate.cli.options import (
-    catalog_option,
-    detailed_option,
-    format_option,
-    no_input_option,
-    settings_of,
-    timeout_option,
-    yes_option,
-)
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
 
 
 @click.command("drift")
-@catalog_option
+@options.catalog
 @click.option("--repair", is_flag=True, help="Mend it; names that are not ours are left alone.")
-@timeout_option
-@format_option("text", "json")
-@detailed_option
-@yes_option
-@no_input_option
-@click.pass_context
-def command(
-    ctx: click.Context,
-    catalog: str | None,
-    repair: bool,
-    timeout: float | None,
-    format_: str,
-    detailed_exitcode: bool,
-    yes: bool,
-    no_input: bool,
-) -> int:
+@options.timeout
+@options.format_("text", "json")
+@options.detailed
+@options.yes
+@options.no_input
+def command(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_input: bool) -> int:
     """Compare the names in Spark's catalog with what is committed, and mend them with --repair.
 
     Of use where names outlive the session (spark.metastore). Exit 2 with --detailed-exitcode when
@@ -52,7 +34,7 @@ def command(
 
     with progress() as on_progress:
         found = compare_registrations(
-            settings_of(ctx, catalog=catalog, timeout=timeout), repair=repair, confirm=mend,
+            options.settings(), repair=repair, confirm=mend,
             on_progress=on_progress, on_note=note,
         )
     if found is None:

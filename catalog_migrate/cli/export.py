@@ -5,30 +5,20 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.administration import export, registrations_sql
-from catalog_migrate.cli.options import (
-    catalog_option,
-    no_input_option,
-    settings_of,
-    timeout_option,
-    yes_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import confirm, emit, note, require_answer, save
 from catalog_migrate.model.wording import counted
 
 
 @click.command("export")
-@catalog_option
+@options.catalog
 @click.option(
     "--sql", "sql", metavar="FILE", help="Write SQL to FILE (- for stdout); changes nothing."
 )
-@timeout_option
-@yes_option
-@no_input_option
-@click.pass_context
-def command(
-    ctx: click.Context, catalog: str | None, sql: str | None, timeout: float | None, yes: bool,
-    no_input: bool,
-) -> None:
+@options.timeout
+@options.yes
+@options.no_input
+def command(sql: str | None, yes: bool, no_input: bool) -> None:
     """Give every table back as a plain registration; the rows stay where they lie.
 
     With --sql as text. Without, in Spark's catalog (spark.metastore): names lose our marks, and
@@ -39,7 +29,7 @@ def command(
       catalog-migrate export --sql names.sql
       catalog-migrate export --yes
     """
-    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
+    settings = options.settings()
     if sql is not None:
         text = registrations_sql(settings)
         if sql == "-":

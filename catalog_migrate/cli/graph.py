@@ -8,13 +8,7 @@ import click
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.releases import release_graph
-from catalog_migrate.cli.options import (
-    catalog_option,
-    format_option,
-    out_option,
-    release_option,
-    settings_of,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit
 from catalog_migrate.errors import InvalidName
 from catalog_migrate.model.names import parse_reference
@@ -28,21 +22,12 @@ Node = tuple[str, tuple[str, ...]]
 
 @click.command("graph")
 @click.argument("name", required=False)
-@catalog_option
-@release_option
+@options.catalog
+@options.release
 @click.option("--system", is_flag=True, help="Our own built-ins (schema catalog_migrate) too.")
-@format_option("text", "dot", "mermaid", "json")
-@out_option
-@click.pass_context
-def command(
-    ctx: click.Context,
-    name: str | None,
-    catalog: str | None,
-    release: str | None,
-    system: bool,
-    format_: str,
-    out: str | None,
-) -> None:
+@options.format_("text", "dot", "mermaid", "json")
+@options.out
+def command(name: str | None, system: bool, format_: str, out: str | None) -> None:
     """Print what depends on what: of the release given, else of the catalog.
 
     With NAME only that object, everything it needs and everything that needs it.
@@ -52,9 +37,10 @@ def command(
       catalog-migrate graph --catalog catalog --format mermaid
       catalog-migrate graph shop.orders --release release
     """
-    settings = settings_of(ctx, catalog=catalog, release=release)
+    settings = options.settings()
     graph = (
-        open_catalog(settings).graph(system=system) if release is None else release_graph(settings)
+        open_catalog(settings).graph(system=system) if options.given("release.path") is None
+        else release_graph(settings)
     )
     emit(_FORMS[format_](nodes(graph, name)), out)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from catalog_migrate.api.configured import open_catalog
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit
 
 if TYPE_CHECKING:
@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 
 @click.command("history")
 @click.argument("name", required=False)
-@catalog_option
+@options.catalog
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N entries only.")
 @click.option(
     "--all", "everything", is_flag=True,
     help="Also commits that only prepare, tidy or book (leases, intents, compaction).",
 )
-@format_option("text", "json")
-@click.pass_context
-def command(
-    ctx: click.Context, name: str | None, catalog: str | None, limit: int | None,
-    everything: bool, format_: str,
-) -> None:
+@options.format_("text", "json")
+def command(name: str | None, limit: int | None, everything: bool, format_: str) -> None:
     """List what was changed, newest first: by whom, from which host, serial before and after.
 
     With NAME (schema.name, or kind:schema.name) only what changed that object, through renames.
@@ -40,7 +36,7 @@ def command(
       catalog-migrate history --limit 10 --catalog catalog
       catalog-migrate history shop.orders --catalog catalog --format json
     """
-    opened = open_catalog(settings_of(ctx, catalog=catalog))
+    opened = open_catalog(options.settings())
     limit = None if limit is None else min(limit, sys.maxsize)  # more than islice takes is all
     if name is not None:
         rows = [

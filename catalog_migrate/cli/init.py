@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from catalog_migrate.cli.options import (
-    catalog_option,
-    format_option,
-    release_option,
-    settings_of,
-    timeout_option,
-    warehouse_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit, note, save
 from catalog_migrate.config import FILE_NAME, KEYS, Key, Settings
 from catalog_migrate.errors import UsageError
@@ -91,26 +84,14 @@ _SET = {
     help="Take tables of this installation too: its catalog is gone for good.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be adopted; writes nothing.")
-@catalog_option
-@warehouse_option
-@release_option
-@timeout_option
-@format_option("text", "json")
-@click.pass_context
+@options.catalog
+@options.warehouse
+@options.release
+@options.timeout
+@options.format_("text", "json")
 def command(
-    ctx: click.Context,
-    directory: str,
-    empty: bool,
-    adopt: bool,
-    schemas: tuple[str, ...],
-    tables: tuple[str, ...],
-    forget: tuple[str, ...],
-    dry_run: bool,
-    catalog: str | None,
-    warehouse: str | None,
-    release: str | None,
-    timeout: float | None,
-    format_: str,
+    directory: str, empty: bool, adopt: bool, schemas: tuple[str, ...], tables: tuple[str, ...],
+    forget: tuple[str, ...], dry_run: bool, format_: str,
 ) -> None:
     """Write catalog_migrate.toml and a sample release of three objects into DIRECTORY.
 
@@ -127,18 +108,16 @@ def command(
       catalog-migrate init --adopt --schema shop --release release --catalog catalog --dry-run
     """
     if empty:
-        if adopt or schemas or tables or forget or dry_run or release:
+        if adopt or schemas or tables or forget or dry_run or options.given("release.path"):
             raise UsageError(
                 "--empty takes --catalog and --warehouse alone", remedy="leave the others out"
             )
-        _make_empty(settings_of(ctx, catalog=catalog, warehouse=warehouse), format_)
+        _make_empty(options.settings(), format_)
         return
     if adopt:
         from catalog_migrate.api import administration
 
-        settings = settings_of(
-            ctx, catalog=catalog, warehouse=warehouse, release=release, timeout=timeout
-        )
+        settings = options.settings()
         found = administration.adopt(
             settings, schemas=schemas, tables=tables, forget=forget, dry_run=dry_run, on_note=note
         )

@@ -1,8 +1,11 @@
-"""Options that several verbs share, and the settings that result from them."""
+"""Options that several verbs share, and the configuration that results from them.
+
+A verb takes them as ``@options.catalog``, and asks for :func:`settings`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,29 +18,68 @@ from catalog_migrate.errors import UsageError
 Function = TypeVar("Function", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
-catalog_option = click.option(
-    "--catalog", metavar="URI", help="The durable catalog (configuration: catalog.uri)."
+_FLAGS = "catalog_migrate.flags"
+
+
+def given(path: str) -> Any:
+    """What this call's flag says for a key of the configuration; None when it was not given."""
+    return click.get_current_context().meta.get(_FLAGS, {}).get(path)
+
+
+def settings(overrides: Mapping[str, str | None] | None = None) -> Settings:
+    """The configuration with this call's flags on top, and what is not None of ``overrides``."""
+    context = click.get_current_context()
+    file = context.find_root().obj
+    flags = dict(context.meta.get(_FLAGS, {}))
+    flags.update({path: value for path, value in (overrides or {}).items() if value is not None})
+    found = load(file=Path(file) if file else None, flags=flags)
+    logs.choose(found.text("output.log_format"), given=False)
+    return found
+
+
+def _configured(path: str, flag: str, **attributes: Any) -> Callable[[Function], Function]:
+    """A flag for a key of the configuration: no parameter of the verb, :func:`settings` has it."""
+
+    def keep(context: click.Context, _: click.Parameter, value: Any) -> None:
+        context.meta.setdefault(_FLAGS, {})[path] = value
+
+    return click.option(flag, expose_value=False, callback=keep, **attributes)
+
+
+catalog = _configured(
+    "catalog.uri", "--catalog", metavar="URI",
+    help="The durable catalog (configuration: catalog.uri).",
 )
-warehouse_option = click.option(
-    "--warehouse", metavar="DIR",
+warehouse = _configured(
+    "catalog.warehouse", "--warehouse", metavar="DIR",
     help="Where a new catalog keeps its rows (configuration: catalog.warehouse).",
 )
-release_option = click.option(
-    "--release", metavar="PATH",
+release = _configured(
+    "release.path", "--release", metavar="PATH",
     help="Directory of *.sql files or manifest .json (configuration: release.path).",
 )
-approve_option = click.option(
+timeout = _configured(
+    "bootstrap.timeout", "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
+    help="How long to wait for another process (configuration: bootstrap.timeout).",
+)
+approve = click.option(
     "--approve", multiple=True, metavar="NAME[.COLUMN]",
     help="Approve one loss: a table that goes, or a column. May be given several times.",
 )
-downgrade_option = click.option(
+downgrade = click.option(
     "--allow-downgrade", is_flag=True, help="Go back to a release that is older, or was replaced."
 )
-detailed_option = click.option(
+detailed = click.option(
     "--detailed-exitcode", is_flag=True, help="Exit with 2 instead of 0 when changes are pending."
 )
-bind_option = click.option(
+bind = click.option(
     "--bind", is_flag=True, help="Bind every view by Spark's analyser (starts Spark)."
+)
+yes = click.option("--yes", is_flag=True, help="Do not ask.")
+no_input = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")
+serial = click.option(
+    "--serial", type=click.IntRange(min=0), metavar="N",
+    help="As it was at serial N (catalog-migrate history lists them).",
 )
 
 
@@ -54,50 +96,17 @@ class NewFile(click.Path):
         return super().convert(value, param, ctx)
 
 
-out_option = click.option(
+out = click.option(
     "--out", metavar="FILE", type=NewFile(), help="Write the result to FILE (- for stdout)."
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-no_input_option = click.option("--no-input", is_flag=True, help="Never ask: fail instead.")
-serial_option = click.option(
-    "--serial", type=click.IntRange(min=0), metavar="N",
-    help="As it was at serial N (catalog-migrate history lists them).",
-)
-timeout_option = click.option(
-    "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
-    help="How long to wait for another process (configuration: bootstrap.timeout).",
-)
 
 
-def format_option(*formats: str) -> Callable[[Function], Function]:
+def format_(*formats: str) -> Callable[[Function], Function]:
     """``--format`` with the given choices; the first is the default."""
     return click.option(
         "--format", "format_", type=click.Choice(formats), default=formats[0], show_default=True,
         help="Form of the result.",
     )
-
-
-def settings_of(
-    ctx: click.Context,
-    *,
-    catalog: str | None = None,
-    warehouse: str | None = None,
-    release: str | None = None,
-    timeout: float | None = None,
-) -> Settings:
-    """The configuration with this call's flags on top."""
-    file = ctx.find_root().obj
-    settings = load(
-        file=Path(file) if file else None,
-        flags={
-            "catalog.uri": catalog,
-            "catalog.warehouse": warehouse,
-            "release.path": release,
-            "bootstrap.timeout": timeout,
-        },
-    )
-    logs.choose(settings.text("output.log_format"), given=False)
-    return settings
 
 
 def one_of(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:

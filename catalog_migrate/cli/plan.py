@@ -5,44 +5,24 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.releases import plan_release
-from catalog_migrate.cli.options import (
-    approve_option,
-    bind_option,
-    catalog_option,
-    detailed_option,
-    downgrade_option,
-    format_option,
-    out_option,
-    release_option,
-    settings_of,
-    warehouse_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import emit_plan, note
 from catalog_migrate.report import FORMATS
 from catalog_migrate.report.verdict import exit_code
 
 
 @click.command("plan")
-@catalog_option
-@warehouse_option
-@release_option
-@approve_option
-@bind_option
-@downgrade_option
-@format_option(*FORMATS)
-@out_option
-@detailed_option
-@click.pass_context
+@options.catalog
+@options.warehouse
+@options.release
+@options.approve
+@options.bind
+@options.downgrade
+@options.format_(*FORMATS)
+@options.out
+@options.detailed
 def command(
-    ctx: click.Context,
-    catalog: str | None,
-    warehouse: str | None,
-    release: str | None,
-    approve: tuple[str, ...],
-    bind: bool,
-    allow_downgrade: bool,
-    format_: str,
-    out: str | None,
+    approve: tuple[str, ...], bind: bool, allow_downgrade: bool, format_: str, out: str | None,
     detailed_exitcode: bool,
 ) -> int:
     """Say what applying a release would do. Writes nothing; starts Spark only with --bind.
@@ -54,7 +34,7 @@ def command(
     Example:
       catalog-migrate plan --catalog catalog --release release --out plan.json
     """
-    settings = settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release)
+    settings = options.settings()
     plan = plan_release(
         settings, approve=approve, bind=bind, allow_downgrade=allow_downgrade, on_note=note
     )

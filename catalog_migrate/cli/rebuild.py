@@ -5,20 +5,14 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.administration import rebuild
-from catalog_migrate.cli.options import (
-    catalog_option,
-    format_option,
-    release_option,
-    settings_of,
-    warehouse_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit, note
 
 
 @click.command("rebuild")
-@catalog_option
-@warehouse_option
-@release_option
+@options.catalog
+@options.warehouse
+@options.release
 @click.option(
     "--table", "tables", multiple=True, metavar="NAME=PATH",
     help="The directory of a table: adopted ones, or one of several.",
@@ -32,10 +26,8 @@ from catalog_migrate.cli.output import as_columns, as_json, emit, note
 @click.option("--ansi/--no-ansi", default=True, show_default=True, help="ANSI mode of sessions.")
 @click.option("--time-zone", default="UTC", show_default=True, help="Time zone of sessions.")
 @click.option("--dry-run", is_flag=True, help="Say what would be found; writes nothing.")
-@format_option("text", "json")
-@click.pass_context
+@options.format_("text", "json")
 def command(
-    ctx: click.Context, catalog: str | None, warehouse: str | None, release: str | None,
     tables: tuple[str, ...], missing: tuple[str, ...], lineage: str | None,
     schemas: tuple[str, ...], ansi: bool, time_zone: str, dry_run: bool, format_: str,
 ) -> None:
@@ -50,7 +42,7 @@ def command(
       catalog-migrate rebuild --catalog catalog --release release --table shop.orders=/data/orders
     """
     done = rebuild(
-        settings_of(ctx, catalog=catalog, warehouse=warehouse, release=release), tables=tables,
+        options.settings(), tables=tables,
         missing=missing, lineage=lineage, schemas=schemas, ansi=ansi, time_zone=time_zone,
         dry_run=dry_run, on_note=note,
     )

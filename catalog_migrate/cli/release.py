@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from catalog_migrate.api.manifests import compile_manifest, manifest_path, require_fresh
-from catalog_migrate.cli.options import NewFile, release_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import emit, note, save
 from catalog_migrate.errors import UsageError
 
@@ -24,14 +24,11 @@ def command() -> None:
 
 @command.command("compile")
 @click.argument("path", required=False)
-@release_option
-@click.option("--out", metavar="FILE", type=NewFile(),
+@options.release
+@click.option("--out", metavar="FILE", type=options.NewFile(),
               help="The manifest (default: PATH with .json; - for stdout).")
 @click.option("--check", is_flag=True, help="Write nothing; fail when the manifest is stale.")
-@click.pass_context
-def compile_(
-    ctx: click.Context, path: str | None, release: str | None, out: str | None, check: bool
-) -> int:
+def compile_(path: str | None, out: str | None, check: bool) -> int:
     """Write the manifest of the release PATH: contracts, `*` and hashes filled in once.
 
     Spark is started only for views without a typed column list.
@@ -41,7 +38,7 @@ def compile_(
       catalog-migrate release compile release --out release.json
       catalog-migrate release compile release --out release.json --check
     """
-    settings = settings_of(ctx, release=release if path is None else path)
+    settings = options.settings({"release.path": path})
     target = Path(out) if out else manifest_path(settings)
     if check and out == "-":
         raise UsageError(

@@ -5,20 +5,17 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.administration import relocate
-from catalog_migrate.cli.options import (
-    catalog_option,
-    format_option,
-    settings_of,
-    timeout_option,
-    warehouse_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit
 from catalog_migrate.model.wording import counted
 
 
 @click.command("relocate")
-@catalog_option
-@warehouse_option
+@options.catalog
+@click.option(
+    "--warehouse", metavar="DIR",
+    help="Where a new catalog keeps its rows (configuration: catalog.warehouse).",
+)
 @click.option("--new-lineage", is_flag=True, help="This is a copy: make it one of its own.")
 @click.option(
     "--names-too", is_flag=True, help="With --new-lineage: the metastore is a copy as well."
@@ -28,12 +25,11 @@ from catalog_migrate.model.wording import counted
     help="Where an adopted table lies now.",
 )
 @click.option("--dry-run", is_flag=True, help="Look only; writes nothing.")
-@timeout_option
-@format_option("text", "json")
-@click.pass_context
+@options.timeout
+@options.format_("text", "json")
 def command(
-    ctx: click.Context, catalog: str | None, warehouse: str | None, new_lineage: bool,
-    names_too: bool, tables: tuple[str, ...], dry_run: bool, timeout: float | None, format_: str,
+    warehouse: str | None, new_lineage: bool, names_too: bool, tables: tuple[str, ...],
+    dry_run: bool, format_: str,
 ) -> None:
     """Tell a catalog that it, or its warehouse, lies somewhere else now (docs/administration.md).
 
@@ -47,8 +43,8 @@ def command(
       catalog-migrate relocate --catalog /copy/catalog --new-lineage
     """
     done = relocate(
-        settings_of(ctx, catalog=catalog, timeout=timeout), warehouse=warehouse, tables=tables,
-        new_lineage=new_lineage, names_too=names_too, dry_run=dry_run,
+        options.settings(), warehouse=warehouse, tables=tables, new_lineage=new_lineage,
+        names_too=names_too, dry_run=dry_run,
     )
     if format_ == "json":
         emit(as_json({

@@ -6,17 +6,8 @@ import click
 
 from catalog_migrate.api.releases import plan_rollback
 from catalog_migrate.api.starts import roll_back
+from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
-from catalog_migrate.cli.options import (
-    approve_option,
-    catalog_option,
-    format_option,
-    no_input_option,
-    out_option,
-    settings_of,
-    timeout_option,
-    yes_option,
-)
 from catalog_migrate.cli.output import (
     asking,
     blocked_plan_printed,
@@ -29,23 +20,21 @@ from catalog_migrate.report.verdict import exit_code
 
 
 @click.command("rollback")
-@catalog_option
+@options.catalog
 @click.option(
     "--to", type=click.IntRange(min=0), metavar="SERIAL",
     help="The serial to go back to (see history). Default: before the newest migration.",
 )
-@approve_option
+@options.approve
 @click.option("--plan", "only_plan", is_flag=True, help="Only say what it would do.")
-@out_option
-@timeout_option
-@format_option(*FORMATS)
-@yes_option
-@no_input_option
-@click.pass_context
+@options.out
+@options.timeout
+@options.format_(*FORMATS)
+@options.yes
+@options.no_input
 def command(
-    ctx: click.Context, catalog: str | None, to: int | None, approve: tuple[str, ...],
-    only_plan: bool, out: str | None, timeout: float | None, format_: str, yes: bool,
-    no_input: bool,
+    to: int | None, approve: tuple[str, ...], only_plan: bool, out: str | None, format_: str,
+    yes: bool, no_input: bool,
 ) -> int:
     """Bring back the release of an earlier serial: its names, columns and rows.
 
@@ -60,7 +49,7 @@ def command(
       catalog-migrate rollback --to 3 --out back.json --catalog catalog
       catalog-migrate apply back.json --catalog catalog --yes
     """
-    settings = settings_of(ctx, catalog=catalog, timeout=timeout)
+    settings = options.settings()
     plan = plan_rollback(settings, to, approve=approve, on_note=note)
     if only_plan or out is not None:
         emit_plan(plan, format_, settings, out)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from catalog_migrate.api.streams import cluster_runtime
-from catalog_migrate.cli.options import catalog_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import note
 
 if TYPE_CHECKING:
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
               help="The cluster to run; CREATE CLUSTER makes one.")
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=None,
               help="How long to wait for another runtime of this cluster to leave.")
-@catalog_option
-@click.pass_context
-def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str | None) -> int:
+@options.catalog
+def command(cluster: str, wait: float | None) -> int:
     """Run a cluster's sources and sinks, follow the catalog, carry out ALTERs.
 
     SIGTERM or Ctrl-C lets current batches end (streams.drain seconds at most), then stops. Exit 5
@@ -33,7 +32,7 @@ def command(ctx: click.Context, cluster: str, wait: float | None, catalog: str |
       catalog-migrate run --cluster main
       catalog-migrate sql -c 'SHOW SOURCES'
     """
-    settings = settings_of(ctx, catalog=catalog)
+    settings = options.settings()
     with cluster_runtime(settings, cluster, wait=wait, on_note=note) as runtime:
 
         def stop(_: int, __: object) -> None:

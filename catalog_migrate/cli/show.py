@@ -7,19 +7,16 @@ from typing import Any
 import click
 
 from catalog_migrate.api.configured import open_catalog
-from catalog_migrate.cli.options import catalog_option, format_option, serial_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit
 
 
 @click.command("show")
 @click.argument("name")
-@catalog_option
-@serial_option
-@format_option("text", "json")
-@click.pass_context
-def command(
-    ctx: click.Context, name: str, catalog: str | None, serial: int | None, format_: str
-) -> None:
+@options.catalog
+@options.serial
+@options.format_("text", "json")
+def command(name: str, serial: int | None, format_: str) -> None:
     """Show the object NAME (schema.name, or kind:schema.name for a function or type).
 
     `item` names the object for life, through renames and migrations; `id` its present columns:
@@ -31,7 +28,7 @@ def command(
       catalog-migrate show shop.orders --catalog catalog --format json
       catalog-migrate show shop.orders --catalog catalog --serial 3
     """
-    found = open_catalog(settings_of(ctx, catalog=catalog)).show(name, serial)
+    found = open_catalog(options.settings()).show(name, serial)
     emit(as_json(found) if format_ == "json" else text(found))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.streams import positions as positions_of
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit
 
 
@@ -22,12 +22,9 @@ def command() -> None:
 @command.command("positions")
 @click.argument("name", metavar="SOURCE")
 @click.option("--sink", is_flag=True, help="It is a sink: print the version of its table.")
-@catalog_option
-@format_option("text", "json")
-@click.pass_context
-def positions(
-    ctx: click.Context, name: str, sink: bool, catalog: str | None, format_: str
-) -> None:
+@options.catalog
+@options.format_("text", "json")
+def positions(name: str, sink: bool, format_: str) -> None:
     """Print where SOURCE stands: per partition the next record to read.
 
     123 means that the record 122 was read, and 123 comes next. Of a sink it is the version of its
@@ -41,7 +38,7 @@ def positions(
     """
     import msgspec
 
-    found = positions_of(settings_of(ctx, catalog=catalog), name, sink=sink)
+    found = positions_of(options.settings(), name, sink=sink)
     if format_ == "json":
         emit(as_json(msgspec.to_builtins(found)))
         return

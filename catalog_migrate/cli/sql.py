@@ -9,7 +9,7 @@ import click
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import query
-from catalog_migrate.cli.options import catalog_option, format_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note
 from catalog_migrate.errors import UsageError
 
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 @click.option("-f", "--file", "files", metavar="FILE", multiple=True,
               type=click.File("r", encoding="utf-8"),
               help="A file of statements, `-` for standard input; each is its own commit.")
-@catalog_option
+@options.catalog
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
               metavar="N", help="Rows to print at most.")
-@format_option("text", "json")
+@options.format_("text", "json")
 @click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
-@click.pass_context
 def command(
-    ctx: click.Context, texts: tuple[str, ...], files: tuple[TextIO, ...], catalog: str | None,
-    limit: int, format_: str, yes: bool,
+    texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, yes: bool
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),
     or one SELECT, SHOW, DESCRIBE or EXPLAIN on tables and views; INSERT and its like are refused.
@@ -49,7 +47,7 @@ def command(
         raise UsageError("give -c SQL or -f FILE", remedy="catalog-migrate sql --help")
     # on lines of their own: a text may end in a comment
     statement = "\n;\n".join(texts or [_read(file) for file in files])
-    settings = settings_of(ctx, catalog=catalog)
+    settings = options.settings()
     if is_ours(statement):
         _execute(settings, statement, format_, yes=yes)
     else:

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from catalog_migrate.api.configured import open_catalog
-from catalog_migrate.cli.options import (
-    catalog_option,
-    detailed_option,
-    format_option,
-    serial_option,
-    settings_of,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit
 
 if TYPE_CHECKING:
@@ -25,15 +19,11 @@ _UNSAFE_SHOWN = 3
 
 
 @click.command("status")
-@catalog_option
-@serial_option
-@format_option("text", "json")
-@detailed_option
-@click.pass_context
-def command(
-    ctx: click.Context, catalog: str | None, serial: int | None, format_: str,
-    detailed_exitcode: bool,
-) -> int:
+@options.catalog
+@options.serial
+@options.format_("text", "json")
+@options.detailed
+def command(serial: int | None, format_: str, detailed_exitcode: bool) -> int:
     """Say which release is in force, who holds the lease, what is pending and what failed.
 
     \b
@@ -41,7 +31,7 @@ def command(
       catalog-migrate status --catalog catalog --format json
       catalog-migrate status --catalog catalog --serial 3
     """
-    opened = open_catalog(settings_of(ctx, catalog=catalog))
+    opened = open_catalog(options.settings())
     found = opened.status(serial)
     past = serial is not None and serial != opened.state().serial
     emit(as_json(document(found)) if format_ == "json" else text(found, past=past))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.configured import open_catalog
-from catalog_migrate.cli.options import catalog_option, settings_of
+from catalog_migrate.cli import options
 from catalog_migrate.errors import UsageError
 
 
@@ -22,15 +22,8 @@ from catalog_migrate.errors import UsageError
     "--sessions-before", metavar="SERIAL", type=click.IntRange(min=0),
     help="Forget every session of an older serial.",
 )
-@catalog_option
-@click.pass_context
-def command(
-    ctx: click.Context,
-    if_holder: str | None,
-    sessions: tuple[str, ...],
-    sessions_before: int | None,
-    catalog: str | None,
-) -> None:
+@options.catalog
+def command(if_holder: str | None, sessions: tuple[str, ...], sessions_before: int | None) -> None:
     """Free the migration lease, if NAME holds it, without waiting for it to run out.
 
     Whatever NAME still tries to commit is refused from then on. Exit 5 when another holds it.
@@ -54,7 +47,7 @@ def command(
         raise UsageError(
             "--if-holder is empty", remedy="name the holder, as catalog-migrate status prints it"
         )
-    opened = open_catalog(settings_of(ctx, catalog=catalog), write=True)
+    opened = open_catalog(options.settings(), write=True)
     if sessions or sessions_before is not None:
         removed = opened.forget_sessions(sessions, before=sessions_before)
         click.echo(

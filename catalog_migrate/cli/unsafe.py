@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from catalog_migrate.api import streams
-from catalog_migrate.cli.options import (
-    NewFile,
-    catalog_option,
-    format_option,
-    one_of,
-    put_once,
-    settings_of,
-    yes_option,
-)
+from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note, save_result
 from catalog_migrate.errors import UsageError
 
@@ -36,11 +28,11 @@ _TO = "earliest | latest | committed | 'timestamp 2026-01-31T00:00:00Z' | 'durat
       "'shift -100'"
 
 _ACTING = (
-    catalog_option,
+    options.catalog,
     click.option("--reason", metavar="TEXT", help="Why; required, and kept for good."),
     click.option("--plan", "only_plan", is_flag=True,
                  help="Dry run: print it, do nothing; exit 3 when it would be refused."),
-    click.option("--out", metavar="FILE", type=NewFile(),
+    click.option("--out", metavar="FILE", type=options.NewFile(),
                  help="Dry run into FILE (- for stdout), for `unsafe apply FILE`."),
     click.option("--with-times", is_flag=True,
                  help="Dry run: say when the records that come twice were written."),
@@ -48,9 +40,8 @@ _ACTING = (
                  help="Records that may be doubled or skipped beyond the plan's; else any number."),
     click.option("--skip-validate", is_flag=True, help="Do not try the new properties first."),
     click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once."),
-    yes_option,
-    format_option("text", "json"),
-    click.pass_context,
+    options.yes,
+    options.format_("text", "json"),
 )
 _CHOOSING = (
     click.option("--policy", type=click.Choice(("error", "clamp", "allow")), default="error",
@@ -72,9 +63,9 @@ _POSITIONS = (
     click.option("--partition", "partitions", multiple=True, metavar="TOPIC:N=TARGET",
                  help="Where one partition goes on: the next record to read, or a target of "
                  "--to, or null for START."),
-    click.option("--to", "everywhere", metavar="TARGET", multiple=True, callback=one_of,
+    click.option("--to", "everywhere", metavar="TARGET", multiple=True, callback=options.one_of,
                  help=f"All partitions: {_TO}."),
-    click.option("--file", "file", metavar="FILE", multiple=True, callback=one_of,
+    click.option("--file", "file", metavar="FILE", multiple=True, callback=options.one_of,
                  type=click.Path(exists=True, dir_okay=False),
                  help="Positions as `source positions --format json` prints them, or "
                  "`kafka-consumer-groups --reset-offsets --export`."),
@@ -112,7 +103,7 @@ def command() -> None:
 @click.option("--reset-splits", "reset", is_flag=True, help="Forget partitions and positions.")
 @_with(*_POSITIONS, *_CHOOSING, *_ACTING)
 def alter(
-    ctx: click.Context, sources: tuple[str, ...], sets: tuple[str, ...], secrets: tuple[str, ...],
+    sources: tuple[str, ...], sets: tuple[str, ...], secrets: tuple[str, ...],
     drops: tuple[str, ...], reset: bool, partitions: tuple[str, ...], everywhere: str | None,
     file: str | None, **acting: Any,
 ) -> int:
@@ -126,21 +117,21 @@ def alter(
     from catalog_migrate.model.external import OptionValue, SecretRef
     from catalog_migrate.sql.statements import DropOptions, ResetSplits, SetOptions
 
-    options: dict[str, OptionValue] = {}
+    changed: dict[str, OptionValue] = {}
     for text in sets:
         key, value = _pair(text, "--set")
-        put_once(options, key, value, f"--set {key}")
+        options.put_once(changed, key, value, f"--set {key}")
     for text in secrets:
         key, name = _pair(text, "--set-secret")
-        put_once(options, key, SecretRef(name), f"--set-secret {key}")
+        options.put_once(changed, key, SecretRef(name), f"--set-secret {key}")
     actions: list[UnsafeAction] = []
-    if options:
-        actions.append(SetOptions(options))
+    if changed:
+        actions.append(SetOptions(changed))
     if drops:
         actions.append(DropOptions(drops))
     if reset:
         actions.append(ResetSplits())
-    return _act(ctx, sources, actions, acting, partitions, everywhere, file)
+    return _act(sources, actions, acting, partitions, everywhere, file)
 
 
 @command.command("reset-splits")
@@ -148,9 +139,7 @@ def alter(
 @click.option("--partition", "splits", multiple=True, metavar="TOPIC:N",
               help="Only this one; may be given several times.")
 @_with(*_CHOOSING, *_ACTING)
-def reset_splits(
-    ctx: click.Context, sources: tuple[str, ...], splits: tuple[str, ...], **acting: Any
-) -> int:
+def reset_splits(sources: tuple[str, ...], splits: tuple[str, ...], **acting: Any) -> int:
     """Forget partitions and positions, discover again, begin at START.
 
     \b
@@ -159,15 +148,15 @@ def reset_splits(
     """
     from catalog_migrate.sql.statements import ResetSplits
 
-    return _act(ctx, sources, [ResetSplits(splits)], acting)
+    return _act(sources, [ResetSplits(splits)], acting)
 
 
 @command.command("inject-offsets")
 @click.argument("sources", metavar="SOURCE...", nargs=-1)
 @_with(*_POSITIONS, *_CHOOSING, *_ACTING)
 def inject_offsets(
-    ctx: click.Context, sources: tuple[str, ...], partitions: tuple[str, ...],
-    everywhere: str | None, file: str | None, **acting: Any,
+    sources: tuple[str, ...], partitions: tuple[str, ...], everywhere: str | None, file: str | None,
+    **acting: Any,
 ) -> int:
     """Let partitions go on at positions of your choice; those not named stay.
 
@@ -178,7 +167,7 @@ def inject_offsets(
     """
     if not partitions and everywhere is None and file is None:
         raise UsageError("no position is given", remedy="--partition, --to or --file")
-    return _act(ctx, sources, [], acting, partitions, everywhere, file)
+    return _act(sources, [], acting, partitions, everywhere, file)
 
 
 @command.command("undo")
@@ -188,7 +177,7 @@ def inject_offsets(
               "stopped the source; sinks below go on after that. Only for an operation on one "
               "source.")
 @_with(*_ACTING)
-def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any) -> int:
+def undo(operation: str, restore_table: bool, **acting: Any) -> int:
     """Put back what OPERATION changed: definition and positions, by another operation.
 
     Positions are the next record to read. Rows that came since stay in the table, and the plan
@@ -205,7 +194,7 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
             skip_validate=acting["skip_validate"],
         )
 
-    return _ask(ctx, ask, acting)
+    return _ask(ask, acting)
 
 
 @command.command("apply")
@@ -213,14 +202,12 @@ def undo(ctx: click.Context, operation: str, restore_table: bool, **acting: Any)
 @click.option("--tolerance", default=0, show_default=True, type=click.IntRange(min=0),
               metavar="N", help="Records that may be doubled or skipped beyond the plan's.")
 @click.option("--reason", metavar="TEXT", help="Why, where the plan was made without a reason.")
-@catalog_option
+@options.catalog
 @click.option("--id", "key", metavar="ID", help="Under the same ID it is done only once.")
-@yes_option
-@format_option("text", "json")
-@click.pass_context
+@options.yes
+@options.format_("text", "json")
 def apply_file(
-    ctx: click.Context, file: str, tolerance: int, reason: str | None, catalog: str | None,
-    key: str | None, yes: bool, format_: str,
+    file: str, tolerance: int, reason: str | None, key: str | None, yes: bool, format_: str
 ) -> int:
     """Do what the dry run in FILE says; exit 4 when it would be more than that by now.
 
@@ -230,7 +217,7 @@ def apply_file(
       catalog-migrate unsafe apply plan.json --tolerance 100 --yes
     """
     result = streams.apply_unsafe(
-        settings_of(ctx, catalog=catalog), file, tolerance=tolerance, reason=reason,
+        options.settings(), file, tolerance=tolerance, reason=reason,
         confirm=asking_unsafe(yes=yes), key=key, on_note=note,
     )
     return _report(result, format_)
@@ -255,10 +242,9 @@ def show_plan(file: str) -> int:
 
 @command.command("list")
 @click.argument("operation", metavar="[OPERATION]", required=False)
-@catalog_option
-@format_option("text", "json")
-@click.pass_context
-def list_(ctx: click.Context, operation: str | None, catalog: str | None, format_: str) -> int:
+@options.catalog
+@options.format_("text", "json")
+def list_(operation: str | None, format_: str) -> int:
     """Print all unsafe operations that were ever asked for, or all that is known of OPERATION.
 
     The same as the view catalog_migrate.unsafe_operations, without Spark.
@@ -268,7 +254,7 @@ def list_(ctx: click.Context, operation: str | None, catalog: str | None, format
       catalog-migrate unsafe list
       catalog-migrate unsafe list 20260131T120000000000-1a2b3c --format json
     """
-    settings = settings_of(ctx, catalog=catalog)
+    settings = options.settings()
     if operation is not None:
         found = streams.unsafe_operation(settings, operation)
         emit(as_json(found) if format_ == "json" else as_columns([
@@ -309,9 +295,8 @@ def _told(value: Any) -> str:
 
 @command.command("backfill")
 @click.argument("operation", metavar="OPERATION")
-@catalog_option
-@click.pass_context
-def backfill(ctx: click.Context, operation: str, catalog: str | None) -> int:
+@options.catalog
+def backfill(operation: str) -> int:
     """Read what OPERATION skipped from here, with Spark; a runtime does it by itself.
 
     Cut off at any moment it goes on where it was: each record comes into the table once.
@@ -320,23 +305,22 @@ def backfill(ctx: click.Context, operation: str, catalog: str | None) -> int:
     Example:
       catalog-migrate unsafe backfill 20260131T120000000000-1a2b3c
     """
-    read = streams.read_skipped(settings_of(ctx, catalog=catalog), operation, on_note=note)
+    read = streams.read_skipped(options.settings(), operation, on_note=note)
     emit(f"operation {operation}: {'done' if read else 'there is nothing to read'}\n")
     return 0
 
 
 @command.command("acknowledge")
 @click.argument("operation", metavar="OPERATION")
-@catalog_option
-@click.pass_context
-def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
+@options.catalog
+def acknowledge(operation: str) -> int:
     """Note that OPERATION was seen, so that `status` shows it no more; its row stays for good.
 
     \b
     Example:
       catalog-migrate unsafe acknowledge 20260131T120000000000-1a2b3c
     """
-    fresh = streams.acknowledge(settings_of(ctx, catalog=catalog), operation)
+    fresh = streams.acknowledge(options.settings(), operation)
     emit(f"operation {operation} {'acknowledged' if fresh else 'was acknowledged before'}\n")
     return 0
 
@@ -345,9 +329,8 @@ def acknowledge(ctx: click.Context, operation: str, catalog: str | None) -> int:
 
 
 def _act(
-    ctx: click.Context, sources: Sequence[str], actions: Sequence[UnsafeAction],
-    acting: dict[str, Any], partitions: Sequence[str] = (), everywhere: str | None = None,
-    file: str | None = None,
+    sources: Sequence[str], actions: Sequence[UnsafeAction], acting: dict[str, Any],
+    partitions: Sequence[str] = (), everywhere: str | None = None, file: str | None = None,
 ) -> int:
     placed = [_pair(text, "--partition") for text in partitions]
 
@@ -358,7 +341,7 @@ def _act(
             reason=acting["reason"] or "",
         )
 
-    return _ask(ctx, ask, acting)
+    return _ask(ask, acting)
 
 
 def _choice(acting: dict[str, Any]) -> Choice:
@@ -373,8 +356,8 @@ def _choice(acting: dict[str, Any]) -> Choice:
     )
 
 
-def _ask(ctx: click.Context, ask: Callable[[State], Request], acting: dict[str, Any]) -> int:
-    settings = settings_of(ctx, catalog=acting["catalog"])
+def _ask(ask: Callable[[State], Request], acting: dict[str, Any]) -> int:
+    settings = options.settings()
     if acting["only_plan"] or acting["out"] is not None:
         plan = streams.plan_unsafe(
             settings, ask, reason=acting["reason"] or "", with_times=acting["with_times"],

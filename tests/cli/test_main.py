@@ -206,7 +206,7 @@ def test_interruption_exits_130_and_says_that_work_resumes(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("catalog_migrate.cli.config.settings_of", interrupted)
+    monkeypatch.setattr("catalog_migrate.cli.options.settings", interrupted)
     answer = call("config", "show")
     assert answer.code == 130
     assert "run it again to resume" in answer.err
