@@ -17,9 +17,9 @@ _SHADOW_TABLE = "_catalog_migrate-"
 _SHADOW_NAME = re.compile(_SHADOW_TABLE + "[0-9a-f]{32}")
 
 
-def tables_below(place: str) -> list[str]:
-    """Directories below ``place`` that hold a table, sorted: no shadow tables, none in another."""
-    store = store_at(place)
+def tables_below(warehouse: str) -> list[str]:
+    """Directories below a warehouse that hold a table, sorted; no shadow tables, none in others."""
+    store = store_at(warehouse)
     return sorted(store.place(folder) for folder in _tables(store, ""))
 
 

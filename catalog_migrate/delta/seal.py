@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.protocol import form_of
-from catalog_migrate.delta.table import open_table
+from catalog_migrate.delta.table import commit_nothing, open_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 
@@ -125,20 +125,10 @@ def fence(path: str, app_id: str, epoch: int) -> None:
     with a transient EngineFailure; then it is to be tried again. EngineFailure ``FENCED`` when the
     table carries a later epoch already.
     """
-    from deltalake import CommitProperties, Transaction
-
     table = open_table(path)
     _require_epoch(table, path, app_id, epoch)
     with failing(f"fence {path}"):
-        table.create_write_transaction(
-            [],
-            "append",
-            table.schema(),
-            partition_by=list(table.metadata().partition_columns) or None,
-            commit_properties=CommitProperties(
-                max_commit_retries=_RACES, app_transactions=[Transaction(app_id, epoch)]
-            ),
-        )
+        commit_nothing(table, {app_id: epoch}, races=_RACES)
 
 
 def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> None:

@@ -65,6 +65,27 @@ def at_this_version(
     )
 
 
+def commit_nothing(
+    table: DeltaTable, transactions: Mapping[str, int] | None = None, *, races: int = 0
+) -> None:
+    """An empty commit that carries transactions of applications, by the application's id.
+
+    ``races`` are the versions that others may take from it. Raises what delta-rs does.
+    """
+    from deltalake import CommitProperties, Transaction
+
+    carried = [Transaction(app, version) for app, version in (transactions or {}).items()]
+    table.create_write_transaction(
+        [],
+        "append",
+        table.schema(),
+        partition_by=list(table.metadata().partition_columns) or None,
+        commit_properties=CommitProperties(
+            max_commit_retries=races, app_transactions=carried or None
+        ),
+    )
+
+
 def _options(storage: Storage | None) -> dict[str, str] | None:
     return storage.options() if storage else None
 

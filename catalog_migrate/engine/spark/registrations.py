@@ -162,7 +162,7 @@ class Registrations:
             if standing is None or standing.location != local_path(path):
                 raise
 
-    def create_view(
+    def create_typed_view(
         self, view: ViewSpec, body_types: Sequence[str], *, over: Registration | None
     ) -> None:
         """CREATE VIEW, or OR REPLACE while what it is to go ``over`` stands there."""
@@ -200,7 +200,9 @@ class Registrations:
             if empty is not None:
                 run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(empty)}")
 
-    def create_function(self, function: FunctionSpec, *, over: Registration | None) -> None:
+    def create_function(
+        self, function: FunctionSpec, *, over: Registration | None = None
+    ) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
         replace = over is not None and over.is_still(self._find_function(function.name))
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
@@ -61,16 +61,16 @@ class Shards:
 
     def __init__(self, spark: SparkSession | None) -> None:
         """``spark`` None: what only Spark can do is refused."""
-        self._session = spark
+        self._session_given = spark
 
     @property
-    def _spark(self) -> SparkSession:
-        if self._session is None:
+    def _session(self) -> SparkSession:
+        if self._session_given is None:
             raise EngineFailure(
                 "this needs a Spark session",
                 remedy="the runtime does it at its next start: catalog-migrate run",
             )
-        return self._session
+        return self._session_given
 
     def create_shard(self, shard: ShardSpec) -> None:
         """Create through delta-rs (3 ms), or Spark for what delta-rs cannot do."""
@@ -137,30 +137,15 @@ class Shards:
 
     def _create_by_spark(self, shard: ShardSpec) -> None:
         with failing(f"create the shard {shard.path}"):
-            run(self._spark, statements.create_shard(shard))
+            run(self._session, statements.create_shard(shard))
             for check in shard.checks:
-                run(self._spark, statements.add_check(shard.path, check.name, check.expression))
+                run(self._session, statements.add_check(shard.path, check.name, check.expression))
 
-    # reading -------------------------------------------------------------------------------
-    def shard_version(self, path: str) -> int | None:
-        """Newest version by the log."""
-        return shard_version(path)
-
-    def why_no_shard(self, path: str) -> str | None:
-        """Why there is no log, unread."""
-        return why_no_log(path)
-
-    def shard_columns(self, path: str) -> Sequence[Column]:
-        """Columns by the log's newest schema."""
-        return shard_columns(path)
-
-    def shard_size(self, path: str) -> tuple[int, int]:
-        """(rows, bytes) by the statistics in the log; rows -1 when a file has none."""
-        return shard_size(path)
-
-    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
-        """By the lists of data files of both versions."""
-        return grown(path, after, upto)
+    shard_version = staticmethod(shard_version)
+    why_no_shard = staticmethod(why_no_log)
+    shard_columns = staticmethod(shard_columns)
+    shard_size = staticmethod(shard_size)
+    grown = staticmethod(grown)
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
@@ -169,33 +154,18 @@ class Shards:
             return rows
         with failing(f"count the rows of {path} at version {version}"):
             source = statements.at_version(local_path(path), version)
-            return int(run(self._spark, f"SELECT count(*) FROM {source}").collect()[0][0])
+            return int(run(self._session, f"SELECT count(*) FROM {source}").collect()[0][0])
 
-    # seal ----------------------------------------------------------------------------------
-    def seal_properties(self, path: str) -> Mapping[str, str | None]:
-        """What the seal's properties are now."""
-        return seals.seal_properties(path)
-
-    def is_sealed(self, path: str) -> bool:
-        """Whether the constraint stands."""
-        return seals.is_sealed(path)
+    seal_properties = staticmethod(seals.seal_properties)
+    is_sealed = staticmethod(seals.is_sealed)
+    unseal = staticmethod(seals.unseal)
+    fence = staticmethod(seals.fence)
 
     def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
         """One commit behind ``follows`` and whatever data came after it."""
         refuse_damaged_log(path)
         return seals.seal(path, follows=follows, app_id=app_id, epoch=epoch)
 
-    def unseal(
-        self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
-    ) -> None:
-        """Put the earlier values back, then take the constraint off: its absence is the proof."""
-        seals.unseal(path, properties, app_id=app_id, epoch=epoch)
-
-    def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """An empty commit with a transaction."""
-        seals.fence(path, app_id, epoch)
-
-    # changing in place ---------------------------------------------------------------------
     def truncate_shard(self, path: str) -> None:
         """Remove all rows; a sealed shard refuses."""
         if seals.is_sealed(path):
@@ -227,20 +197,11 @@ class Shards:
     ) -> None:
         """All of it in one commit, which is put where no other one is."""
         wanted = Wanted(columns, shard, shape)
-        evolve(lambda: self._spark, local_path(path), wanted, app_id=app_id, epoch=epoch)
+        evolve(lambda: self._session, local_path(path), wanted, app_id=app_id, epoch=epoch)
 
-    # directories ---------------------------------------------------------------------------
-    def delete_shard(self, path: str) -> None:
-        """Log last."""
-        delete_table(path)
-
-    def delete_shard_data(self, path: str) -> None:
-        """The log and other tables inside stay."""
-        delete_data(path)
-
-    def list_shards(self, warehouse: str) -> Iterable[str]:
-        """Shadow tables are none."""
-        return tables_below(warehouse)
+    delete_shard = staticmethod(delete_table)
+    delete_shard_data = staticmethod(delete_data)
+    list_shards = staticmethod(tables_below)
 
 
 def create_placeholder(path: str) -> str | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.commits import read_change
+from catalog_migrate.delta.table import commit_nothing
 from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 
@@ -17,6 +18,8 @@ FENCE = 2**63 - 1
 """The batch that a fenced query id has: every batch of a process that woke up late is below it."""
 
 _ATTEMPTS = 20
+_CARRIED_BEHIND = 15
+"""Versions that others may take from the commit of :func:`carry_batch`."""
 
 
 def delta_batch(path: str, query_id: str) -> int | None:
@@ -84,7 +87,6 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
 
     Raises :class:`CommitConflict` when the table does not come to rest, :class:`EngineFailure`.
     """
-    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
     for _ in range(_ATTEMPTS):
@@ -98,25 +100,16 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
             if successor is not None:
                 carried[successor] = batch
         # only ever upwards: a fence repeated late must not set back a successor that went on
-        transactions = [
-            Transaction(app, version)
-            for app, version in carried.items()
+        transactions = {
+            app: version for app, version in carried.items()
             if (found := table.transaction_version(app)) is None or found < version
-        ]
+        }
         if not transactions:
             return batch
         with _failing(f"fence {path}"):
             try:
                 # the exact next version: what the old id had must not change under our hands
-                table.create_write_transaction(
-                    [],
-                    "append",
-                    table.schema(),
-                    partition_by=list(table.metadata().partition_columns) or None,
-                    commit_properties=CommitProperties(
-                        app_transactions=transactions, max_commit_retries=0
-                    ),
-                )
+                commit_nothing(table, transactions)
             except CommitFailedError:
                 continue
         return batch
@@ -132,8 +125,6 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
     So that a batch which had arrived before the seal is skipped when it is run again there. One
     empty commit, repeatable; returns the batch, None for none.
     """
-    from deltalake import CommitProperties, Transaction
-
     batch = delta_batch(old, query_id)
     table = _required(new)
     if batch is None:
@@ -141,15 +132,7 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
     with _failing(f"carry transactions to {new}"):
         found = table.transaction_version(query_id)
         if found is None or found < batch:
-            table.create_write_transaction(
-                [],
-                "append",
-                table.schema(),
-                partition_by=list(table.metadata().partition_columns) or None,
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(query_id, batch)]
-                ),
-            )
+            commit_nothing(table, {query_id: batch}, races=_CARRIED_BEHIND)
     return batch
 
 

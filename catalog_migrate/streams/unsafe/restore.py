@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.table import commit_nothing
 from catalog_migrate.errors import EngineFailure, UnsafeBlocked
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
@@ -95,7 +96,7 @@ def perform(warehouse: str, restore: Restore, key: str) -> None:
 
 def bar(warehouse: str, restore: Restore) -> None:
     """Take the version that a RESTORE would have, so that one under way elsewhere fails."""
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     path = f"{warehouse}/{restore.path}"
@@ -105,11 +106,7 @@ def bar(warehouse: str, restore: Restore) -> None:
         table = DeltaTable(path)
         if table.version() > restore.follows:
             return
-        table.create_write_transaction(
-            [], "append", table.schema(),
-            partition_by=list(table.metadata().partition_columns) or None,
-            commit_properties=CommitProperties(max_commit_retries=0),
-        )
+        commit_nothing(table)
     except CommitFailedError:
         return  # somebody has taken it: what it was is asked next
     except (DeltaError, OSError) as error:
