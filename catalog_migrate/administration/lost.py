@@ -11,6 +11,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.store import GIVEN_BACK, read_state
 from catalog_migrate.catalog.unreadable import is_withheld
 from catalog_migrate.delta.directory import tables_below
+from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import (
     CatalogCorrupt,
     CatalogLost,
@@ -84,13 +85,11 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
 
     For whoever finds no catalog there: its tables would be made anew beside their rows.
     """
-    from deltalake import DeltaTable
-
     if home is None or not store_at(warehouse).exists("/"):
         return
     for path in tables_below(warehouse):
         try:
-            mark = read_mark(DeltaTable(path).metadata().configuration)
+            mark = read_mark(load_table(path).metadata().configuration)
         except Exception:  # noqa: BLE001, S112 - what cannot be read says nothing
             continue
         if mark is not None and mark.home == home:

@@ -43,7 +43,7 @@ def places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
 def originals_shards(state: State) -> frozenset[str]:
     """Real directories of every shard that the installation which this is a copy of has now.
 
-    Empty when that one is gone or does not answer: then nobody can say.
+    Empty when that one is missing or does not answer: then nobody can say.
     """
     record = state.config.get(HOME)
     if record is None:

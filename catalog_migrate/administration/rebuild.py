@@ -37,7 +37,7 @@ from catalog_migrate.catalog.state import State, app_id_of, encode_record
 from catalog_migrate.catalog.store import HOME
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import shard_size
+from catalog_migrate.delta.table import load_table, shard_columns, shard_size
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import (
     CatalogMigrateError,
@@ -61,7 +61,6 @@ WHICH_SHARD = "CM0832"
 SHORT_COPY = "CM0833"
 NO_SHARD = "CM0834"
 UNREADABLE = "CM0836"
-SAME_ID = "CM0837"
 
 GAP = 1_000_000
 """Ids, serials and epochs of a rebuilt catalog start at a multiple of this above all known ones."""
@@ -218,10 +217,6 @@ def _base(findings: _Findings, warehouse: str) -> int:
 
 
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
-    from deltalake import DeltaTable
-
-    from catalog_migrate.delta.table import shard_columns
-
     places = {
         path: relative(warehouse, path) or path for path in tables_below(warehouse)
     }
@@ -229,7 +224,7 @@ def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None
         places.setdefault(path, relative(warehouse, path) or path)
     for path, shard in sorted(places.items()):
         try:
-            table = DeltaTable(path)
+            table = load_table(path)
             configuration = table.metadata().configuration
             mark = read_mark(configuration)
             epoch = 0 if mark is None else table.transaction_version(app_id_of(mark.lineage)) or 0

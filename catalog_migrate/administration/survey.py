@@ -17,7 +17,7 @@ from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import shard_size
+from catalog_migrate.delta.table import load_table, shard_size
 from catalog_migrate.errors import CatalogMigrateError, Problem
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
@@ -153,9 +153,7 @@ def definition_at(path: str, described: ObjectDefinition) -> tuple[ObjectDefinit
     Of the table properties only those count that the release sets too: the others are the
     table's own and stay. A CHECK that says the same as the release's has the release's name.
     """
-    from deltalake import DeltaTable
-
-    table = DeltaTable(path)
+    table = load_table(path)
     metadata = table.metadata()
     configuration = metadata.configuration
     definition = ObjectDefinition(
@@ -191,10 +189,8 @@ def _checks(configuration: Mapping[str, str], described: ObjectDefinition) -> It
 def _look(
     each: Wanted, described: ObjectDefinition, state: State | None, forgotten: frozenset[str]
 ) -> tuple[Candidate | None, list[Problem]]:
-    from deltalake import DeltaTable
-
     try:
-        table = DeltaTable(each.path)
+        table = load_table(each.path)
         definition, version = definition_at(each.path, described)
         rows, size = shard_size(each.path)
     except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is

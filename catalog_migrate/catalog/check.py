@@ -169,10 +169,10 @@ def _pairs(state: State, known: State) -> Iterator[str]:
 
 def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> Iterator[str]:
     """Nothing uses what is not there, or itself. A new circle goes through an object that is new or
-    changed, and unless one is gone only those can use what is not there."""
+    changed, and unless one is removed only those can use what is not there."""
     changed = [item_id for item_id, item in items.items() if known.get(item_id) is not item]
-    gone = not known.keys() <= items.keys()
-    for item_id in items if gone else changed:
+    removed = not known.keys() <= items.keys()
+    for item_id in items if removed else changed:
         item = items[item_id]
         if item.quarantined is None:
             for use in item.uses:
@@ -185,7 +185,7 @@ def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> 
 
 
 def _history(state: State, before: State) -> Iterator[str]:
-    """An id's columns never change, and an id that is gone never comes back."""
+    """An id's columns never change, and an id that is removed never comes back."""
     old_nexts = {prefix: record.next for prefix, record in before.allocators.items()}
     held = before.mappings
     changed = [
@@ -264,9 +264,9 @@ def _items_of_changed_shards(state: State, before: State) -> Iterator[str]:
 def _owners_of_changed(state: State, before: State) -> Iterable[str]:
     new, old = state.raw.get("shard", _NOTHING), before.raw.get("shard", _NOTHING)
     changed = [path for path, text in new.items() if old.get(path) != text]
-    gone = [path for path in old if path not in new]
+    removed = [path for path in old if path not in new]
     owners = {state.shards[path].item_id for path in changed}
-    owners |= {before.shards[path].item_id for path in (*changed, *gone) if path in old}
+    owners |= {before.shards[path].item_id for path in (*changed, *removed) if path in old}
     return sorted(owners)
 
 

@@ -130,7 +130,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
 
 
 def clear_mark(path: str, lineage: str) -> bool:
-    """Take our mark off a table; False when it is another's, nobody's, or the table is gone."""
+    """Take our mark off a table; False when it is another's, nobody's, or the table is missing."""
     if not has_log(path):
         return False
     found = mark_at(path)

@@ -1,4 +1,5 @@
-"""Delta's log: the names and actions of commits, and commits that are put where none is. No Spark.
+"""Delta's protocol: the names, commits and forms of tables, and whatever writes to a log. No Spark.
 
-The catalog's own log is read by ``catalog/delta_files.py``, which asks more of a commit.
+Nothing outside this package knows the names in a log or the JSON of a commit. Tables lie at
+addresses of :mod:`catalog_migrate.store`.
 """

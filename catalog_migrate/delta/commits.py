@@ -2,7 +2,7 @@
 
 Spark's own are written over, on a local file system: Hadoop looks whether the version's file is
 there and then renames over whatever is there by then (``HDFSLogStore``, ``LocalLogStore``). A
-commit that another process, delta-rs for one, put between the two is gone, although its writer was
+commit that another process, delta-rs for one, put between the two is lost, although its writer was
 told that its rows are in the table. Ours is refused by the store itself.
 
 No version checksum is written beside a commit to a table that others write to: it would answer for
@@ -83,7 +83,7 @@ def rows_added(path: str, first: int, upto: int) -> int:
 
 
 def read_actions(path: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit; EngineFailure when it is gone or cannot be read."""
+    """The actions of one commit; EngineFailure when it is missing or cannot be read."""
     try:
         return _actions(store_at(path).read(commit_name(version)))
     except (OSError, ValueError, RecursionError) as error:

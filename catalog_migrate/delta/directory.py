@@ -102,9 +102,9 @@ def sweep_shadow_tables(path: str) -> None:
     with suppress(OSError):
         for name in list(table.folders()):
             if _SHADOW_NAME.fullmatch(name) and table.exists(f"{name}/{LOG}/"):
-                gone = shadow_name()
-                table.move(name, gone)
-                discard(table, gone)
+                swept = shadow_name()
+                table.move(name, swept)
+                discard(table, swept)
 
 
 def discard(store: Store, name: str) -> None:

@@ -69,7 +69,7 @@ def refuse_damaged_log(path: str) -> None:
     """EngineFailure where a commit of the log is an empty file, as a power failure leaves one.
 
     Spark and delta-rs take it for a commit that changed nothing, and the rows that it added are
-    gone without a word: nothing is to be copied from there.
+    missing without a word: nothing is to be copied from there.
     """
     from catalog_migrate.engine_failures import failing  # what a plan does not import
 

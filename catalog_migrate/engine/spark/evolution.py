@@ -113,7 +113,7 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
     shadow = table.place(name)
     try:
         with failing(f"create a shadow table of {path}"):
-            table.make_folder(name)  # never the shard with it: that may be gone
+            table.make_folder(name)  # never the shard with it: that may be missing
         create_shadow_table(shadow, bare)
         _alter(session, shadow, wanted)
         reached = form_of(open_table(shadow))

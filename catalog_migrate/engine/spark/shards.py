@@ -205,7 +205,7 @@ class Shards:
 
 
 def create_placeholder(path: str) -> str | None:
-    """An empty table of the same shape in a directory of its own; None when ``path`` is gone.
+    """An empty table of the same shape in a directory of its own; None when ``path`` is missing.
 
     EngineFailure when files lie there without a log: whoever drops the name would remove them.
     """
