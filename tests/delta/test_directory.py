@@ -1,0 +1,71 @@
+"""Directories of tables: found, emptied and removed, and what else lies in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from catalog_migrate.delta.directory import (
+    delete_data,
+    delete_table,
+    shadow_name,
+    sweep_shadow_tables,
+    table_around,
+    tables_below,
+)
+
+
+def table(path: Path) -> Path:
+    """A directory that looks like a table's."""
+    (path / "_delta_log").mkdir(parents=True)
+    (path / "part-0.parquet").touch()
+    return path
+
+
+def test_tables_are_found(tmp_path: Path) -> None:
+    """None inside another, no shadow table, none behind a link, none where nothing is."""
+    outer = table(tmp_path / "w/s/t/1")
+    inner = table(outer / "inner")
+    table(tmp_path / "w/s/t" / shadow_name())
+    table(tmp_path / "elsewhere")
+    (tmp_path / "w/link").symlink_to(tmp_path / "elsewhere")
+    assert tables_below(str(tmp_path / "w")) == [str(outer)]
+    assert tables_below(f"file://{tmp_path}/w/") == [str(outer)]
+    assert tables_below(str(tmp_path / "nothing")) == []
+    assert table_around(str(inner)) == str(outer)
+    assert table_around(str(outer)) is None
+
+
+def test_data_goes_and_all_else_stays(tmp_path: Path) -> None:
+    """Log, hidden names, other tables and what a link leads to stay; emptied folders go."""
+    outer = table(tmp_path / "t")
+    table(outer / "inner")
+    for name in ("a=1/part", "_checkpoints/0", "_change_data/cdc", ".part-0.parquet.crc", "x/y/z"):
+        (outer / name).parent.mkdir(parents=True, exist_ok=True)
+        (outer / name).touch()
+    table(tmp_path / "elsewhere")
+    (outer / "link").symlink_to(tmp_path / "elsewhere")
+    delete_data(str(outer))
+    assert {entry.name for entry in outer.iterdir()} == {"_delta_log", "inner", "_checkpoints"}
+    assert (outer / "inner/part-0.parquet").exists()
+    assert (tmp_path / "elsewhere/part-0.parquet").exists()
+    delete_data(str(tmp_path / "nothing"))
+
+
+def test_a_table_is_removed_whole(tmp_path: Path) -> None:
+    """Again is no error."""
+    one = table(tmp_path / "t")
+    delete_table(str(one))
+    assert not one.exists()
+    delete_table(str(one))
+
+
+def test_shadow_tables_are_swept(tmp_path: Path) -> None:
+    """Only what is called as they are and has a log."""
+    one = table(tmp_path / "t")
+    table(one / shadow_name())
+    table(one / "inner")
+    (one / shadow_name()).mkdir()
+    sweep_shadow_tables(str(one))
+    left = sorted(entry.name for entry in one.iterdir() if entry.is_dir())
+    assert left[1:] == ["_delta_log", "inner"]
+    assert left[0].startswith("_catalog_migrate-")
