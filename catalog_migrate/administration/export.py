@@ -19,7 +19,7 @@ from catalog_migrate.catalog.marks import clear_mark
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import GIVEN_BACK, read_state, require_at_home
+from catalog_migrate.catalog.store import EXPORTED, read_state, require_at_home
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.table import shard_version
@@ -41,11 +41,11 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
 from catalog_migrate.streams.migrations import MigratedStreams
 
-SHARD_GONE = "CM0841"
+SHARD_MISSING = "CM0841"
 NAME_TAKEN = "CM0842"
 
 
-class GivenBack(msgspec.Struct, frozen=True):
+class Exported(msgspec.Struct, frozen=True):
     """What a session's catalog has now: how many tables, views and functions, plain.
 
     ``left`` are names that somebody else has by now: they stay as they are. ``below`` is the
@@ -62,7 +62,7 @@ class GivenBack(msgspec.Struct, frozen=True):
 def registrations_sql(state: State) -> str:
     """Every object in force as Spark SQL in an order that can be run; our own views stay out.
 
-    Raises NotSettled while work is pending, and Refusal when a table's directory is gone.
+    Raises NotSettled while work is pending, and Refusal when a table's directory is missing.
     """
     _require_settled(state)
     _require_shards(state, shard_version)
@@ -94,10 +94,10 @@ def registrations_sql(state: State) -> str:
     return "\n".join(lines) + "\n"
 
 
-def give_back(
+def export_catalog(
     engine: Engine, log: CatalogLog, *, wait: float | None = None, clock: Clock | None = None,
     on_step: Callable[[str], None] = lambda _: None,
-) -> GivenBack:
+) -> Exported:
     """Make every name of the session's catalog plain, unmark the tables and close the catalog.
 
     ``wait`` is how long another holder of the lease is waited for, in seconds; ``on_step`` hears
@@ -105,7 +105,7 @@ def give_back(
     any further session whose names die with it. Raises CatalogMoved, NotSettled, Refusal,
     LeaseHeld.
     """
-    # a closed catalog may be gone on with; one that is not at home has the original's tables
+    # an export that was cut off goes on; a catalog that is not at home has the original's tables
     require_at_home(read_state(log), log)
     clock = clock or SystemClock()
     lease = acquire(
@@ -116,14 +116,14 @@ def give_back(
         work = ExecutionContext(
             engine, log, clock, state.setting("warehouse"), MigratedStreams(), lease=lease
         )
-        if GIVEN_BACK not in state.config:
+        if EXPORTED not in state.config:
             _require_settled(state)
             _require_shards(state, engine.shard_version)
             _require_names(work, state)
             on_step("close")
             state = _note(log, lease, "pending")
         given = _make_plain(work, state, on_step)
-        if state.setting(GIVEN_BACK) != "done":
+        if state.setting(EXPORTED) != "done":
             on_step("unmark")
             for path, row in sorted(state.shards.items()):
                 if row.state in ("live", "retired"):
@@ -138,13 +138,13 @@ def give_back(
 def _note(log: CatalogLog, lease: Lease, value: str) -> State:
     def decide(_: State) -> Changes:
         changes = Changes()
-        changes.put("config", GIVEN_BACK, ConfigRecord(value=value))
+        changes.put("config", EXPORTED, ConfigRecord(value=value))
         return changes
 
     return commit(log, decide, epoch=lease.epoch, kind="export", anyway=True)
 
 
-def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], None]) -> GivenBack:
+def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], None]) -> Exported:
     """Drop our own views, register what is missing, replace what carries our marks.
 
     Any other name is plain already, or came since the catalog was closed: it is left alone.
@@ -190,7 +190,7 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
         work.engine.drop_schema_if_empty(schema)
     kinds = [name.kind for name in names.values() if name not in left]
     below = any(name.location and not is_absolute(name.location) for name in names.values())
-    return GivenBack(
+    return Exported(
         kinds.count("table"), kinds.count("view"), kinds.count("function"),
         tuple(sorted(str(name.name) for name in left)), work.warehouse if below else "",
     )
@@ -265,7 +265,7 @@ def _require_settled(state: State) -> None:
 
 
 def _require_shards(state: State, version: Callable[[str], int | None]) -> None:
-    problems = list(gone_shards(state, version))
+    problems = list(missing_shards(state, version))
     if problems:
         raise Refusal(
             f"the rows of {counted(len(problems), 'table')} are not there; nothing was given back",
@@ -274,7 +274,7 @@ def _require_shards(state: State, version: Callable[[str], int | None]) -> None:
         )
 
 
-def gone_shards(state: State, version: Callable[[str], int | None]) -> Iterator[Problem]:
+def missing_shards(state: State, version: Callable[[str], int | None]) -> Iterator[Problem]:
     """One problem for each table in force whose directory holds no Delta table any more.
 
     A source that was never started, and its cluster's log, may have none yet.
@@ -294,7 +294,7 @@ def gone_shards(state: State, version: Callable[[str], int | None]) -> Iterator[
             found = None
         if found is None:
             yield Problem(
-                SHARD_GONE, f"{item.definition.item_name}: there is no Delta table at {path}",
+                SHARD_MISSING, f"{item.definition.item_name}: there is no Delta table at {path}",
                 remedy="restore the directory from a backup; a new table would be empty",
             )
 

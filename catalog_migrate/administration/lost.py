@@ -8,7 +8,7 @@ from shlex import quote
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import GIVEN_BACK, read_state
+from catalog_migrate.catalog.store import EXPORTED, read_state
 from catalog_migrate.catalog.unreadable import is_withheld
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.table import load_table
@@ -115,7 +115,7 @@ def still_has(mark: Mark, path: str) -> bool:
         state = whole(DeltaLog(mark.home))
     except CatalogMigrateError:
         return True
-    if state is None or state.lineage != mark.lineage or GIVEN_BACK in state.config:
+    if state is None or state.lineage != mark.lineage or EXPORTED in state.config:
         return False
     place = state.setting("warehouse")
     return any(

@@ -39,7 +39,7 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import GIVEN_BACK, HOME, open_log, read_state
+from catalog_migrate.catalog.store import EXPORTED, HOME, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_columns, shard_version
 from catalog_migrate.errors import (
@@ -128,7 +128,7 @@ def relocate(
     call goes on.
     """
     state = read_state(log)
-    if GIVEN_BACK in state.config:
+    if EXPORTED in state.config:
         raise CatalogExported(
             f"the tables of the catalog at {log.uri} were given back",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt",

@@ -23,7 +23,7 @@ from catalog_migrate.store.address import is_remote, local_path, rows_directory
 
 if TYPE_CHECKING:
     from catalog_migrate.administration.adoption import Adoption
-    from catalog_migrate.administration.export import GivenBack
+    from catalog_migrate.administration.export import Exported
     from catalog_migrate.administration.rebuild import Rebuilt
     from catalog_migrate.administration.relocation import Relocation
     from catalog_migrate.administration.survey import LeftAlone, Wanted
@@ -75,13 +75,13 @@ def registrations_sql(settings: Settings) -> str:
 
 def export(
     settings: Settings, *, confirm: Callable[[], bool] | None = None, on_note: OnNote = unheard
-) -> GivenBack | None:
+) -> Exported | None:
     """Make every name in Spark's catalog plain and close the durable catalog for good.
 
     None when ``confirm`` says no. UsageError where names end with the session; raises also
     CatalogMoved, NotSettled, LeaseHeld.
     """
-    from catalog_migrate.administration.export import give_back
+    from catalog_migrate.administration.export import export_catalog
 
     catalog = open_catalog(settings, write=True)
     with local_spark(settings, on_note) as spark:
@@ -93,7 +93,7 @@ def export(
             )
         if confirm is not None and not confirm():
             return None
-        return give_back(engine, catalog.log, wait=settings.number("bootstrap.timeout"))
+        return export_catalog(engine, catalog.log, wait=settings.number("bootstrap.timeout"))
 
 
 def relocate(

@@ -17,7 +17,7 @@ from catalog_migrate.store.address import Storage, is_remote, is_same_place
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
-GIVEN_BACK = "given_back"
+EXPORTED = "given_back"
 """Setting: ``pending`` from the moment that an export begins, ``done`` when it has ended."""
 
 
@@ -113,7 +113,7 @@ def require_in_use(state: State, log: CatalogLog) -> None:
     A copy with the same lineage would work on the rows of the installation that it was copied
     from. Raises :class:`CatalogExported` after an export. Reading is free.
     """
-    if GIVEN_BACK in state.config:
+    if EXPORTED in state.config:
         raise CatalogExported(
             f"the tables of the catalog at {log.uri} were given back as plain registrations",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt; "

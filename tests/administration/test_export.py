@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.export import GivenBack, give_back, registrations_sql
+from catalog_migrate.administration.export import Exported, export_catalog, registrations_sql
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -50,10 +50,10 @@ class Simulated:
             token=lambda: f"{next(self.tokens):06d}",
         ).outcome
 
-    def give_back(self, points: CrashPoint | None = None) -> GivenBack:
+    def export(self, points: CrashPoint | None = None) -> Exported:
         """One export, which may die at a point."""
         heard = points.on_call if points is not None else None
-        return give_back(
+        return export_catalog(
             SimulatedEngine(self.world, persistent=True, on_call=heard), self.log.attach(heard),
             wait=600.0, clock=self.clock, on_step=heard or (lambda _: None),
         )
@@ -79,7 +79,7 @@ class TestInASession:
         place = Simulated()
         assert place.start() == "initialized"
         assert all(place.names()[view] for view in ("shop.big", "shop.bigger"))
-        given = place.give_back()
+        given = place.export()
         assert (given.tables, given.below) == (1, "/warehouse")  # not to be removed by its owner
         assert place.names() == PLAIN
         with pytest.raises(CatalogExported):
@@ -97,9 +97,9 @@ class TestInASession:
             place.start()
             points = CrashPoint(at)
             try:
-                place.give_back(points)
+                place.export(points)
             except SimulatedCrash:
-                place.give_back()
+                place.export()
                 assert place.names() == PLAIN, points.calls[-1]
                 assert read_state(place.log).setting("given_back") == "done"
                 continue
@@ -111,7 +111,7 @@ class TestInASession:
         a second export replaces none and says so."""
         place = Simulated()
         place.start()
-        place.give_back()
+        place.export()
         engine = SimulatedEngine(place.world, persistent=True)
         theirs = ViewSpec(
             ItemName("shop", "big"), (Column("id", "BIGINT"),),
@@ -125,12 +125,12 @@ class TestInASession:
         for view in (theirs, users):
             engine.create_view(view, over=Registration(view.name, "view"))
         before = engine.observe("shop")
-        given = place.give_back()
+        given = place.export()
         assert engine.observe("shop") == before
         assert (given.tables, given.views, given.left) == (1, 0, ("shop.big", "shop.bigger"))
         plain = ViewSpec(theirs.name, theirs.columns, "SELECT id FROM shop.orders")
         engine.create_view(plain, over=Registration(theirs.name, "view"))
-        assert place.give_back().left == ("shop.bigger",)
+        assert place.export().left == ("shop.bigger",)
 
     def test_is_refused_while_something_is_unfinished(self) -> None:
         """A pending drop is told, and no name changes."""
@@ -148,7 +148,7 @@ class TestInASession:
 
         commit(place.log, pend, kind="test")
         with pytest.raises(NotSettled) as refused:
-            place.give_back()
+            place.export()
         assert refused.value.pending == ("reconcile: ",)
         assert place.names() == before
         assert read_state(place.log).serial == state.serial
@@ -165,7 +165,7 @@ def test_a_copy_gives_nothing_back(place: Place) -> None:
     before = place.files()
     world = World()
     with pytest.raises(CatalogMoved):
-        give_back(SimulatedEngine(world, persistent=True), place.log("copy"), wait=0.0)
+        export_catalog(SimulatedEngine(world, persistent=True), place.log("copy"), wait=0.0)
     assert place.files() == before
 
 
@@ -223,7 +223,7 @@ def test_an_exported_table_may_be_adopted_by_another(place: Place) -> None:
 
     engine = SimulatedEngine(world, persistent=True)
     engine.create_shard(ShardSpec(path, place.state("one").items["i1"].definition.columns))
-    give_back(engine, place.log("one"))
+    export_catalog(engine, place.log("one"))
     assert properties(path)["catalog_migrate.lineage"] == ""
     done = adopt(place.log("two"), release_of(ORDERS), [wanted("shop.orders", path)],
                  warehouse=place.warehouse("two"))
