@@ -12,9 +12,9 @@ from bench import generated
 from bench.measure import Cost, Measure
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.hook import migrate
 from catalog_migrate.testing.engine import SimulatedEngine

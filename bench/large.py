@@ -20,7 +20,7 @@ from bench import generated, processes
 from bench.measure import Cost, Measure
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.store import open_log
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.planning import plan_migration

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bench import generated
 from bench.measure import Cost, Measure, paired
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.hook import BootstrapReport, migrate

@@ -15,8 +15,8 @@ from bench.measure import Cost, Measure, paired
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.state import LogSnapshot, State
-from catalog_migrate.catalog.store import create_catalog, open_log, read_state
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.plans import plan_statement

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.measure import Cost, Measure, middle, paired
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import OperationRecord
-from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams.unsafe.requests import request_of
 from tests.services.stage import Stage

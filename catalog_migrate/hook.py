@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.paths import shard_location

@@ -10,9 +10,9 @@ from typing import Any
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.hook import cluster_logs, session_settings, system_schema
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent

@@ -14,16 +14,16 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.records import Owner
-from catalog_migrate.catalog.sessions import register_session
-from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import (
+from catalog_migrate.catalog.opening import (
     create_catalog,
     default_warehouse,
     read_state,
     require_in_use,
     require_warehouse,
 )
+from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.sessions import register_session
+from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import (
     CatalogNotFound,
     CommitConflict,

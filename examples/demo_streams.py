@@ -55,7 +55,7 @@ def run(*, keep: bool = False) -> None:
 
 def _steps(workspace: Path, kafka: KafkaCluster, postgres: PostgresServer) -> None:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.catalog.store import create_catalog, open_log
+    from catalog_migrate.catalog.opening import create_catalog, open_log
 
     (workspace / "kafka-password").write_text(PASSWORDS[0], encoding="utf-8")
     (workspace / "postgres-password").write_text("pg-password", encoding="utf-8")

@@ -28,6 +28,7 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of, put_mark
+from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
@@ -38,7 +39,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     AdoptedElsewhere,

@@ -16,10 +16,10 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import MIGRATION, Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import clear_mark
+from catalog_migrate.catalog.opening import EXPORTED, read_state, require_at_home
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import EXPORTED, read_state, require_at_home
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.table import shard_version

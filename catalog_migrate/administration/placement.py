@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from catalog_migrate.catalog.opening import HOME, open_log, read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import HOME, open_log, read_state
 from catalog_migrate.delta.commits import is_same_commit
 from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.table import shard_version

@@ -20,6 +20,7 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
+from catalog_migrate.catalog.opening import HOME
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ConfigRecord,
@@ -34,7 +35,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State, app_id_of, encode_record
-from catalog_migrate.catalog.store import HOME
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_columns, shard_size

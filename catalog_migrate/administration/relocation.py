@@ -28,6 +28,7 @@ from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
 from catalog_migrate.catalog.marks import LINEAGE, mark_at, marks_of, put_mark
+from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     ConfigRecord,
@@ -39,7 +40,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import EXPORTED, HOME, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_columns, shard_version
 from catalog_migrate.errors import (

@@ -43,7 +43,7 @@ def adopt(
     Raises AdoptionRefused with every reason, AdoptedElsewhere, LeaseHeld; nothing is adopted then.
     """
     from catalog_migrate.administration import adoption
-    from catalog_migrate.catalog.store import default_warehouse, open_log
+    from catalog_migrate.catalog.opening import default_warehouse, open_log
 
     if not schemas and not tables:
         raise UsageError(
@@ -133,7 +133,7 @@ def rebuild(
     """
     from catalog_migrate.administration import rebuild as rebuilding
     from catalog_migrate.catalog.delta_log import DeltaLog
-    from catalog_migrate.catalog.store import default_warehouse
+    from catalog_migrate.catalog.opening import default_warehouse
 
     given = catalog_uri(settings)
     if is_remote(given):

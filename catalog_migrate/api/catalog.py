@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.api.status import Status, described, status_of, unknown_object
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import open_log, read_state
 from catalog_migrate.errors import (
     CatalogExported,
     CatalogMigrateError,
@@ -84,7 +84,7 @@ class Catalog:
         there is one already, CatalogLost where rows of one that is gone lie.
         """
         from catalog_migrate.administration.lost import refuse_lost
-        from catalog_migrate.catalog.store import create_catalog, default_warehouse
+        from catalog_migrate.catalog.opening import create_catalog, default_warehouse
 
         text = os.fspath(uri)
         place = text if "://" in text else os.path.abspath(text)
@@ -194,7 +194,7 @@ class Catalog:
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
         or of what was given back are somebody else's.
         """
-        from catalog_migrate.catalog.store import require_in_use
+        from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.delta.log import why_no_log
         from catalog_migrate.planner.missing_data import gone
 
@@ -436,7 +436,7 @@ class Catalog:
         """Mend the drift; returns the number of steps. Names that are not ours are left alone."""
         self._writing("drift --repair")
         from catalog_migrate.catalog.lease import acquire
-        from catalog_migrate.catalog.store import require_in_use
+        from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.reconciler.reconcile import reconcile_names
 
         state = self.state()

@@ -70,7 +70,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 
     Not in a catalog that was moved or copied, of which a start says that before.
     """
-    from catalog_migrate.catalog.store import require_in_use, require_warehouse
+    from catalog_migrate.catalog.opening import require_in_use, require_warehouse
     from catalog_migrate.store.address import rows_directory
 
     warehouse = settings.text("catalog.warehouse")
@@ -84,7 +84,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
     from catalog_migrate.administration.lost import refuse_lost
-    from catalog_migrate.catalog.store import default_warehouse, open_log
+    from catalog_migrate.catalog.opening import default_warehouse, open_log
     from catalog_migrate.store.address import is_remote, rows_directory
 
     log = open_log(uri, settings.storage)

@@ -231,7 +231,7 @@ def _note_refused(
     catalog: Catalog, release: Release, settings: Settings, on_note: OnNote
 ) -> None:
     """Say that no start does what this plan says: only `apply` goes back, or nothing does."""
-    from catalog_migrate.catalog.store import require_in_use
+    from catalog_migrate.catalog.opening import require_in_use
     from catalog_migrate.planner.fencing import fenced_out
 
     state = catalog.state()

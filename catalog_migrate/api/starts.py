@@ -233,7 +233,7 @@ def _start(
     plan: Plan | None, read_only: bool = False, on_progress: OnProgress | None, on_note: OnNote,
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
-    from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.catalog.opening import open_log
     from catalog_migrate.hook import bootstrap
 
     uri = catalog_uri(settings)

@@ -12,10 +12,10 @@ from uuid import uuid4
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.history import touched_items
 from catalog_migrate.catalog.log import CatalogLog, LogRow
+from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.catalog.store import require_in_use
 from catalog_migrate.errors import (
     CatalogWriteRefused,
     CommitConflict,

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import (

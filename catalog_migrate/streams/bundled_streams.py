@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -20,7 +21,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.external import External

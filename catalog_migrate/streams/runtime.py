@@ -14,10 +14,10 @@ from typing import Protocol
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import (
     CatalogMigrateError,
     CatalogWriteRefused,

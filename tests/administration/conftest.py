@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from catalog_migrate.administration.survey import Wanted
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import marks_of
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -22,7 +23,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.model.names import ItemName

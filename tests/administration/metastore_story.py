@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.cli.main import main as command_line
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.errors import CatalogMigrateError

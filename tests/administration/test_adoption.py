@@ -12,7 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from catalog_migrate.administration.adoption import adopt, propose
 from catalog_migrate.administration.survey import LeftAlone
-from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.delta.seal import seal
 from catalog_migrate.delta.table import shard_size
 from catalog_migrate.errors import AdoptedElsewhere, AdoptionRefused

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import SessionRecord
-from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 

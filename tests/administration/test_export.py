@@ -12,7 +12,7 @@ import pytest
 from catalog_migrate.administration.adoption import adopt
 from catalog_migrate.administration.export import Exported, export_catalog, registrations_sql
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.errors import CatalogExported, CatalogMoved, NotSettled, Refusal

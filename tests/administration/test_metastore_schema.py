@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord
-from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.hook import system_schema

@@ -185,7 +185,7 @@ class TestAdoption:
         for home, warehouse in (
             (f"{path}/catalog", str(place.home / "w")), (str(place.home / "c"), f"{path}/w"),
         ):
-            from catalog_migrate.catalog.store import open_log
+            from catalog_migrate.catalog.opening import open_log
 
             with pytest.raises(AdoptionRefused) as refused:
                 adopt(open_log(home), release_of(ORDERS), [wanted("shop.orders", path)],
@@ -447,7 +447,7 @@ class TestMove:
             assert [problem.code for problem in refused.value.problems] == ["CM0827"]
             shutil.move(new, path)
         (place.home / "catalog").rename(Path(path, "catalog"))
-        from catalog_migrate.catalog.store import open_log
+        from catalog_migrate.catalog.opening import open_log
 
         with pytest.raises(RelocationRefused) as refused:
             relocate(open_log(f"{path}/catalog"))

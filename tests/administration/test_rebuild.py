@@ -17,7 +17,7 @@ from catalog_migrate.administration.rebuild import rebuild
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.marks import put_mark
-from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.seal import fence, seal
 from catalog_migrate.engine.port import Registration

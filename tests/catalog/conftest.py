@@ -11,6 +11,7 @@ import pytest
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ItemRecord,
@@ -19,7 +20,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.store.address import Storage

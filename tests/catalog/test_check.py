@@ -11,6 +11,7 @@ import pytest
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     ConfigRecord,
@@ -19,7 +20,6 @@ from catalog_migrate.catalog.records import (
     ShardRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CheckFailed
 

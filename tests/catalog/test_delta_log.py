@@ -13,9 +13,9 @@ import pytest
 
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import LogRow
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.catalog.store import create_catalog, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     CatalogCorrupt,

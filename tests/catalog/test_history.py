@@ -22,10 +22,10 @@ from catalog_migrate.catalog.history import (
 )
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import OperationRecord, ReleaseRecord, identity_text
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused, UnknownSerial
 

@@ -9,9 +9,9 @@ import pytest
 
 from catalog_migrate.catalog import transaction
 from catalog_migrate.catalog.log import CatalogLog, LogRow
+from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogNotFound, CommitConflict
 

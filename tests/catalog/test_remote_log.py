@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import create_catalog, open_log, read_state
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.delta import race, table
 from catalog_migrate.errors import (
     CatalogMigrateError,

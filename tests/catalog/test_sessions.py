@@ -9,6 +9,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import SessionRecord
 from catalog_migrate.catalog.sessions import (
@@ -20,7 +21,6 @@ from catalog_migrate.catalog.sessions import (
     remove_sessions,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import UnknownSession, UsageError
 

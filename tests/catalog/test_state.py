@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     AllocatorRecord,
@@ -34,7 +35,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record, sum_rows
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit, rows_of
 from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
 from catalog_migrate.model.layout import PlacedColumn, Shape

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import CatalogNotFound, EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.loader import load_texts

@@ -8,13 +8,13 @@ import pytest
 
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     OperationRecord,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CommitConflict, LeaseLost
 

@@ -16,9 +16,9 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import ConfigRecord, OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import InvalidRelease, LeaseLost

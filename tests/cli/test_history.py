@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.store import open_log
 from catalog_migrate.cli import history
 from catalog_migrate.cli.main import main
 from catalog_migrate.hook import migrate

@@ -58,7 +58,7 @@ def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
 def bring_in_force(place: Path, release: str, warehouse: str = "warehouse") -> None:
     """A catalog in ``<place>/c`` with this release, its names simulated, its tables empty."""
     from catalog_migrate.catalog.clock import SystemClock
-    from catalog_migrate.catalog.store import open_log
+    from catalog_migrate.catalog.opening import open_log
     from catalog_migrate.engine.port import ShardSpec
     from catalog_migrate.engine.spark.shards import Shards
     from catalog_migrate.hook import migrate
@@ -190,7 +190,7 @@ def test_a_lease_of_a_process_that_is_gone_is_told_as_such(call: Call, tmp_path:
     take = (
         "import sys; from catalog_migrate.catalog.clock import SystemClock;"
         "from catalog_migrate.catalog.lease import acquire;"
-        "from catalog_migrate.catalog.store import open_log;"
+        "from catalog_migrate.catalog.opening import open_log;"
         "acquire(open_log(sys.argv[1]), holder='a start', clock=SystemClock())"
     )
     subprocess.run([sys.executable, "-c", take, str(tmp_path / "c")], check=True)

@@ -96,7 +96,7 @@ def test_drift_without_a_metastore_starts_no_spark(
 ) -> None:
     """Names end with the session, so nothing can drift: said at once."""
     from catalog_migrate.api import registrations
-    from catalog_migrate.catalog.store import create_catalog, open_log
+    from catalog_migrate.catalog.opening import create_catalog, open_log
 
     monkeypatch.setattr(registrations, "session_runs", lambda: False)
     create_catalog(open_log(str(tmp_path / "c")), warehouse=str(tmp_path / "w"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import open_log
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts

@@ -298,7 +298,7 @@ def decided(column: dict[str, Any], before: dict[str, dict[str, Any]]) -> str:
 
 def committed(catalog: Path) -> dict[str, Any]:
     """The catalog's state without what may differ: paths of shards, versions, epochs, times."""
-    from catalog_migrate.catalog.store import open_log, read_state
+    from catalog_migrate.catalog.opening import open_log, read_state
 
     state = read_state(open_log(str(catalog)))
     shards: dict[str, Counter[str]] = {}
@@ -350,7 +350,7 @@ def digests(frames: dict[str, DataFrame]) -> dict[str, Digest]:
 
 def verify_disk(series: Series) -> None:
     """Directories of shards are the catalog's, and those that were replaced are sealed."""
-    from catalog_migrate.catalog.store import open_log, read_state
+    from catalog_migrate.catalog.opening import open_log, read_state
     from catalog_migrate.engine.spark.engine import SparkEngine
 
     state = read_state(open_log(str(series.catalog)))

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import open_log
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.engine.spark.engine import SparkEngine
 from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.hook import BootstrapReport, migrate

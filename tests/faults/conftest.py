@@ -145,7 +145,7 @@ class Site:
     def verify(self, release: str) -> None:
         """The release is in force and settled, every row is there once, no stray file is."""
         from catalog_migrate.catalog.check import check
-        from catalog_migrate.catalog.store import open_log, read_state
+        from catalog_migrate.catalog.opening import open_log, read_state
         from catalog_migrate.delta import seal as seals
 
         state = read_state(open_log(str(self.catalog)))

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from direct_engine import DirectEngine
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import open_log
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_release

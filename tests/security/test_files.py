@@ -20,7 +20,7 @@ import os
 import sys
 from catalog_migrate.hook import migrate
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import open_log
+from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.cli.main import main
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards

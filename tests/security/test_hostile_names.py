@@ -8,7 +8,7 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.errors import InvalidName, InvalidRelease
 from catalog_migrate.hook import migrate
 from catalog_migrate.model.names import ItemName, quote_part, quote_sql, split_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.model.names import ItemName, parse_reference
 from catalog_migrate.planner.assembly import rebased
 from catalog_migrate.planner.baseline import Baseline

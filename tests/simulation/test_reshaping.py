@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import ItemRecord, SessionRecord
 from catalog_migrate.catalog.sessions import remove_sessions
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import EngineFailure, NotReconciled
 from catalog_migrate.hook import BootstrapReport, migrate

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import AllocatorRecord, ItemRecord, MappingRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import (
     EngineFailure,

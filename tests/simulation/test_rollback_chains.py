@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.rollback import NO_RETURN, ROWS_NOT_HELD

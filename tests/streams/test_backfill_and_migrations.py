@@ -11,8 +11,8 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, Transaction, write_deltalake
 
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import PrepareFailed
 from catalog_migrate.reconciler.prepare import _require_no_backfill

@@ -228,7 +228,7 @@ class TestNames:
 def test_what_is_shown_creates_the_same(do: Any, setting: Any, state: Now, log: Any) -> None:
     """SHOW CREATE of everything, replayed on an empty catalog, gives the same catalog."""
     from catalog_migrate.catalog.memory_log import MemoryLog
-    from catalog_migrate.catalog.store import create_catalog, read_state
+    from catalog_migrate.catalog.opening import create_catalog, read_state
     from catalog_migrate.catalog.transaction import commit
     from catalog_migrate.sql.parser import parse
     from catalog_migrate.streams.plans import plan_statement

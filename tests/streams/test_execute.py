@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.connections import kafka_probe
 from catalog_migrate.errors import (
     CatalogMigrateError,

@@ -13,9 +13,9 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.catalog.records import ClusterRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import create_catalog, open_log, read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
 from catalog_migrate.connections.secrets import Redactor, Secret

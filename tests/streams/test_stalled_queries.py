@@ -13,9 +13,9 @@ import pytest
 from catalog_migrate.api import Status
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.status import document, text
 from catalog_migrate.streams import dependencies

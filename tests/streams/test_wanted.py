@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.supervisor import Wanted
 

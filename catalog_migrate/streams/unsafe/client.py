@@ -17,10 +17,10 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import proven_dead, this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.store import read_state
 from catalog_migrate.catalog.transaction import commit
 from catalog_migrate.errors import (
     CatalogMigrateError,

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.catalog.store import read_state
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.delta.datatypes import without_lengths
 from catalog_migrate.errors import MigrationBlocked
 from catalog_migrate.planner.rollback import NO_RETURN

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.store import open_log, read_state
+from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine.port import BindResult, Registration, ViewSpec
 from catalog_migrate.errors import EngineFailure

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.api import Catalog
-from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result

@@ -72,7 +72,7 @@ class Run:
 
     def __init__(self, directory: Path, spark: Any) -> None:
         from catalog_migrate.api import Catalog
-        from catalog_migrate.catalog.store import create_catalog, open_log
+        from catalog_migrate.catalog.opening import create_catalog, open_log
 
         self.directory, self.spark = directory, spark
         self.setting: dict[str, Any] = json.loads((directory / "setting.json").read_text())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.store import create_catalog
+from catalog_migrate.catalog.opening import create_catalog
 from tests.services.stage import Stage
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.cli.main import main
 
 from .conftest import Stage

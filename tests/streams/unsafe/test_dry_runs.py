@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
-from catalog_migrate.catalog.store import create_catalog, open_log
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli import logs
 from catalog_migrate.cli.main import main

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.catalog.store import create_catalog, open_log
+from catalog_migrate.catalog.opening import create_catalog, open_log
 
 from .conftest import Stage
 from .test_undo_with_table import Table, now
