@@ -177,14 +177,14 @@ def _under_lease(
         ))
         on_step("commit")
 
-        def decide(current: State) -> Changes:
+        def changes_for(current: State) -> Changes:
             if current.serial != state.serial:
                 raise CommitConflict(
                     "the catalog moved while tables were adopted", remedy="run again"
                 )
             return changes
 
-        return commit(log, decide, epoch=lease.epoch, kind="adopt")
+        return commit(log, changes_for, epoch=lease.epoch, kind="adopt")
     except Marked as lost:
         _take_back(marked, state.lineage)
         wanted = next(c.wanted for c in candidates if c.wanted.path == lost.path)

@@ -136,12 +136,12 @@ def export_catalog(
 
 
 def _note(log: CatalogLog, lease: Lease, value: str) -> State:
-    def decide(_: State) -> Changes:
+    def changes_for(_: State) -> Changes:
         changes = Changes()
         changes.put("config", EXPORTED, ConfigRecord(value=value))
         return changes
 
-    return commit(log, decide, epoch=lease.epoch, kind="export", anyway=True)
+    return commit(log, changes_for, epoch=lease.epoch, kind="export", anyway=True)
 
 
 def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], None]) -> Exported:

@@ -39,7 +39,7 @@ def require_lost(log: DeltaLog) -> None:
         f"the catalog at {log.uri} can be read whole, at serial {state.serial}",
         problems=[Problem(
             NOTHING_LOST, "a rebuild would forget its history, ids and streams",
-            remedy="use it as it is; names are mended by catalog-migrate drift --repair",
+            remedy="use it as it is; names are repaired by catalog-migrate drift --repair",
         )],
         remedy="nothing is lost",
     )
@@ -75,7 +75,7 @@ def require_homeless(
                     NOTHING_LOST, "a second catalog would own the same rows",
                     remedy=f"use it: --catalog {home}",
                 )],
-                remedy="nothing is lost; names are mended by catalog-migrate drift --repair, "
+                remedy="nothing is lost; names are repaired by catalog-migrate drift --repair, "
                 "a catalog that is to be elsewhere is moved (docs/administration.md)",
             )
 

@@ -169,7 +169,7 @@ def relocate(
         )
         on_step("commit")
 
-        def decide(current: State) -> Changes:
+        def changes_for(current: State) -> Changes:
             if current.serial != state.serial:
                 raise CommitConflict("the catalog moved on meanwhile", remedy="run again")
             if not aim.away and [*_running(current)]:
@@ -177,7 +177,7 @@ def relocate(
             return _changes(current, aim, lineage, new_lineage, names_copied, parted, clock)
 
         commit(
-            log, decide, epoch=None if lease is None else lease.epoch, kind="relocate",
+            log, changes_for, epoch=None if lease is None else lease.epoch, kind="relocate",
             anyway=aim.away,
         )
     finally:

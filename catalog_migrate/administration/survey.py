@@ -196,7 +196,7 @@ def _look(
     except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         return None, [_problem(
-            NOT_A_TABLE, each, f"its log cannot be read: {first}", "mend the table first"
+            NOT_A_TABLE, each, f"its log cannot be read: {first}", "fix the table first"
         )]
     problems: list[Problem] = []
     configuration = table.metadata().configuration

@@ -145,5 +145,5 @@ def collect(spark: Any, statement: str, limit: int) -> Rows:
     except EngineFailure as error:
         raise EngineFailure(
             error.message, condition=error.condition, transient=error.transient,
-            remedy="mend the statement; catalog-migrate show NAME lists an object's columns",
+            remedy="fix the statement; catalog-migrate show NAME lists an object's columns",
         ) from error

@@ -96,7 +96,7 @@ class Lease:
         """Give the lease back; the epoch stays. Nothing happens when it was taken over."""
         epoch = self.epoch
 
-        def decide(state: State) -> Changes | None:
+        def changes_for(state: State) -> Changes | None:
             row = state.leases.get(self.key)
             if row is None or row.epoch != epoch or not row.holder:
                 return None
@@ -104,12 +104,12 @@ class Lease:
             changes.put("lease", self.key, LeaseRecord(epoch=epoch))
             return changes
 
-        commit(self._log, decide, kind="release lease", anyway=True)
+        commit(self._log, changes_for, kind="release lease", anyway=True)
 
     def _confirm(self) -> None:
         """Rewrite the row by compare-and-set, so that whoever watched it has to watch anew."""
 
-        def decide(state: State) -> Changes:
+        def changes_for(state: State) -> Changes:
             require_epoch(state, self.key, self.epoch)
             row = state.leases[self.key]
             changes = Changes()
@@ -118,7 +118,7 @@ class Lease:
             )
             return changes
 
-        commit(self._log, decide, kind="confirm lease")
+        commit(self._log, changes_for, kind="confirm lease")
 
     def _renew(self, started: float) -> None:
         """Write a heartbeat; it counts from when the write began, not from its reply."""
@@ -207,7 +207,7 @@ def unlock(log: CatalogLog, if_holder: str, *, key: str = MIGRATION) -> State:
     margin. Raises :class:`LeaseHeld` when somebody else holds it; nothing happens when it is free.
     """
 
-    def decide(state: State) -> Changes | None:
+    def changes_for(state: State) -> Changes | None:
         row = state.leases.get(key, _FREE)
         if not row.holder:
             return None
@@ -218,7 +218,7 @@ def unlock(log: CatalogLog, if_holder: str, *, key: str = MIGRATION) -> State:
         changes.put("lease", key, msgspec.structs.replace(row, epoch=row.epoch + 1, holder=""))
         return changes
 
-    return commit(log, decide, kind="unlock")
+    return commit(log, changes_for, kind="unlock")
 
 
 def _take(
@@ -235,7 +235,7 @@ def _take(
 
     ours = False
 
-    def decide(state: State) -> Changes | None:
+    def changes_for(state: State) -> Changes | None:
         # two threads of one process write the very same row: the row alone does not tell whose
         nonlocal ours
         ours = state.leases.get(key, _FREE) == row
@@ -245,7 +245,7 @@ def _take(
         changes.put("lease", key, taken)
         return changes
 
-    state = commit(log, decide, kind="take lease", anyway=anyway)
+    state = commit(log, changes_for, kind="take lease", anyway=anyway)
     if not ours or state.leases.get(key) != taken:
         return None
     return Lease(

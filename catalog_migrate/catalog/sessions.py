@@ -76,7 +76,7 @@ def register_session(
     fresh = token()[:8]
     moved = False
 
-    def decide(current: State) -> Changes | None:
+    def changes_for(current: State) -> Changes | None:
         nonlocal moved
         moved = current.serial != serial
         if moved:
@@ -91,7 +91,7 @@ def register_session(
         _fold(changes, others)
         return changes
 
-    committed = commit(log, decide, kind="session")
+    committed = commit(log, changes_for, kind="session")
     return None if moved else committed
 
 
@@ -130,7 +130,7 @@ def remove_sessions(
         raise UsageError("no session was named", remedy="name one, or a serial")
     removed: tuple[str, ...] = ()
 
-    def decide(state: State) -> Changes | None:
+    def changes_for(state: State) -> Changes | None:
         nonlocal removed
         unknown = sorted(set(ids) - set(state.sessions))
         if unknown:
@@ -147,5 +147,5 @@ def remove_sessions(
             changes.delete("session", key)
         return changes
 
-    commit(log, decide, kind="unlock")
+    commit(log, changes_for, kind="unlock")
     return removed

@@ -118,7 +118,7 @@ def _metadata(
 
 def commit(
     log: CatalogLog,
-    decide: Callable[[State], Changes | None],
+    changes_for: Callable[[State], Changes | None],
     *,
     epoch: int | None = None,
     kind: str,
@@ -128,11 +128,11 @@ def commit(
     anyway: bool = False,
     rollback_to: int | None = None,
 ) -> State:
-    """Commit what ``decide`` makes of the newest state, and return the state after it.
+    """Commit what ``changes_for`` makes of the newest state, and return the state after it.
 
-    ``decide`` is called again on a fresh state when another writer committed meanwhile; whatever
-    it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word for
-    the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to.
+    ``changes_for`` is called again on a fresh state when another writer committed meanwhile;
+    whatever it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word
+    for the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to.
     ``anyway`` lets a catalog be written that is not in use here (moved, copied or given back):
     only for what makes it so, or ends it.
 
@@ -145,7 +145,7 @@ def commit(
             require_in_use(before, log)
         if epoch is not None:
             require_epoch(before, lease_key, epoch)
-        changes = decide(before)
+        changes = changes_for(before)
         edits = {} if changes is None else changes.effective(before)
         if not edits:
             return before

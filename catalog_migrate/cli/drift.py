@@ -19,10 +19,10 @@ from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
 @options.yes
 @options.no_input
 def command(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_input: bool) -> int:
-    """Compare the names in Spark's catalog with what is committed, and mend them with --repair.
+    """Compare the names in Spark's catalog with what is committed, and fix them with --repair.
 
     Of use where names outlive the session (spark.metastore). Exit 2 with --detailed-exitcode when
-    something differs and was not mended.
+    something differs and was not repaired.
 
     \b
     Example:
@@ -55,5 +55,5 @@ def command(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_i
             emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
         if found.mended:
             steps = f"{found.mended} step{'s' if found.mended != 1 else ''}"
-            emit(f"mended in {steps}; {len(found.left)} left\n")
+            emit(f"repaired in {steps}; {len(found.left)} left\n")
     return 2 if detailed_exitcode and found.left else 0

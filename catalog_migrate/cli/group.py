@@ -25,7 +25,7 @@ VERBS = {
     "rollback": "Go back to an earlier serial, rows kept; as a plan like any other.",
     "graph": "Print what depends on what.",
     "check": "Check a release without a catalog, or against one.",
-    "drift": "Compare Spark's catalog with what is committed; --repair mends it.",
+    "drift": "Compare Spark's catalog with what is committed; --repair fixes it.",
     "sql": "Run statements: connections, sources, sinks, or one SELECT.",
     "source": "Look at a source: positions prints where it stands.",
     "unsafe": "Last resort: change any property of a source, and its positions.",

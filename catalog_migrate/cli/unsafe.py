@@ -388,7 +388,7 @@ def _dry(plan: UnsafePlan, acting: dict[str, Any]) -> int:
         return code
     if plan.refused:
         where = "" if out is None else f"the plan is saved in {out}, "
-        note(f"{where}nothing was done; it would be refused as it stands: mend what is named, or "
+        note(f"{where}nothing was done; it would be refused as it stands: fix what is named, or "
              "--skip-validate")
         return code
     reason = "" if plan.reason.strip() else " --reason 'WHY'"

@@ -2,6 +2,6 @@
 
 ``prepare`` builds beside the old state, ``commit`` turns a prepared migration into one
 compare-and-set, ``cleanup`` undoes attempts that died, ``reconcile`` compares the committed state
-with the world and mends the difference. Plans are decided elsewhere; Spark and Delta are reached
+with the world and repairs the difference. Plans are decided elsewhere; Spark and Delta are reached
 through the engine port only.
 """

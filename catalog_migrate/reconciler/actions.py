@@ -24,7 +24,7 @@ DriftKind = Literal["missing", "different", "leftover", "foreign"]
 
 
 class Drift(msgspec.Struct, frozen=True):
-    """One name where the world is not what is committed, and what mends it."""
+    """One name where the world is not what is committed, and what repairs it."""
 
     kind: DriftKind
     name: str

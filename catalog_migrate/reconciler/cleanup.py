@@ -42,7 +42,7 @@ def abandon(work: ExecutionContext) -> State:
     """
     key = str(work.epoch)
 
-    def decide(current: State) -> Changes | None:
+    def changes_for(current: State) -> Changes | None:
         intent = current.intents.get(key)
         if intent is None:
             return None
@@ -51,7 +51,7 @@ def abandon(work: ExecutionContext) -> State:
         return changes
 
     try:
-        state = commit(work.log, decide, epoch=work.epoch, kind="abandon")
+        state = commit(work.log, changes_for, epoch=work.epoch, kind="abandon")
     except LeaseLost:
         _remove_late(work)
         raise
@@ -93,7 +93,7 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
     for path in intent.paths:
         work.retrying(lambda path=path: work.engine.delete_shard(work.absolute(path)))  # type: ignore[misc]
 
-    def decide(current: State) -> Changes:
+    def changes_for(current: State) -> Changes:
         changes = Changes()
         for path in intent.paths:
             record = current.shards.get(path)
@@ -102,6 +102,6 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         changes.delete("intent", key)
         return changes
 
-    state = commit(work.log, decide, epoch=work.epoch, kind="clean up")
+    state = commit(work.log, changes_for, epoch=work.epoch, kind="clean up")
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state

@@ -45,7 +45,7 @@ def put_in_force(
     """
     now = int(work.clock.wall())
 
-    def decide(state: State) -> Changes:
+    def changes_for(state: State) -> Changes:
         if state.serial != base.serial:
             raise CommitConflict(
                 f"the catalog moved from serial {base.serial} to {state.serial}",
@@ -57,7 +57,7 @@ def put_in_force(
                 raise CommitConflict(reason, remedy="plan again: the tables are copied then")
         return _changes(work, state, migration, prepared, owner=owner, now=now)
 
-    return _committed(work, decide, migration, _verb("migrate", owner))
+    return _committed(work, changes_for, migration, _verb("migrate", owner))
 
 
 def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -> State:
@@ -69,7 +69,7 @@ def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -
     Decisions that it carries for columns that are right already count as applied from now on.
     """
 
-    def decide(state: State) -> Changes:
+    def changes_for(state: State) -> Changes:
         changes = Changes()
         serial = state.serial
         if migration.plan.target.serial is not msgspec.UNSET:
@@ -85,17 +85,17 @@ def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -
         _put_release(changes, state, owner, name, migration.manifest_hash, serial)
         return changes
 
-    return _committed(work, decide, migration, _verb("release", owner))
+    return _committed(work, changes_for, migration, _verb("release", owner))
 
 
 def _committed(
-    work: ExecutionContext, decide: Callable[[State], Changes], migration: Migration, verb: str
+    work: ExecutionContext, changes_for: Callable[[State], Changes], migration: Migration, verb: str
 ) -> State:
     serial = migration.plan.target.serial
     if serial is msgspec.UNSET:
-        return commit(work.log, decide, epoch=work.epoch, kind=verb)
+        return commit(work.log, changes_for, epoch=work.epoch, kind=verb)
     return commit(
-        work.log, decide, epoch=work.epoch, kind="rollback", rollback_to=serial,
+        work.log, changes_for, epoch=work.epoch, kind="rollback", rollback_to=serial,
         reason=f"rollback to serial {serial}",
     )
 

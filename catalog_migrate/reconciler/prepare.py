@@ -365,7 +365,7 @@ def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -
         paths=tuple(shard.path for shard in shards),
     )
 
-    def decide(_: State) -> Changes:
+    def changes_for(_: State) -> Changes:
         changes = Changes()
         changes.put("intent", str(work.epoch), record)
         for shard in shards:
@@ -378,7 +378,7 @@ def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -
             )
         return changes
 
-    commit(work.log, decide, epoch=work.epoch, kind="intent")
+    commit(work.log, changes_for, epoch=work.epoch, kind="intent")
 
 
 def _build(
@@ -419,7 +419,7 @@ def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> 
     except Exception as error:
         raise PrepareFailed(
             f"populate failed for {name}: {type(error).__name__}: {error}",
-            remedy="mend the callback and start again; the old release is still in force",
+            remedy="fix the callback and start again; the old release is still in force",
         ) from error
     work.ensure()
     return _with(shard, version=work.engine.shard_version(work.absolute(shard.path)))
@@ -559,7 +559,7 @@ def _declare_seals(
             path=path, follows=version, properties=dict(work.engine.seal_properties(location))
         )
 
-    def decide(state: State) -> Changes:
+    def changes_for(state: State) -> Changes:
         key = str(work.epoch)
         old = state.intents.get(key)
         earlier = {seal.path: seal for seal in old.seals} if old is not None else {}
@@ -576,7 +576,7 @@ def _declare_seals(
         )
         return changes
 
-    commit(work.log, decide, epoch=work.epoch, kind="intent")
+    commit(work.log, changes_for, epoch=work.epoch, kind="intent")
     return follows
 
 

@@ -138,7 +138,7 @@ def reconcile_names(work: ExecutionContext, state: State) -> int:
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
             failures=failures,
-            remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+            remedy="fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return steps
 
@@ -330,7 +330,7 @@ def _evolve(work: ExecutionContext, state: State) -> tuple[State, list[str]]:
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'table')} could not be changed: {failures[0]}",
             failures=failures,
-            remedy="mend the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+            remedy="fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return state, evolved
 

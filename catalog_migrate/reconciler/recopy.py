@@ -43,7 +43,7 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
     made = prepared.shards[shard.target.identity]
     now = int(work.clock.wall())
 
-    def decide(current: State) -> Changes:
+    def changes_for(current: State) -> Changes:
         changes = Changes()
         changes.raise_serial()
         changes.put(
@@ -69,7 +69,7 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
         changes.delete("intent", str(work.epoch))
         return changes
 
-    committed = commit(work.log, decide, epoch=work.epoch, kind="copy after a refusal")
+    committed = commit(work.log, changes_for, epoch=work.epoch, kind="copy after a refusal")
     work.on_progress(Progress("copy, not in place", 1, 1, name))
     return committed
 

@@ -77,11 +77,11 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         cleanup.abandon(work)
         raise PrepareFailed(
             f"populate failed: {type(error).__name__}: {error}",
-            remedy="mend the callback and start again; the tables stay as they were",
+            remedy="fix the callback and start again; the tables stay as they were",
         ) from error
     now = int(work.clock.wall())
 
-    def decide(current: State) -> Changes:
+    def changes_for(current: State) -> Changes:
         changes = Changes()
         changes.raise_serial()
         for item_id, _ in pending:
@@ -113,4 +113,4 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         )
         return changes
 
-    return finish_shared(work, commit(work.log, decide, epoch=work.epoch, kind="refill"))
+    return finish_shared(work, commit(work.log, changes_for, epoch=work.epoch, kind="refill"))

@@ -59,11 +59,11 @@ def remove_data(work: ExecutionContext, state: State) -> State:
         work.retrying(lambda path=path: _remove(work, path))  # type: ignore[misc]
         work.on_progress(Progress("remove", number, len(paths), path))
 
-    def decide(current: State) -> Changes:
+    def changes_for(current: State) -> Changes:
         changes = Changes()
         for path in paths:
             record = current.shards[path]
             changes.put("shard", path, msgspec.structs.replace(record, removing=False))
         return changes
 
-    return commit(work.log, decide, epoch=work.epoch, kind="remove")
+    return commit(work.log, changes_for, epoch=work.epoch, kind="remove")

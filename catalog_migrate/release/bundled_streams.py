@@ -41,7 +41,7 @@ def canonical_statements(
             continue
         kind = type(statement).__name__
         if kind not in _RANK:
-            problems.append(_problem(NOT_BUNDLED, "only CREATE can be shipped", place, text))
+            problems.append(_problem(NOT_BUNDLED, "only CREATE can be bundled", place, text))
             continue
         named = _with_schema(statement, default_schema)
         key = kind, str(getattr(named, "name", "")).lower()

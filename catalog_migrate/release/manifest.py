@@ -156,7 +156,7 @@ def _problem(data: bytes, error: Exception, file: str | None) -> Problem:
         column = offset - (data.rfind(b"\n", 0, offset) + 1) + 1
         return Problem(
             UNREADABLE, f"not JSON: {message}", file=file, line=line, column=column,
-            remedy="write it anew with `catalog-migrate release compile`, or mend the JSON there",
+            remedy="write it anew with `catalog-migrate release compile`, or fix the JSON there",
         )
     return Problem(
         UNREADABLE, message, file=file, text=_object_name(data, message),

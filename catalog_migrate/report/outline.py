@@ -292,7 +292,7 @@ def _losses(plan: Plan) -> Section:
         entries.append(Entry(f"{head}{f' ({held})' if held else ''}", "!", details))
     note = None if entries else "Nothing: every row and every value is kept."
     if note and plan.blocked:
-        note = "Nothing but what is told below."
+        note = "Only what is listed below."
     elif note and goes_back(plan) and any(map(_loses_columns, plan.changes)):
         note += " No row was written since to the columns that go."
     return Section("What could be lost", tuple(entries), note)

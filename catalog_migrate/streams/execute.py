@@ -412,12 +412,12 @@ class Executor:
                 f"{effect.summary.rpartition(' ')[0]} not altered: validation by the runtime "
                 "refused it, nothing was changed and nothing stopped",
                 verdicts=findings,
-                remedy="mend what is named; SHOW OPERATIONS keeps this",
+                remedy="fix what is named; SHOW OPERATIONS keeps this",
             )
         if row.state == "set_back":
             raise AlterSetBack(
                 f"set back: {reason}",
-                remedy="all queries run on the old definition; mend the new one and say it again",
+                remedy="all queries run on the old definition; fix the new one and say it again",
                 operation=key,
             )
         raise AlterFailed(

@@ -59,7 +59,7 @@ def _still(
     if found.item.quarantined is not None:
         reasons: tuple[str, ...] = (found.item.quarantined,)
         return StalledQuery(
-            kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or mend it"
+            kind, name, "quarantined", reasons, f"DROP {kind.upper()} {name}, or fix it"
         )
     if holds:
         reasons = tuple(_reason(hold) for hold in holds)

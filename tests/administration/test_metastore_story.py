@@ -121,7 +121,7 @@ def test_the_command_line_finds_a_lost_name_and_mends_it(told: dict[str, Any]) -
         "missing  meta.v  the name is not registered\n"
         "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
     )
-    assert repaired.endswith("mended in 1 step; 0 left\n")
+    assert repaired.endswith("repaired in 1 step; 0 left\n")
     assert last == "no drift: every name is what is committed\n"
     assert chapter["standing"] == ["t", "theirs", "v"]
 

@@ -328,7 +328,7 @@ def test_no_write_permission(place: Path) -> None:
     child = spawn.Process(target=_as_nobody, args=(str(place), answers))
     child.start()
     try:
-        assert answers.get(timeout=60) == ["2", "CM0203", "CM0203"]
+        assert answers.get(timeout=600) == ["2", "CM0203", "CM0203"]
         child.join(60)
         assert listing(place) == before
     finally:

@@ -296,7 +296,7 @@ def test_a_catalog_that_may_not_be_written(catalog: Path) -> None:
     child = spawn.Process(target=_unlock_as_nobody, args=(str(catalog), answers))
     child.start()
     try:
-        code, err = answers.get(timeout=60)
+        code, err = answers.get(timeout=600)
         child.join(60)
         assert listing(catalog) == before
     finally:

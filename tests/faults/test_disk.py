@@ -1,5 +1,5 @@
 """A full disk, a read-only one, and files that are gone or cut off: refused by a typed error, the
-release in force whole, and after the cause is mended the next start succeeds."""
+release in force whole, and after the cause is fixed the next start succeeds."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_set_up_says_what_to_do_when_python_is_missing() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     assert answer.returncode == 1
     assert answer.stderr.splitlines()[0] == (

@@ -14,7 +14,7 @@ from catalog_migrate.reconciler.workers import Workers
 def test_results_come_in_order_and_from_the_same_threads() -> None:
     workers = Workers(3)
     mine: set[threading.Thread] = set()
-    all_are_there = threading.Barrier(3, timeout=10)
+    all_are_there = threading.Barrier(3, timeout=300)
 
     def act(number: int) -> int:
         if number < 3:

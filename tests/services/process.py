@@ -86,7 +86,7 @@ class ServerProcess:
             self._close()
             raise ServiceFailed(
                 f"{command[0]} could not be started:\n{self.tail()}",
-                remedy="mend what the log says",
+                remedy="fix what the log says",
             )
         self.pid = int(line)
 

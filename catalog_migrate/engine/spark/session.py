@@ -149,7 +149,7 @@ def _start_quietly(conf: SparkConf) -> SparkContext:
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             raise PrerequisiteMissing(
                 f"Spark did not start: {error}{_quote(said)}",
-                remedy="mend what is said above; SPARK_HOME, when set, must be a Spark 4.2 (unset"
+                remedy="fix what is said above; SPARK_HOME, when set, must be a Spark 4.2 (unset"
                 " it to use the one inside PySpark)",
             ) from error
 

@@ -210,7 +210,7 @@ class UnsafeOperations:
         if bad:
             raise ValidationFailed(
                 "the new properties were refused by validation, nothing was changed",
-                verdicts=bad, remedy="mend what is named, or --skip-validate",
+                verdicts=bad, remedy="fix what is named, or --skip-validate",
             )
 
     def _look(

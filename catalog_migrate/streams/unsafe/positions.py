@@ -179,6 +179,6 @@ def require_no_problem(name: str, found: Forecast) -> None:
     if found.problems:
         raise UnsafeBlocked(
             f"{name} cannot be put there, nothing was changed", problems=found.problems,
-            remedy="mend what is named; to see what there is, partition by partition: "
+            remedy="fix what is named; to see what there is, partition by partition: "
             "--to committed --policy allow --plan (EXPLAIN in SQL)",
         )

@@ -336,7 +336,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     if not dependencies.is_query(found.item):
         raise UnsafeBlocked(
             f"{found.text} has no query, it is set aside: {found.item.quarantined}",
-            remedy=f"mend that first, or DROP {statement.kind.upper()} and create it anew",
+            remedy=f"fix that first, or DROP {statement.kind.upper()} and create it anew",
         )
     external, links = _redefined(state, found, statement)
     stream = state.streams.get(found.item_id)

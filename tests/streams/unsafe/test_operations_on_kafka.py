@@ -447,7 +447,7 @@ def test_after_the_commit_it_is_never_refused(stage: Stage, at: At) -> None:
 
 
 def test_an_error_of_before(stage: Stage, at: At) -> None:
-    """Without a runtime SHOW SOURCES has what the last one failed of, until that is mended."""
+    """Without a runtime SHOW SOURCES has what the last one failed of, until that is fixed."""
     at([10], {0: 8})
     cluster = dependencies.find(stage.state, "cluster", "main").item_id
     log = ClusterLog(log_path(stage.state, cluster, str(stage.warehouse)), "gone")
