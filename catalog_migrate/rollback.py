@@ -43,6 +43,7 @@ from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
+    from catalog_migrate.reconciler.stream_tables import StreamTables
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -247,8 +248,9 @@ def roll_back(
     token: Callable[[], str] = new_token,
     ttl: float = 30.0,
     margin: float = 10.0,
+    streams: StreamTables | None = None,
 ) -> BootstrapReport:
-    """:func:`rollback` on any engine and log."""
+    """:func:`rollback` on any engine and log; ``streams`` as in a start."""
     if plan is not None:
         serial = plan.target.serial
         if serial is msgspec.UNSET or to not in (None, serial):
@@ -263,7 +265,7 @@ def roll_back(
         populate=None, wait=wait, threads=threads,
         policy=going_back_by(policy), approved=plan,
         on_progress=on_progress, system=None, token=token, ttl=ttl, margin=margin,
-        settings=(True, "UTC"), streams=MigratedStreams(),
+        settings=(True, "UTC"), streams=streams or MigratedStreams(),
     )
     start.past = past
     start.bundled = BundledStreams(start.streams, None)

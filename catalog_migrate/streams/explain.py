@@ -12,10 +12,10 @@ from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.unsafe.gates import missing
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
+from catalog_migrate.streams.unsafe.rows import missing
 
 
 def explain(state: State, statement: st.Statement, *, ports: Ports) -> str:

@@ -1,8 +1,8 @@
 """Faults put into the reconciler, the catalog and the engine on purpose: does the simulation see?
 
-Each is a context manager that breaks one rule that something hangs on, and restores it after. The
-simulation has to find every one (test_seeded_faults.py); what it finds is kept as a
-small schedule beside the tests.
+A fault of a port is another implementation of it. A rule of the product itself is left out by a
+context manager, which restores it after. The simulation has to find every one
+(test_seeded_faults.py); what it finds is kept as a small schedule beside the tests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from catalog_migrate.catalog import lease, transaction
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
-from catalog_migrate.engine.port import Registration, ViewSpec
+from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.planner import past, planning, rollback
 from catalog_migrate.reconciler import (
     actions,
@@ -36,6 +36,7 @@ from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine
+from tests.simulation.installation import PortFault
 
 Fault = Callable[[], AbstractContextManager[None]]
 
@@ -56,17 +57,6 @@ def _instead(*changes: tuple[Any, str, Any]) -> Iterator[None]:
 def commits_unfenced() -> AbstractContextManager[None]:
     """Commits are not refused under an older epoch: a late holder's land."""
     return _instead((transaction, "require_epoch", lambda *_: None))
-
-
-def seals_nothing() -> AbstractContextManager[None]:
-    """Replaced shards are left unsealed, and nobody looks."""
-
-    def unsealed(self: SimulatedEngine, path: str, **_: Any) -> int:
-        return len(self.world.shard(path).versions) - 1
-
-    return _instead(
-        (SimulatedEngine, "seal", unsealed), (SimulatedEngine, "is_sealed", lambda *_: True)
-    )
 
 
 def copies_no_tail() -> AbstractContextManager[None]:
@@ -92,26 +82,6 @@ def cleans_nothing_up() -> AbstractContextManager[None]:
     return _instead((cleanup, "_undo", undo))
 
 
-def keeps_seals_of_the_dead() -> AbstractContextManager[None]:
-    """What a dead holder sealed stays sealed."""
-    return _instead((SimulatedEngine, "unseal", lambda *_, **__: None))
-
-
-def unseals_blindly() -> AbstractContextManager[None]:
-    """A late holder takes off whatever seal it finds."""
-    original = SimulatedEngine.unseal
-
-    def unseal(self: SimulatedEngine, path: str, properties: Mapping[str, Any], **_: Any) -> None:
-        original(self, path, properties, app_id="nobody", epoch=0)
-
-    return _instead((SimulatedEngine, "unseal", unseal), (SimulatedEngine, "fence", _no_fence))
-
-
-def _no_fence(self: SimulatedEngine, path: str, *_: Any) -> None:
-    with self._call("fence", path):
-        pass
-
-
 def abandons_at_once() -> AbstractContextManager[None]:
     """A failed attempt is undone by what the catalog says, though its commit may be under way."""
 
@@ -121,36 +91,6 @@ def abandons_at_once() -> AbstractContextManager[None]:
         return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
 
     return _instead((cleanup, "abandon", abandon))
-
-
-def replaces_blindly() -> AbstractContextManager[None]:
-    """Views are created with OR REPLACE, whoever's they are."""
-    return _instead((SimulatedEngine, "create_view", _replacing(SimulatedEngine.create_view)))
-
-
-def replaces_functions_blindly() -> AbstractContextManager[None]:
-    """Functions are created with OR REPLACE, whoever's they are."""
-    original = SimulatedEngine.create_function
-    return _instead((SimulatedEngine, "create_function", _replacing(original)))
-
-
-def drops_without_looking() -> AbstractContextManager[None]:
-    """What goes is dropped by its name, whatever stands there by then."""
-    original = SimulatedEngine.drop
-
-    def drop(self: SimulatedEngine, registration: Registration, **_: object) -> None:
-        original(self, Registration(registration.name, registration.kind))
-
-    return _instead((SimulatedEngine, "drop", drop))
-
-
-def _replacing(original: Callable[..., None]) -> Callable[..., None]:
-    def create(self: SimulatedEngine, spec: Any, *, over: Registration | None = None) -> None:
-        del over
-        blindly = Registration(spec.name, "view" if isinstance(spec, ViewSpec) else "function")
-        original(self, spec, over=blindly)
-
-    return create
 
 
 def leaves_a_name() -> AbstractContextManager[None]:
@@ -189,16 +129,6 @@ def creates_in_any_order() -> AbstractContextManager[None]:
 def owns_everything() -> AbstractContextManager[None]:
     """Whatever stands under a name counts as ours."""
     return _instead((actions, "is_ours", lambda *_: True), (prepare, "is_ours", lambda *_: True))
-
-
-def forgets_to_evolve() -> AbstractContextManager[None]:
-    """Tables to be changed in place are marked as done without a change."""
-    return _instead((SimulatedEngine, "evolve", lambda *_, **__: None))
-
-
-def loses_replies() -> AbstractContextManager[None]:
-    """A commit whose reply is lost is taken for one that was not made."""
-    return _instead((MemoryLog, "find_commit", lambda *_, **__: None))
 
 
 def reuses_ids() -> AbstractContextManager[None]:
@@ -298,11 +228,6 @@ def copies_refused_by_names() -> AbstractContextManager[None]:
     return _instead((recopy, "projection_from", projection))
 
 
-def sets_nothing_aside() -> AbstractContextManager[None]:
-    """Users' sinks whose table or key goes are left as they are."""
-    return _instead((MigratedStreams, "put_migrated", lambda *_: None))
-
-
 def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
     """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
     original = prepare._tail
@@ -311,11 +236,6 @@ def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
         return replace(original(work, shard, *rest), version=shard.version)
 
     return _instead((prepare, "_tail", tail))
-
-
-def removes_what_sinks_read() -> AbstractContextManager[None]:
-    """Retired shards go when retention is over, whoever has still to read them."""
-    return _instead((MigratedStreams, "still_read", lambda *_: frozenset()))
 
 
 def removes_before_it_is_on_record() -> AbstractContextManager[None]:
@@ -343,35 +263,6 @@ def names_what_was_set_aside() -> AbstractContextManager[None]:
         return original(lineage, mapping, replace(item, quarantined=None))
 
     return _instead((desired, "desired_name", desired_name))
-
-
-def drops_in_cascades() -> AbstractContextManager[None]:
-    """With a name go the views that read it, whoever's they are."""
-    original = SimulatedEngine.drop
-
-    def drop(self: SimulatedEngine, registration: Any, **_: object) -> None:
-        original(self, registration)
-        relations = self._names.relations
-        for key, view in list(relations.items()):
-            if isinstance(view, ViewSpec) and any(
-                name.folded == registration.name.folded for _, name in read_body(view.sql).relations
-            ):
-                del relations[key]
-
-    return _instead((SimulatedEngine, "drop", drop))
-
-
-def leaves_comments() -> AbstractContextManager[None]:
-    """Tables that are changed in place keep the comments that they had."""
-    original = SimulatedEngine.evolve
-
-    def evolve(
-        self: SimulatedEngine, path: str, columns: Any, shard: Any, *rest: Any, **more: Any,
-    ) -> None:
-        before = self.world.newest(path)
-        original(self, path, columns, replace(shard, comment=before.comment), *rest, **more)
-
-    return _instead((SimulatedEngine, "evolve", evolve))
 
 
 def forgets_where_seals_are() -> AbstractContextManager[None]:
@@ -408,20 +299,130 @@ def seals_unannounced() -> AbstractContextManager[None]:
     return _instead((prepare, "_declare_seals", declare))
 
 
-FAULTS: Mapping[str, Fault] = {
+class SealsNothing(SimulatedEngine):
+    """Replaced shards are left unsealed, and nobody looks."""
+
+    def seal(self, path: str, **_: Any) -> int:
+        return len(self.world.shard(path).versions) - 1
+
+    def is_sealed(self, path: str) -> bool:
+        return True
+
+
+class KeepsSealsOfTheDead(SimulatedEngine):
+    """What a dead holder sealed stays sealed."""
+
+    def unseal(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class UnsealsBlindly(SimulatedEngine):
+    """A late holder takes off whatever seal it finds."""
+
+    def unseal(self, path: str, properties: Mapping[str, Any], **_: Any) -> None:
+        super().unseal(path, properties, app_id="nobody", epoch=0)
+
+    def fence(self, path: str, *_: Any) -> None:
+        with self._call("fence", path):
+            pass
+
+
+class ReplacesBlindly(SimulatedEngine):
+    """Views are created with OR REPLACE, whoever's they are."""
+
+    def create_view(self, view: ViewSpec, **_: Any) -> None:
+        super().create_view(view, over=Registration(view.name, "view"))
+
+
+class ReplacesFunctionsBlindly(SimulatedEngine):
+    """Functions are created with OR REPLACE, whoever's they are."""
+
+    def create_function(self, function: FunctionSpec, **_: Any) -> None:
+        super().create_function(function, over=Registration(function.name, "function"))
+
+
+class DropsWithoutLooking(SimulatedEngine):
+    """What goes is dropped by its name, whatever stands there by then."""
+
+    def drop(self, registration: Registration, **_: Any) -> None:
+        super().drop(Registration(registration.name, registration.kind))
+
+
+class DropsInCascades(SimulatedEngine):
+    """With a name go the views that read it, whoever's they are."""
+
+    def drop(self, registration: Registration, **_: Any) -> None:
+        super().drop(registration)
+        relations = self._names.relations
+        for key, view in list(relations.items()):
+            if isinstance(view, ViewSpec) and any(
+                name.folded == registration.name.folded for _, name in read_body(view.sql).relations
+            ):
+                del relations[key]
+
+
+class ForgetsToEvolve(SimulatedEngine):
+    """Tables to be changed in place are marked as done without a change."""
+
+    def evolve(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class LeavesComments(SimulatedEngine):
+    """Tables that are changed in place keep the comments that they had."""
+
+    def evolve(self, path: str, columns: Any, shard: Any, *rest: Any, **more: Any) -> None:
+        before = self.world.newest(path)
+        super().evolve(path, columns, replace(shard, comment=before.comment), *rest, **more)
+
+
+class SetsNothingAside(MigratedStreams):
+    """Users' sinks whose table or key goes are left as they are."""
+
+    def put_migrated(self, *_: Any) -> None:
+        pass
+
+
+class RemovesWhatSinksRead(MigratedStreams):
+    """Retired shards go when retention is over, whoever has still to read them."""
+
+    def still_read(self, state: State) -> frozenset[str]:
+        return frozenset()
+
+
+def loses_replies(log: MemoryLog) -> MemoryLog:
+    """A commit whose reply is lost is taken for one that was not made."""
+    log.find_commit = lambda *_, **__: None  # type: ignore[method-assign]
+    return log
+
+
+PORT_FAULTS: Mapping[str, PortFault] = {
+    "seals_nothing": PortFault(SealsNothing),
+    "keeps_seals_of_the_dead": PortFault(KeepsSealsOfTheDead),
+    "unseals_blindly": PortFault(UnsealsBlindly),
+    "replaces_blindly": PortFault(ReplacesBlindly),
+    "replaces_functions_blindly": PortFault(ReplacesFunctionsBlindly),
+    "drops_without_looking": PortFault(DropsWithoutLooking),
+    "drops_in_cascades": PortFault(DropsInCascades),
+    "forgets_to_evolve": PortFault(ForgetsToEvolve),
+    "leaves_comments": PortFault(LeavesComments),
+    "loses_replies": PortFault(log=loses_replies),
+    "sets_nothing_aside": PortFault(streams=SetsNothingAside),
+    "removes_what_sinks_read": PortFault(streams=RemovesWhatSinksRead),
+}
+"""Faults of a port, by name: its implementation breaks one promise."""
+
+
+RULES_LEFT_OUT: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
-        commits_unfenced, seals_nothing, copies_no_tail, cleans_nothing_up,
-        keeps_seals_of_the_dead, unseals_blindly, abandons_at_once, replaces_blindly,
-        replaces_functions_blindly, drops_without_looking, leaves_a_name,
-        creates_in_any_order, owns_everything, forgets_to_evolve,
-        loses_replies, reuses_ids, old_releases_come_back, takes_leases_early, read_only_writes,
-        plans_by_order, finishes_without_looking, leaves_rows_behind, goes_back_by_names,
-        brings_back_nulls, reshapes_under_sessions, leaves_refusals, copies_refused_by_names,
-        sets_nothing_aside, forgets_that_tails_were_copied, removes_what_sinks_read,
+        commits_unfenced, copies_no_tail, cleans_nothing_up, abandons_at_once, leaves_a_name,
+        creates_in_any_order, owns_everything, reuses_ids, old_releases_come_back,
+        takes_leases_early, read_only_writes, plans_by_order, finishes_without_looking,
+        leaves_rows_behind, goes_back_by_names, brings_back_nulls, reshapes_under_sessions,
+        leaves_refusals, copies_refused_by_names, forgets_that_tails_were_copied,
         removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
-        drops_in_cascades, leaves_comments, forgets_where_seals_are, declares_no_use,
-        signs_nobody_in, seals_unannounced,
+        forgets_where_seals_are, declares_no_use, signs_nobody_in, seals_unannounced,
     )
 }  # fmt: skip
-"""Every fault by name."""
+"""Rules of the product that are left out, by name."""

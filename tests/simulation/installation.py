@@ -17,6 +17,7 @@ from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.rollback import roll_back
+from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
@@ -56,6 +57,18 @@ def reordered(release: Release, objects: tuple[ObjectDefinition, ...]) -> Releas
     return other
 
 
+@dataclass(frozen=True, slots=True)
+class PortFault:
+    """The ports that processes get, any of them with a fault put in on purpose."""
+
+    engine: type[SimulatedEngine] = SimulatedEngine
+    log: Callable[[MemoryLog], MemoryLog] = lambda log: log
+    streams: type[MigratedStreams] = MigratedStreams
+
+
+NO_FAULT = PortFault()
+
+
 @dataclass(slots=True)
 class Installation:
     """The world with its catalog and clock, and tokens for paths that are alike in every run.
@@ -64,6 +77,7 @@ class Installation:
     """
 
     persistent: bool
+    fault: PortFault = NO_FAULT
     world: World = field(default_factory=World)
     log: MemoryLog = field(default_factory=MemoryLog)
     clock: SimulatedClock = field(default_factory=lambda: SimulatedClock(stretch=10.0))
@@ -87,13 +101,15 @@ class Installation:
     ) -> tuple[SimulatedEngine, BootstrapReport]:
         """A process that starts with a release, to its end; with a log and clock of its own."""
         if engine is None:
-            engine = SimulatedEngine(self.world, persistent=self.persistent, on_call=on_call)
+            engine = self.fault.engine(
+                self.world, persistent=self.persistent, on_call=on_call
+            )
         report = migrate(
-            engine, self.log.attach(on_call) if log is None else log, release,
+            engine, self.fault.log(self.log.attach(on_call)) if log is None else log, release,
             warehouse=WAREHOUSE, clock=clock or self.clock,
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
             populate=populate, wait=600.0, token=self.token, read_only=read_only, policy=policy,
-            session=session,
+            session=session, streams=self.fault.streams(),
         )  # fmt: skip
         return engine, report
 
@@ -104,7 +120,7 @@ class Installation:
         """A process that an operator starts to go back to a serial, to its end."""
         return roll_back(
             engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
-            token=self.token,
+            token=self.token, streams=self.fault.streams(),
         )
 
     def token(self) -> str:

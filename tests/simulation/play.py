@@ -36,7 +36,14 @@ from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import SimulatedCrash
-from tests.simulation.installation import WAREHOUSE, Installation, release_of, reordered
+from tests.simulation.installation import (
+    NO_FAULT,
+    WAREHOUSE,
+    Installation,
+    PortFault,
+    release_of,
+    reordered,
+)
 from tests.simulation.invariants import (
     InvariantBroken,
     check_retired,
@@ -99,10 +106,11 @@ class Player:
         """The first of its calls at which one of the faults may strike."""
         self.turns = {turn.call: turn.to for turn in scenario.turns if turn.process == number}
         self.clock = ProcessClock(play.scheduler, began=1_000.0 * number)
-        self.engine = SimulatedEngine(
+        fault = play.run.place.fault
+        self.engine = fault.engine(
             play.run.place.world, persistent=scenario.persistent, on_call=self.on_engine
         )
-        self.log = play.run.place.log.attach(self.on_log)
+        self.log = fault.log(play.run.place.log.attach(self.on_log))
         self.task: Task = play.scheduler.add(self.name, self.live, at=self.start.at)
         self.clock.task = self.task
         self.calls = 0
@@ -296,7 +304,8 @@ class Play:
     """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
 
     def __init__(
-        self, scenario: Scenario, *, telling: bool = False, firsts: Firsts | None = None
+        self, scenario: Scenario, *, telling: bool = False, firsts: Firsts | None = None,
+        fault: PortFault = NO_FAULT,
     ) -> None:
         self.scenario = scenario
         self.firsts = firsts or Firsts()
@@ -305,6 +314,7 @@ class Play:
         self.run = Run(
             scenario.releases(), persistent=scenario.persistent, random=self.random(-1),
             records=scenario.chain % 4 == 0,  # it costs a fortieth of a schedule
+            fault=fault,
         )
         self.others = Others(self.run, self.tell)
         self.sinks = Sinks(self.run, self.tell)

@@ -17,7 +17,7 @@ from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 from tests.simulation.draft import DraftedRelease
-from tests.simulation.installation import WAREHOUSE, Installation, release_of
+from tests.simulation.installation import NO_FAULT, WAREHOUSE, Installation, PortFault, release_of
 from tests.simulation.invariants import (
     IdentityWatch,
     InvariantBroken,
@@ -41,13 +41,13 @@ class Run:
 
     def __init__(
         self, chain: Sequence[DraftedRelease], *, persistent: bool, random: Random,
-        records: bool = True,
+        records: bool = True, fault: PortFault = NO_FAULT,
     ) -> None:
         """``records``: what every commit puts on record is compared with release and world."""
         self.random = random
         self.chain = chain
         self.releases = [release_of(draft) for draft in chain]
-        self.place = Installation(persistent)
+        self.place = Installation(persistent, fault)
         self.ledger = Ledger(chain)
         self.sound = SoundWatch()
         self.keys = KeyWatch(self.place.world, self.ledger, WAREHOUSE)

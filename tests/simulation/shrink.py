@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from tests.simulation.installation import NO_FAULT, PortFault
 from tests.simulation.invariants import InvariantBroken
 from tests.simulation.play import Play
 from tests.simulation.scenario import Scenario, Start, encode
@@ -21,10 +22,10 @@ ATTEMPTS = 1_500
 """How many smaller scenarios are tried at most."""
 
 
-def failure_of(scenario: Scenario) -> str | None:
+def failure_of(scenario: Scenario, fault: PortFault = NO_FAULT) -> str | None:
     """In which way a scenario fails, None when it does not: an invariant or a class of error."""
     try:
-        Play(scenario).to_its_end()
+        Play(scenario, fault=fault).to_its_end()
     except InvariantBroken as broken:
         return broken.invariant
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again

@@ -107,18 +107,6 @@ def claim(
     return mark
 
 
-def redescribe(checkpoint: Checkpoint, *, item: str, sources: Sequence[str]) -> None:
-    """Write down new descriptions of the same sources, in the same order (a migrated input).
-
-    Raises :class:`ForeignCheckpoint`, :class:`SourcesChanged` when their number differs.
-    """
-    mark = require_item(checkpoint, item) or Mark(item)
-    _require_count(checkpoint, sources)
-    if mark.sources is not None and len(mark.sources) != len(sources):
-        raise _changed(checkpoint, mark.sources, sources)
-    write_mark(checkpoint.files, checkpoint.path, Mark(item, mark.generation, tuple(sources)))
-
-
 def require_sources(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
     """:class:`SourcesChanged` when the sources are not those of the mark, in their order.
 

@@ -1,23 +1,27 @@
 """Between Spark's ``foreachBatch`` and a writer: whose batch it is, errors kept, a way to stop.
 
-And the writer of a source with ON ERROR INTO: good rows to its shard, bad ones to their table.
+And the writer of a source with ON ERROR INTO: good rows to its shard, bad ones to their table; and
+how every writer puts values as JSON: nulls shown, microseconds kept, UTC.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column as Expression
     from pyspark.sql import DataFrame
-
 
 class Batch(msgspec.Struct, frozen=True):
     """One batch to write: its rows, its number, and the query it belongs to."""
@@ -128,3 +132,18 @@ def append_once(rows: DataFrame, path: str, app: str, version: int) -> None:
         .option("txnVersion", str(version))
         .save(path)
     )
+
+
+JSON_OPTIONS = MappingProxyType({
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+})
+"""Spark's own default drops nulls and everything below a millisecond."""
+
+
+def json_of(columns: Sequence[str], *, nulls: bool = True) -> Expression:
+    """One JSON object of those columns; BINARY is base64. Without ``nulls`` their fields miss."""
+    options = {**JSON_OPTIONS, "ignoreNullFields": str(not nulls).lower()}
+    return F.to_json(F.struct(*(F.col(quote_sql(name)) for name in columns)), options)

@@ -19,7 +19,7 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.json_text import json_of
+from catalog_migrate.streams.spark.batches import json_of
 from catalog_migrate.streams.spark.settings import unlogged
 
 if TYPE_CHECKING:

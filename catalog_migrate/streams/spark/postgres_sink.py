@@ -22,7 +22,7 @@ from catalog_migrate.streams.queries import (
     reads_kafka_source,
     written_columns,
 )
-from catalog_migrate.streams.spark.json_text import JSON_OPTIONS
+from catalog_migrate.streams.spark.batches import JSON_OPTIONS
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.sources import plain_option
 

@@ -38,11 +38,10 @@ from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpe
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.backfill import Backfills
-from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
-from catalog_migrate.streams.unsafe.rows import OPEN, new_row, submit
+from catalog_migrate.streams.unsafe.rows import OPEN, missing, new_row, require, submit
 from catalog_migrate.streams.unsafe.undo import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]

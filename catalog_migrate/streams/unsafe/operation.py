@@ -53,7 +53,6 @@ from catalog_migrate.streams.unsafe.chunks import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
-from catalog_migrate.streams.unsafe.gates import missing, require
 from catalog_migrate.streams.unsafe.planning import (
     Looked,
     look,
@@ -64,7 +63,7 @@ from catalog_migrate.streams.unsafe.planning import (
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request, request_in, require_checked
-from catalog_migrate.streams.unsafe.rows import OPEN, Prepared, prepared_in
+from catalog_migrate.streams.unsafe.rows import OPEN, Prepared, missing, prepared_in, require
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""

@@ -20,7 +20,6 @@ from catalog_migrate.streams.checkpoint.guards import (
     check_start,
     claim,
     clear_torn_start,
-    redescribe,
     require_above_sinks,
     require_sources,
     require_stopped,
@@ -79,16 +78,6 @@ class TestSources:
         checkpoint = build([[A, B]], 0)
         with pytest.raises(SourcesChanged, match="had 2 sources, now it has 1"):
             require_sources(checkpoint, ["x"])
-
-    def test_new_descriptions(self, build: Build) -> None:
-        """An input that was migrated may be described anew, their number stays."""
-        checkpoint = build([[A, B]], 0)
-        claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
-
-        redescribe(checkpoint, item="i7", sources=["x", "z"])
-        require_sources(checkpoint, ["x", "z"])
-        with pytest.raises(SourcesChanged):
-            redescribe(checkpoint, item="i7", sources=["x"])
 
 
 class TestSinks:
