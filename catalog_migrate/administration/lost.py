@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from shlex import quote
 
 from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.log import is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, read_state
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.unreadable import is_withheld
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import (

@@ -14,11 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote
 
-from catalog_migrate.catalog.log import LogRow
+from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.side_tables import AuditTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
-from catalog_migrate.catalog.unreadable import damaged, remedy_unreadable
 from catalog_migrate.delta.commits import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import (

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from catalog_migrate.catalog.history import Entry, entries
-from catalog_migrate.catalog.unreadable import damaged
+from catalog_migrate.catalog.log import damaged
 from catalog_migrate.delta.commits import commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogCorrupt, CatalogWriteRefused

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.delta.checksum import write_checksum
-from catalog_migrate.delta.commits import encode
-from catalog_migrate.delta.log import LOG, commit_name
+from catalog_migrate.delta.commits import encode, read_actions
+from catalog_migrate.delta.log import LOG, checksum_name, commit_name
 from catalog_migrate.delta.table import open_table, shard_version
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
@@ -27,6 +26,14 @@ ELSEWHERE = frozenset({"clustering", "domainMetadata"})
 """Writer features whose state is in actions of their own, of which a form says nothing."""
 IN_EVERY_COMMIT = frozenset({"inCommitTimestamp"})
 """Writer features that ask something of each commit, which ours and delta-rs' do not give."""
+
+
+_EMPTY: dict[str, Any] = {
+    "tableSizeBytes": 0, "numFiles": 0, "numMetadata": 1, "numProtocol": 1, "setTransactions": [],
+    "domainMetadata": [], "allFiles": [],
+}
+_CARRIED = frozenset({"commitInfo", "metaData", "protocol"})
+_IN_COMMIT_TIMESTAMP = "delta.enableInCommitTimestamps"
 
 
 @dataclass(frozen=True)
@@ -175,3 +182,57 @@ def set_properties_after(path: str, properties: dict[str, str], *, follows: int)
     if table.version() != follows + 1:
         return None
     return follows + 1
+
+
+# -- version checksums -----------------------------------------------------------------------------
+
+# Files beside commits (Delta protocol, *Version Checksum File*). Spark writes one with each commit
+# and reads it instead of replaying the log; delta-rs writes none, so that the first touch of a
+# shard that it created costs Spark three to seven jobs. A new table's is known, and a commit that
+# touches no data file carries the one of the version before it over. They are for tables that
+# nobody else knows of yet: readers believe a checksum, also beside a commit that a Spark has since
+# written over.
+
+
+def write_checksum(path: str, version: int) -> bool:
+    """Write the checksum of a version whose commit changes metadata or protocol alone.
+
+    Returns whether one was written: not where the version before has none, where the commit does
+    anything else, and where Spark has written its own. It is never needed, only fast.
+    """
+    checksum = _checksum(path, version)
+    if checksum is None:
+        return False
+    data = json.dumps(checksum, separators=(",", ":")) + "\n"
+    try:
+        return store_at(path).put_if_absent(
+            checksum_name(version), data.encode(), durable=False
+        )
+    except OSError:
+        return False  # the log is whole without it
+
+
+def _checksum(path: str, version: int) -> dict[str, Any] | None:
+    """The checksum of a version, None where it does not follow from the one before it."""
+    try:
+        if version == 0:
+            checksum = dict(_EMPTY)
+        else:
+            checksum = json.loads(store_at(path).read(checksum_name(version - 1)))
+        actions = read_actions(path, version)
+    except (OSError, ValueError, EngineFailure):
+        return None
+    checksum.pop("txnId", None)
+    for action in actions:
+        if not action.keys() <= _CARRIED:
+            return None
+        if "metaData" in action:
+            checksum["metadata"] = action["metaData"]
+        if "protocol" in action:
+            checksum["protocol"] = action["protocol"]
+    metadata = checksum.get("metadata")
+    if metadata is None or "protocol" not in checksum:
+        return None
+    configuration: dict[str, str] = metadata.get("configuration") or {}
+    # then every commit and every checksum carries a time of its own
+    return None if configuration.get(_IN_COMMIT_TIMESTAMP, "").lower() == "true" else checksum

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql

@@ -9,7 +9,7 @@ from catalog_migrate.delta.log import refuse_damaged_log
 from catalog_migrate.delta.table import data_files, open_table, shard_columns
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.variable_substitution import run, without_substitution
+from catalog_migrate.engine.spark.statements import run, without_substitution
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql

@@ -29,7 +29,7 @@ from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import open_table, shard_columns
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to

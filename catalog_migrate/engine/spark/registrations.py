@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.batched_lookup import BatchedLookup, Folded
-from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
@@ -26,6 +27,12 @@ _ORIGINAL = "\nView Original Text: "
 _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 _MARK = "catalog_migrate."
+
+FRESH = 1.0
+"""Seconds that an answer may wait for its DROP; it waits for those beside it, a few at a time."""
+
+Folded = tuple[str, str]
+"""A name as the catalog compares it."""
 
 _NO_FUNCTION = frozenset({"UNRESOLVED_ROUTINE", "ROUTINE_NOT_FOUND", _NO_SCHEMA})
 """What Spark says of a function that is not there."""
@@ -71,6 +78,46 @@ def _is_made(wanted: ViewSpec | FunctionSpec, standing: Registration | None) -> 
 def _like(names: Iterable[ItemName]) -> str:
     """A pattern that finds the names, and maybe others: patterns are regular expressions."""
     return string_literal("|".join(re.sub(r"[^A-Za-z0-9_]", ".", name.name) for name in names))
+
+
+class BatchedLookup:
+    """What stands under names right before they are dropped, a statement for those of a group.
+
+    A look takes as long for many names as for one, and longer than a DROP. An answer is given once
+    and while it is fresh: who asks again, after a failure, or too late, is looked for alone.
+    ``look`` gives what stands under names of one schema, by the folded name. Safe from any thread.
+    """
+
+    def __init__(
+        self, look: Callable[[Sequence[ItemName]], Mapping[Folded, Registration]]
+    ) -> None:
+        self._look = look
+        self._guard = threading.Lock()
+        self._group: Sequence[Registration] = ()
+        self._answers: dict[Folded, Registration | None] = {}
+        self._until = 0.0
+
+    def find(self, name: ItemName, group: Sequence[Registration]) -> Registration | None:
+        """The relation under one name of a group, which is the same object for each of them."""
+        with self._guard:
+            if self._group is not group:
+                self._answers = self._look_at(group)
+                self._group, self._until = group, time.monotonic() + FRESH
+            if name.folded in self._answers and time.monotonic() < self._until:
+                return self._answers.pop(name.folded)
+        return self._look([name]).get(name.folded)
+
+    def _look_at(self, group: Sequence[Registration]) -> dict[Folded, Registration | None]:
+        schemas: dict[str, list[ItemName]] = {}
+        for each in group:
+            if each.kind != "function":
+                schemas.setdefault(each.name.schema, []).append(each.name)
+        answers: dict[Folded, Registration | None] = {
+            name.folded: None for names in schemas.values() for name in names
+        }
+        for names in schemas.values():
+            answers.update(self._look(names))
+        return answers
 
 
 class Registrations:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta import seal as seals
-from catalog_migrate.delta.checksum import write_checksum
 from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
 from catalog_migrate.delta.log import refuse_damaged_log, why_no_log
-from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of
+from catalog_migrate.delta.protocol import (
+    create_empty,
+    create_shadow_table,
+    form_of,
+    write_checksum,
+)
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
     file_sizes,
@@ -25,7 +29,7 @@ from catalog_migrate.delta.table import (
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.evolution import Wanted, evolve, shard_layout
-from catalog_migrate.engine.spark.variable_substitution import run
+from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape

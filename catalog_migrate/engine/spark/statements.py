@@ -1,9 +1,17 @@
-"""The text of every SQL statement that the Spark engine issues; pure."""
+"""The text of every SQL statement that the Spark engine issues, and how each is run: as written.
+
+Spark replaces ``${env:HOME}`` and its like in every text that it parses, names, comments and
+literals included, unless ``spark.sql.variable.substitute`` is false. A view and a function keep
+that setting from their creation, so that whoever reads them later gets what the release says.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import ItemName, quote_sql
@@ -11,8 +19,39 @@ from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql.tokens import string_literal
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 _MARK = "/*catalog_migrate "
 _MARK_END = "*/"
+
+
+_SETTING = "spark.sql.variable.substitute"
+_VARIABLE = "${"
+
+_alone = threading.RLock()
+"""The setting is the session's: one such statement at a time, so that the last one restores it."""
+
+
+@contextmanager
+def without_substitution(spark: SparkSession, text: str) -> Iterator[None]:
+    """Whatever is parsed inside is taken as it stands; costs nothing where ``text`` has no mark."""
+    if _VARIABLE not in text:
+        yield
+        return
+    with _alone:
+        before = spark.conf.get(_SETTING, "true")
+        spark.conf.set(_SETTING, "false")
+        try:
+            yield
+        finally:
+            spark.conf.set(_SETTING, before or "true")
+
+
+def run(spark: SparkSession, text: str) -> DataFrame:
+    """Run (or, for a query, analyse) one statement as it is written."""
+    with without_substitution(spark, text):
+        return spark.sql(text)
 
 
 def by_path(path: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.engine.spark import batched_lookup
-from catalog_migrate.engine.spark.batched_lookup import BatchedLookup
+from catalog_migrate.engine.spark import registrations
+from catalog_migrate.engine.spark.registrations import BatchedLookup
 from catalog_migrate.model.names import ItemName
 
 VIEWS = tuple(Registration(ItemName("S", f"V{number}"), "view") for number in range(3))
@@ -59,8 +59,8 @@ def test_an_answer_does_not_keep(monkeypatch: pytest.MonkeyPatch) -> None:
     look = BatchedLookup(world.look)
     look.find(VIEWS[0].name, VIEWS)
     world.standing.clear()
-    now = batched_lookup.time.monotonic()
-    monkeypatch.setattr(batched_lookup.time, "monotonic", lambda: now + batched_lookup.FRESH)
+    now = registrations.time.monotonic()
+    monkeypatch.setattr(registrations.time, "monotonic", lambda: now + registrations.FRESH)
     assert look.find(VIEWS[1].name, VIEWS) is None
 
 
