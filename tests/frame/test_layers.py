@@ -85,6 +85,21 @@ def test_only_one_package_knows_the_log_of_a_table() -> None:
     assert found == []
 
 
+def test_only_the_store_asks_the_disk_about_tables() -> None:
+    """Who else knows of files: processes, Spark's own, a copy's checkpoints, doctor's place."""
+    package = ROOT / "catalog_migrate"
+    found = {
+        str(path.relative_to(package).with_suffix(""))
+        for folder in ("administration", "catalog", "delta", "engine")
+        for path in (package / folder).rglob("*.py")
+        if re.search(r"^\s*(import (os|shutil)|from pathlib import Path)\b", path.read_text(), re.M)
+    }
+    assert found == {
+        "administration/relocation", "catalog/process", "delta/race", "engine/spark/jars",
+        "engine/spark/java", "engine/spark/session",
+    }
+
+
 @pytest.mark.parametrize(
     "module",
     [
