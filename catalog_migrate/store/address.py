@@ -106,8 +106,8 @@ def is_within(address: str, folder: str) -> bool:
 
 def moved_along(address: str, old: str, new: str) -> str:
     """Where what lay inside the directory ``old`` is once that is ``new``; else as it was."""
-    address, folder = os.path.normpath(address), os.path.normpath(old)
-    return new + address[len(folder):] if address.startswith(folder + os.sep) else address
+    inside, folder = os.path.normpath(address), os.path.normpath(old)
+    return new + inside[len(folder):] if inside.startswith(folder + os.sep) else address
 
 
 def rows_directory(text: str) -> str:
