@@ -1,7 +1,9 @@
 """The start-up hook: one call that leaves the world as the release says, or says why not.
 
 :func:`bootstrap` is the hook for a Spark session; :func:`migrate` is the same with engine, log and
-clock handed in, and is what the simulation drives.
+clock handed in, and is what the simulation drives. A start brings our own views in beside the
+software's release; where a catalog has connections, sources and sinks alone, :func:`make_own_views`
+does when somebody first asks for them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
+from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.paths import shard_location
@@ -184,9 +187,6 @@ def migrate(
     return start.read_only(warehouse) if read_only else start.run(warehouse)
 
 
-__all__ = ["BootstrapReport", "Outcome", "Policy", "bootstrap", "migrate"]
-
-
 def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
     """Where our own views are: as committed, else the usual schema unless another has it.
 
@@ -207,3 +207,47 @@ def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
         if lineage is not None and lineage not in ours:
             return schema_beside(catalog_uri)
     return SYSTEM_SCHEMA
+
+
+def make_own_views(
+    spark: Any, log: CatalogLog, *, wait: float = 60.0, threads: int = 4,
+    on_progress: OnProgress = silent,
+) -> bool:
+    """Bring our own views (the schema ``catalog_migrate``) in where no release was brought in.
+
+    This session's names come in line. Returns whether anything was committed. Nothing is done for a
+    catalog on an object store, which Spark has no way to read. ``wait`` is how many seconds another
+    holder of the migration lease is waited for. Raises LeaseHeld, and what a start raises.
+    """
+    from catalog_migrate.engine.spark.engine import SparkEngine
+    from catalog_migrate.release.builtin import system_release
+
+    state = read_state(log)
+    if is_remote(log.uri) or state.release_in_force("release") is not None:
+        return False
+    ansi, time_zone = session_settings(spark, log)
+    engine = SparkEngine(spark, threads=threads)
+    system = system_release(log.uri, cluster_logs(log), system_schema(engine, log, log.uri))
+    if not _lacks(state, system):
+        return False
+    Start(
+        engine, log, system, clock=SystemClock(), holder=this_holder(),
+        approve=(), populate=None, wait=wait, threads=threads, policy=Policy(), approved=None,
+        on_progress=on_progress, system=None, token=new_token, ttl=30.0, margin=10.0,
+        settings=(ansi, time_zone), streams=MigratedStreams(),
+    ).run_own()
+    return True
+
+
+def _lacks(state: State, system: Release) -> bool:
+    """Whether our views are not there yet, or were made before a cluster had its log.
+
+    Those of another version of this tool are left alone.
+    """
+    in_force = state.release_in_force("system")
+    return in_force is None or (
+        in_force.name == system.name and in_force.manifest_hash != system.manifest_hash
+    )
+
+
+__all__ = ["BootstrapReport", "Outcome", "Policy", "bootstrap", "make_own_views", "migrate"]

@@ -11,8 +11,13 @@ that also read a release or start a Spark session are functions of the configura
 - ``streams``: run a cluster, unsafe operations, positions
 - ``doctor``: try what the product needs on this machine
 
+    settings = config.load(flags={"catalog.uri": "catalog", "release.path": "release"})
+    plan = releases.plan_release(settings)
+    report = starts.apply_release(settings, confirm=lambda plan: not plan.blocked)
+
 They return values and raise :class:`~catalog_migrate.errors.CatalogMigrateError`; none prints or
-asks. What a person has to confirm is a callback, and without it the answer is yes.
+asks. What a person has to confirm is a callback: without one the answer is yes, but an unsafe
+operation is begun with one alone. A Spark session that runs already is used, and left running.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.policy import Policy
     from catalog_migrate.reconciler.actions import Drift
-    from catalog_migrate.reconciler.execution_context import OnProgress
+    from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
@@ -486,11 +486,11 @@ class Catalog:
         A start with a release brings them in by itself. Returns whether they were made just now.
         """
         self._writing("making our own views")
-        from catalog_migrate.own_views import make_own_views
+        from catalog_migrate.hook import make_own_views
 
         return make_own_views(spark, self.log, wait=timeout, threads=threads)
 
-    def _work(self, state: State, engine: Engine) -> Any:
+    def _work(self, state: State, engine: Engine) -> ExecutionContext:
         from catalog_migrate.catalog.clock import SystemClock
         from catalog_migrate.reconciler.execution_context import ExecutionContext
         from catalog_migrate.streams.migrations import MigratedStreams

@@ -149,11 +149,7 @@ def release_graph(settings: Settings) -> DependencyGraph:
 
     release = read_release(settings)
     keys = {definition.identity: definition.key for definition in release.objects}
-    uses = {
-        identity: [use for use in release.uses.get(identity, ()) if use in keys]
-        for identity in keys
-    }
-    return DependencyGraph(uses, keys)
+    return DependencyGraph(release.uses, keys)
 
 
 def _plan(
