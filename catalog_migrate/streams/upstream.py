@@ -47,7 +47,7 @@ class Upstream(msgspec.Struct, frozen=True):
     topics: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Held(msgspec.Struct, frozen=True):
+class TopicContents(msgspec.Struct, frozen=True):
     """What the broker holds of the topics: ids, and per partition (oldest, one past the newest).
 
     ``exact`` is false when offsets are not known to be records one by one (compaction, or only
@@ -86,9 +86,9 @@ class Upstreams(Protocol):
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the own access of a source or sink works."""
 
-    def held(
+    def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-    ) -> AbstractContextManager[Held]:
+    ) -> AbstractContextManager[TopicContents]:
         """What the topics of a Kafka source hold, as long as the block lasts.
 
         ``sample``: records may be read to see whether counts are exact. Raises
@@ -184,9 +184,9 @@ def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...
 
 
 @contextmanager
-def held_by_kafka(
+def kafka_contents(
     spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-) -> Iterator[Held]:
+) -> Iterator[TopicContents]:
     """What the topics of a source hold; questions about times are asked while the block lasts."""
     from confluent_kafka import KafkaException
 
@@ -194,7 +194,7 @@ def held_by_kafka(
     topics = topics_of(str(spec.external.options["TOPIC"]))
     try:
         with KafkaProbe(spec.connection, subject=subject, timeout=timeout) as probe:
-            yield _held(probe, spec, subject, topics, sample=sample)
+            yield _contents(probe, spec, subject, topics, sample=sample)
     except ConnectionFailed as error:
         raise EngineFailure(
             f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
@@ -207,9 +207,9 @@ def held_by_kafka(
         ) from None
 
 
-def _held(
+def _contents(
     probe: KafkaProbe, spec: QuerySpec, subject: str, topics: Sequence[str], *, sample: bool
-) -> Held:
+) -> TopicContents:
     found = kafka_identity(probe, topics)
     missing = sorted(set(topics) - set(found.topic_ids))
     if missing:
@@ -223,7 +223,7 @@ def _held(
     def at(moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
         return probe.since(moment, places)
 
-    return Held(
+    return TopicContents(
         cluster=found.cluster_id,
         topic_ids=dict(found.topic_ids),
         bounds=probe.bounds(topics),
@@ -240,4 +240,4 @@ class ServerUpstreams:
     access = staticmethod(kafka_access)
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
-    held = staticmethod(held_by_kafka)
+    contents = staticmethod(kafka_contents)

@@ -25,7 +25,7 @@ from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus
 from catalog_migrate.streams.tables import Stretch
-from catalog_migrate.streams.upstream import Held, Upstream, topics_of_query
+from catalog_migrate.streams.upstream import TopicContents, Upstream, topics_of_query
 from tests.simulation.streaming import BARRED, StreamWorld, resolve
 
 
@@ -83,9 +83,9 @@ class SimulatedUpstreams:
         return self.access(spec.connection, [wanted])[1][spec.kind]
 
     @contextmanager
-    def held(
+    def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
-    ) -> Iterator[Held]:
+    ) -> Iterator[TopicContents]:
         """Every record from the first one; nobody knows when any was written."""
         del timeout, sample
         try:
@@ -99,7 +99,7 @@ class SimulatedUpstreams:
         self.told[f"chunk of {spec.item_id}"] = ids
         ends = [self.world.ends(topic) for topic in topics]
         bounds = {place: (0, end) for each in ends for place, end in each.items()}
-        yield Held(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
+        yield TopicContents(cluster, ids, bounds, lambda _, places: dict.fromkeys(places))
 
 
 def _there(subject: str, topic: str, ids: Mapping[str, str]) -> Finding:

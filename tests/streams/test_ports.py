@@ -277,22 +277,22 @@ class TestUpstreams:
 
     def test_what_topics_hold(self, broker: Broker) -> None:
         """Their ids, and the oldest and one past the newest record of each partition."""
-        with broker.upstreams.held(broker.spec(), sample=False) as held:
-            assert held.cluster == broker.cluster
-            assert held.topic_ids == broker.upstreams.identify(broker.spec()).topics
-            assert held.bounds == {(broker.topic, 0): (0, 3), (broker.topic, 1): (0, 2)}
+        with broker.upstreams.contents(broker.spec(), sample=False) as contents:
+            assert contents.cluster == broker.cluster
+            assert contents.topic_ids == broker.upstreams.identify(broker.spec()).topics
+            assert contents.bounds == {(broker.topic, 0): (0, 3), (broker.topic, 1): (0, 2)}
 
     def test_what_topics_hold_that_are_not_there(self, broker: Broker) -> None:
         """They block; a broker that does not answer is a failure of another kind."""
         missing = "nobody-made-this"
         with (
             pytest.raises(UnsafeBlocked, match="not there"),
-            broker.upstreams.held(broker.spec(topic=missing), sample=False),
+            broker.upstreams.contents(broker.spec(topic=missing), sample=False),
         ):
             pass
         with (
             pytest.raises(EngineFailure),
-            broker.upstreams.held(broker.spec(dead=True), timeout=2.0, sample=False),
+            broker.upstreams.contents(broker.spec(dead=True), timeout=2.0, sample=False),
         ):
             pass
 

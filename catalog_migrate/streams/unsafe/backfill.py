@@ -115,8 +115,9 @@ class Backfills:
         if arrived is not None and arrived >= number:
             return
         stream = state.streams.get(chunk.item_id)
-        with supervisor.ports.upstreams.held(spec, sample=False) as held:
-            places, lost = clipped(chunk, held, dict(stream.topics) if stream is not None else {})
+        with supervisor.ports.upstreams.contents(spec, sample=False) as contents:
+            topics = dict(stream.topics) if stream is not None else {}
+            places, lost = clipped(chunk, contents, topics)
         self.alive()
         # before the append: a note that comes twice tells no lie, one that is missing does
         self._note(key, f"chunk {number + 1} of {total}", lost)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.streams.operation_records import Chunk
 from catalog_migrate.streams.unsafe.forecast import Row, split_of
-from catalog_migrate.streams.upstream import Held
+from catalog_migrate.streams.upstream import TopicContents
 
 CHUNK = 50_000
 """Records of one chunk, at most."""
@@ -58,14 +58,14 @@ def records_in(chunks: Iterable[Chunk]) -> int:
 
 
 def clipped(
-    chunk: Chunk, held: Held, topics: Mapping[str, str]
+    chunk: Chunk, contents: TopicContents, topics: Mapping[str, str]
 ) -> tuple[tuple[Place, ...], list[str]]:
     """What of a chunk can be read, and what cannot any more, in words."""
     kept, lost = [], []
     for topic, number, first, last in chunk.places:
         name = split_of((topic, number))
-        bounds = held.bounds.get((topic, number))
-        if bounds is None or held.topic_ids.get(topic) != topics.get(topic):
+        bounds = contents.bounds.get((topic, number))
+        if bounds is None or contents.topic_ids.get(topic) != topics.get(topic):
             lost.append(f"{name}: {first} to {last - 1}: the topic is another one")
             continue
         start = min(max(first, bounds[0]), last)

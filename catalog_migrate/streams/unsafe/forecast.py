@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.unsafe.targets import Place, Target, land, moment_of
-from catalog_migrate.streams.upstream import Held
+from catalog_migrate.streams.upstream import TopicContents
 
 Policy = Literal["error", "clamp", "allow"]
 
@@ -78,22 +78,22 @@ class Totals(msgspec.Struct, frozen=True):
         )
 
 
-class Standing(msgspec.Struct, frozen=True):
+class CurrentPosition(msgspec.Struct, frozen=True):
     """Where a source stands: ``positions`` None without a line; ids as they were written down."""
 
     positions: Mapping[Partition, int] | None
     cluster: str = ""
     topic_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
-    def foreign(self, held: Held) -> dict[str, str]:
+    def foreign(self, contents: TopicContents) -> dict[str, str]:
         """Topics that are not those that the positions are of, and why, in words."""
         if not self.topic_ids:
             return {}
-        if self.cluster and self.cluster != held.cluster:
-            why = f"the cluster was {self.cluster} and is {held.cluster}"
-            return dict.fromkeys(held.topic_ids, why)
+        if self.cluster and self.cluster != contents.cluster:
+            why = f"the cluster was {self.cluster} and is {contents.cluster}"
+            return dict.fromkeys(contents.topic_ids, why)
         found: dict[str, str] = {}
-        for topic, now in sorted(held.topic_ids.items()):
+        for topic, now in sorted(contents.topic_ids.items()):
             known = self.topic_ids.get(topic)
             if known is None:
                 found[topic] = "was not read before"
@@ -102,7 +102,7 @@ class Standing(msgspec.Struct, frozen=True):
         return found
 
 
-class Wish(msgspec.Struct, frozen=True):
+class PositionChoice(msgspec.Struct, frozen=True):
     """The choice: ``reset`` None leaves discovered partitions alone, () resets all of them.
 
     ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``.
@@ -160,35 +160,35 @@ def split_of(partition: Partition) -> str:
 
 
 def forecast(
-    wish: Wish, standing: Standing, held: Held, *, now: float,
+    choice: PositionChoice, standing: CurrentPosition, contents: TopicContents, *, now: float,
     read: Mapping[Partition, int] | None = None,
 ) -> Forecast:
-    """What the wish comes to; ``now`` is in seconds and counts for durations only.
+    """What the choice comes to; ``now`` is in seconds and counts for durations only.
 
     ``read`` says up to where topics were read before that are new to the source's positions: what
     lies below that comes again.
     """
-    foreign = standing.foreign(held)
+    foreign = standing.foreign(contents)
     known = {
         partition: offset for partition, offset in (standing.positions or {}).items()
-        if partition[0] not in foreign and partition[0] in held.topic_ids
+        if partition[0] not in foreign and partition[0] in contents.topic_ids
     }
-    known.update((each, at) for each, at in wish.origin.items() if each[0] in foreign)
-    chosen, problems = _chosen(wish, standing, held, known)
-    later = _later(chosen, held, now)
+    known.update((each, at) for each, at in choice.origin.items() if each[0] in foreign)
+    chosen, problems = _chosen(choice, standing, contents, known)
+    later = _later(chosen, contents, now)
     rows: list[Row] = []
     positions: dict[Partition, int] = {}
     notes: list[str] = []
-    for partition in sorted(held.bounds):
-        low, high = held.bounds[partition]
+    for partition in sorted(contents.bounds):
+        low, high = contents.bounds[partition]
         current = known.get(partition)
         if partition not in chosen:
-            if current is not None and not wish.only:
+            if current is not None and not choice.only:
                 positions[partition] = current
                 rows.append(_row(partition, current, current, (low, high)))
             continue
         place = Place(current, low, high, later.get(partition, {}))
-        landed, note = _landed(chosen[partition], place, wish.policy, now, partition, problems)
+        landed, note = _landed(chosen[partition], place, choice.policy, now, partition, problems)
         if note:
             notes.append(f"{split_of(partition)}: {note}")
         if landed is not None:
@@ -204,7 +204,7 @@ def forecast(
         if partition not in positions and partition not in chosen
     ]
     ordered = tuple(sorted(rows, key=lambda row: (row.topic, row.partition)))
-    exact = held.exact and not held.gaps(_counted(ordered))
+    exact = contents.exact and not contents.gaps(_counted(ordered))
     return Forecast(
         positions, ordered, Totals.of(ordered, exact=exact), tuple(problems), tuple(notes), foreign,
     )
@@ -224,69 +224,70 @@ def _counted(rows: Iterable[Row]) -> list[tuple[str, int, int, int]]:
 
 
 def _chosen(
-    wish: Wish, standing: Standing, held: Held, known: Mapping[Partition, int]
+    choice: PositionChoice, standing: CurrentPosition, contents: TopicContents,
+    known: Mapping[Partition, int],
 ) -> tuple[dict[Partition, Target], list[str]]:
     """The target of each partition that gets one, and what is wrong with the choice."""
     chosen: dict[Partition, Target] = {}
     problems: list[str] = []
-    for partition in (*(wish.reset or ()), *wish.targets):
-        if partition not in held.bounds:
+    for partition in (*(choice.reset or ()), *choice.targets):
+        if partition not in contents.bounds:
             problems.append(
                 f"partition {split_of(partition)} does not exist: "
-                f"{_present(held, partition[0])}"
+                f"{_present(contents, partition[0])}"
             )
-    if wish.reset is not None:
-        chosen.update(dict.fromkeys(wish.reset or held.bounds, wish.start))
-    if wish.everywhere is not None:
-        chosen.update(dict.fromkeys(held.bounds, wish.everywhere))
+    if choice.reset is not None:
+        chosen.update(dict.fromkeys(choice.reset or contents.bounds, choice.start))
+    if choice.everywhere is not None:
+        chosen.update(dict.fromkeys(contents.bounds, choice.everywhere))
     chosen.update(
-        (partition, wish.start if target is None else target)
-        for partition, target in wish.targets.items()
+        (partition, choice.start if target is None else target)
+        for partition, target in choice.targets.items()
     )
-    if wish.only or wish.reset == ():
+    if choice.only or choice.reset == ():
         return chosen, problems
     gone = [
         each for each in sorted(standing.positions or {})
-        if each[0] in held.topic_ids and each not in held.bounds
+        if each[0] in contents.topic_ids and each not in contents.bounds
     ]
     if gone:
         problems.append(
             f"{', '.join(map(split_of, gone))} {'is' if len(gone) == 1 else 'are'} no longer "
             "there: add RESET SPLITS, which forgets what was discovered"
         )
-    new = [each for each in sorted(held.bounds) if each not in chosen and each not in known]
-    if new and (standing.topic_ids and any(each[0] in standing.foreign(held) for each in new)):
+    new = [each for each in sorted(contents.bounds) if each not in chosen and each not in known]
+    if new and (standing.topic_ids and any(each[0] in standing.foreign(contents) for each in new)):
         problems.append(
             f"{', '.join(map(split_of, new))} of a topic that was not read before "
             f"{'has' if len(new) == 1 else 'have'} no target: add RESET SPLITS, or name "
             f"{'it' if len(new) == 1 else 'them'} in INJECT OFFSETS"
         )
     elif standing.positions is None:
-        chosen.update(dict.fromkeys(new, wish.start))
+        chosen.update(dict.fromkeys(new, choice.start))
     else:
         chosen.update(dict.fromkeys(new, Target("earliest", 0, "earliest")))
     return chosen, problems
 
 
-def _present(held: Held, topic: str) -> str:
-    numbers = sorted(number for name, number in held.bounds if name == topic)
+def _present(contents: TopicContents, topic: str) -> str:
+    numbers = sorted(number for name, number in contents.bounds if name == topic)
     if not numbers:
-        return f"the topics read are {', '.join(sorted(held.topic_ids)) or 'none'}"
+        return f"the topics read are {', '.join(sorted(contents.topic_ids)) or 'none'}"
     return f"topic {topic} has {numbers[0]} to {numbers[-1]}"
 
 
 def _later(
-    chosen: Mapping[Partition, Target], held: Held, now: float
+    chosen: Mapping[Partition, Target], contents: TopicContents, now: float
 ) -> dict[Partition, dict[int, int | None]]:
     """The answers to all questions about times, one question for each moment."""
     asked: dict[int, list[Partition]] = {}
     for partition, target in chosen.items():
         moment = moment_of(target, now)
-        if moment is not None and partition in held.bounds:
+        if moment is not None and partition in contents.bounds:
             asked.setdefault(moment, []).append(partition)
     answers: dict[Partition, dict[int, int | None]] = {}
     for moment, partitions in asked.items():
-        for partition, offset in held.at(moment, partitions).items():
+        for partition, offset in contents.at(moment, partitions).items():
             answers.setdefault(partition, {})[moment] = offset
     return answers
 
@@ -361,7 +362,7 @@ class Translation(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def translate(times: Mapping[Partition, int], held: Held, ties: Ties) -> Translation:
+def translate(times: Mapping[Partition, int], contents: TopicContents, ties: Ties) -> Translation:
     """The targets in what the new upstream holds.
 
     A partition goes on after the last stored record of its own number where each new one has an old
@@ -372,12 +373,12 @@ def translate(times: Mapping[Partition, int], held: Held, ties: Ties) -> Transla
     by_number: dict[int, int] = {}
     for (_, number), moment in times.items():
         by_number[number] = min(moment, by_number.get(number, moment))
-    numbers = {number for _, number in held.bounds}
-    own = len(topics) == 1 and len(held.topic_ids) == 1 and numbers == set(by_number)
+    numbers = {number for _, number in contents.bounds}
+    own = len(topics) == 1 and len(contents.topic_ids) == 1 and numbers == set(by_number)
     earliest = min(times.values(), default=None)
     notes = []
     targets: dict[Partition, Target] = {}
-    for partition in sorted(held.bounds):
+    for partition in sorted(contents.bounds):
         found = by_number[partition[1]] if own else earliest
         if found is None:
             notes.append(f"{split_of(partition)}: no record was stored yet, it begins at START")

@@ -20,7 +20,7 @@ from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.unsafe.forecast import Row
 from catalog_migrate.streams.unsafe.positions import Survey
 from catalog_migrate.streams.unsafe.requests import Part
-from catalog_migrate.streams.upstream import Held
+from catalog_migrate.streams.upstream import TopicContents
 
 
 def left_unread(
@@ -44,8 +44,8 @@ def left_unread(
     topics = ", ".join(sorted({topic for topic, _ in gone}))
     try:
         spec = spec_of(state, part.item_id, warehouse, resolve=ports.resolve)
-        with ports.upstreams.held(spec, sample=False) as held:
-            unread = _behind(gone, held, stream.upstream, dict(stream.topics))
+        with ports.upstreams.contents(spec, sample=False) as contents:
+            unread = _behind(gone, contents, stream.upstream, dict(stream.topics))
     except CatalogMigrateError as error:
         return 0, (f"what the former {topics} held unread is not known: {error.message}",)
     if not unread:
@@ -59,15 +59,15 @@ def left_unread(
 
 
 def _behind(
-    gone: dict[Partition, int], held: Held, cluster: str, topics: dict[str, str]
+    gone: dict[Partition, int], contents: TopicContents, cluster: str, topics: dict[str, str]
 ) -> dict[Partition, int]:
     """Records behind each position, of the very topics that it is of."""
-    if held.cluster != cluster:
+    if contents.cluster != cluster:
         return {}
     found = {}
     for partition, offset in sorted(gone.items()):
-        same = held.topic_ids.get(partition[0]) == topics.get(partition[0])
-        low, high = held.bounds.get(partition, (0, 0))
+        same = contents.topic_ids.get(partition[0]) == topics.get(partition[0])
+        low, high = contents.bounds.get(partition, (0, 0))
         if same and high > max(low, offset):
             found[partition] = high - max(low, offset)
     return found

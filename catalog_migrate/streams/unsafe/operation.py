@@ -54,11 +54,11 @@ from catalog_migrate.streams.unsafe.chunks import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals, split_of
 from catalog_migrate.streams.unsafe.planning import (
-    Looked,
-    look,
+    SurveyedPart,
     require_bound,
     require_same_topics,
     sends,
+    survey_parts,
     unsent,
     validated,
 )
@@ -139,7 +139,7 @@ class UnsafeOperations:
         require_bound(state, request)
         require_checked(request)
         self._validate(state, request)
-        early = self._look(state, request, sample=False, wait=True)  # refused now, nothing stops
+        early = self._survey(state, request, sample=False, wait=True)  # refused now, nothing stops
         state = self._hold(key, row)
         require_bound(state, request)
         self.supervisor.stop(row.dependents, state)
@@ -147,17 +147,17 @@ class UnsafeOperations:
             self._settle(state, part)
         if request.policy != "allow":
             self._await_sent(early, row.limit)
-        looked = self._look(state, request)
-        require_same_topics(state, request, looked)
-        totals = Totals.over(each.survey.forecast.totals for each in looked)
+        surveyed = self._survey(state, request)
+        require_same_topics(state, request, surveyed)
+        totals = Totals.over(each.survey.forecast.totals for each in surveyed)
         _require_tolerated(request, totals)
         snapshots = {}
-        for each in looked:
+        for each in surveyed:
             if each.checkpoint.query_id is not None:
                 taken = Snapshots(each.checkpoint).take(f"operation {key}", active=())
                 snapshots[each.part.item_id] = taken.number
         chunk = request.chunk if request.backfill else 0
-        prepared = _prepared_of(looked, totals, snapshots, chunk=chunk)
+        prepared = _prepared_of(surveyed, totals, snapshots, chunk=chunk)
         if prepared.restore is not None:
             self._announce(key, prepared)
             restore.perform(self.supervisor.warehouse, prepared.restore, key)
@@ -212,10 +212,10 @@ class UnsafeOperations:
                 verdicts=bad, remedy="fix what is named, or --skip-validate",
             )
 
-    def _look(
+    def _survey(
         self, state: State, request: Request, *, sample: bool = True, wait: bool = False
-    ) -> tuple[Looked, ...]:
-        return look(
+    ) -> tuple[SurveyedPart, ...]:
+        return survey_parts(
             state, request, self.supervisor.warehouse, ports=self.supervisor.ports,
             now=self.supervisor.clock.wall(), sample=sample,
             sends=self._sends if wait else lambda _: False,
@@ -228,7 +228,7 @@ class UnsafeOperations:
             return mine is not None and mine.active
         return sends(state, sink)
 
-    def _await_sent(self, looked: Sequence[Looked], limit: float) -> None:
+    def _await_sent(self, surveyed: Sequence[SurveyedPart], limit: float) -> None:
         """Let sinks send what they have of a topic that another one takes the name of.
 
         The source stands still by now, so they come to an end also under load; the last batch that
@@ -237,7 +237,7 @@ class UnsafeOperations:
         """
         clock = self.supervisor.clock
         deadline = clock.monotonic() + limit
-        for each in looked:
+        for each in surveyed:
             while late := unsent(
                 self.follow(), each.part, each.again, self.supervisor.ports
             ):
@@ -429,23 +429,23 @@ def _outcome(error: CatalogMigrateError) -> str:
 
 
 def _prepared_of(
-    looked: Sequence[Looked], totals: Totals, snapshots: dict[str, int], *, chunk: int
+    surveyed: Sequence[SurveyedPart], totals: Totals, snapshots: dict[str, int], *, chunk: int
 ) -> Prepared:
     """What is committed of what was found; ``chunk`` 0 is no backfill."""
-    skipped = [each for each in looked if chunk]
-    edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in looked}
+    skipped = [each for each in surveyed if chunk]
+    edits = {each.part.item_id: each.survey.edit(each.checkpoint) for each in surveyed}
     return Prepared(
-        images=tuple(_image(each, edits[each.part.item_id]) for each in looked),
+        images=tuple(_image(each, edits[each.part.item_id]) for each in surveyed),
         edits={item_id: edit for item_id, edit in edits.items() if edit is not None},
-        upstreams={each.part.item_id: each.survey.cluster for each in looked},
-        topics={each.part.item_id: dict(each.survey.topics) for each in looked},
+        upstreams={each.part.item_id: each.survey.cluster for each in surveyed},
+        topics={each.part.item_id: dict(each.survey.topics) for each in surveyed},
         totals=totals,
         injected=sum(
-            row.moves for each in looked if not each.part.past
+            row.moves for each in surveyed if not each.part.past
             for row in each.survey.forecast.rows
         ),
         snapshots=snapshots,
-        restore=next((each.restore for each in looked if each.restore is not None), None),
+        restore=next((each.restore for each in surveyed if each.restore is not None), None),
         chunks=tuple(
             found for each in skipped
             for found in chunks_of(
@@ -456,7 +456,7 @@ def _prepared_of(
             text for each in skipped for text in expired_places(each.survey.forecast.rows)
         ),
         partitions=tuple(
-            _in_words(each.part, row) for each in looked if not each.part.past
+            _in_words(each.part, row) for each in surveyed if not each.part.past
             for row in each.survey.forecast.rows if row.moves
         ),
     )
@@ -469,7 +469,7 @@ def _in_words(part: Part, row: Row) -> str:
     return "{} from {} to {}".format(name, *numbers)
 
 
-def _image(each: Looked, edit: Edit | None) -> Image:
+def _image(each: SurveyedPart, edit: Edit | None) -> Image:
     checkpoint, part = each.checkpoint, each.part
     latest = checkpoint.latest_offsets
     batches = () if latest is None else tuple(b for b in (latest - 1, latest) if b >= 0)

@@ -42,7 +42,12 @@ from catalog_migrate.streams.unsafe.chunks import (
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
 from catalog_migrate.streams.unsafe.former_topics import left_unread, sent_before
-from catalog_migrate.streams.unsafe.positions import Question, Survey, require_no_problem, survey
+from catalog_migrate.streams.unsafe.positions import (
+    Survey,
+    SurveyRequest,
+    require_no_problem,
+    survey,
+)
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked
 from catalog_migrate.streams.unsafe.restore import (
     Restore,
@@ -124,7 +129,7 @@ class _Sealed(msgspec.Struct, frozen=True):
     hash: str
 
 
-class Looked(msgspec.Struct, frozen=True):
+class SurveyedPart(msgspec.Struct, frozen=True):
     """A part with what was found for it; ``version`` is the newest of a source's table, ``again``
     are topics that stand for others of their names now, ``unsent`` the sinks that still have rows
     of those to send, and do."""
@@ -154,26 +159,26 @@ def altered(state: State, parts: tuple[Part, ...]) -> State:
     return state.changed(state.version, changes.effective(state))
 
 
-def look(
+def survey_parts(
     state: State, request: Request, warehouse: str, *, ports: Ports, now: float,
     sample: bool = True,
     sends: Callable[[str], bool] = lambda _: False,
-) -> tuple[Looked, ...]:
+) -> tuple[SurveyedPart, ...]:
     """Survey every part; ids of topics are required to be accepted when they are others.
 
-    ``sample``: see :class:`~…positions.Question`. ``sends``: whether a sink is at work, so that
-    its rows may be waited for; else it must have sent them.
+    ``sample``: see :class:`~…positions.SurveyRequest`. ``sends``: whether a sink is at work, so
+    that its rows may be waited for; else it must have sent them.
     """
     after = altered(state, request.parts)
     clusters = {state.items[part.item_id].links.get("cluster", "") for part in request.parts}
-    found: list[Looked] = []
+    found: list[SurveyedPart] = []
     for part in request.parts:
         name = _name(state, part)
         stream = state.streams.get(part.item_id) or first_stream(part.item_id)
         spec = spec_of(after, part.item_id, warehouse, resolve=ports.resolve)
         checkpoint = ports.checkpoint(spec.checkpoint)
         _require_whole(checkpoint)
-        asked = Question(
+        asked = SurveyRequest(
             ports, part, spec, stream, checkpoint, request.policy, now, sample,
             read_before(state, part.item_id),
         )
@@ -219,7 +224,7 @@ def look(
         shard = (state.items[part.item_id].shard or "") if spec.kind == "source" else ""
         version = ports.tables.newest(spec.shard) if shard else None
         found.append(
-            Looked(
+            SurveyedPart(
                 part, stream, checkpoint, each, shard, version, restore, tuple(again), late
             )
         )
@@ -264,9 +269,9 @@ def sends(state: State, sink: str) -> bool:
     return runtime_lives(state, cluster) and not held_by(state, sink)
 
 
-def _waiting(state: State, looked: Looked) -> str:
+def _waiting(state: State, surveyed: SurveyedPart) -> str:
     """That the operation waits for sinks, in words."""
-    names = ", ".join(dependencies.display(state, user) for user in looked.unsent)
+    names = ", ".join(dependencies.display(state, user) for user in surveyed.unsent)
     return (
         f"rows of the old topic are still to be sent by {names}: the source is stopped first, and "
         "goes over when they are"
@@ -291,7 +296,7 @@ def _require_whole(checkpoint: Checkpoint) -> None:
 def validated(
     state: State, request: Request, warehouse: str, *, ports: Ports
 ) -> tuple[Verdict, ...]:
-    """Probe the properties of afterwards; ids of topics are judged by :func:`look`."""
+    """Probe the properties of afterwards; ids of topics are judged by :func:`survey_parts`."""
     if request.skip_validate:
         return ()
     changed = tuple(part for part in request.parts if part.redefines)
@@ -325,39 +330,39 @@ def plan_unsafe(
     refuse_new_loops(state, after)
     verdicts = validated(state, request, warehouse, ports=ports)
     items = []
-    for looked in look(
+    for surveyed in survey_parts(
         state, request, warehouse, ports=ports, now=now, sends=partial(sends, state)
     ):
-        part, found = looked.part, looked.survey.forecast
-        unread, unknown = left_unread(state, part, looked.survey, warehouse, ports=ports)
+        part, found = surveyed.part, surveyed.survey.forecast
+        unread, unknown = left_unread(state, part, surveyed.survey, warehouse, ports=ports)
         notes = (*found.notes, *unknown)
         for option in options_of(part.after.external or External()):
             notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
-        if looked.unsent:
-            notes = (*notes, _waiting(state, looked))
+        if surveyed.unsent:
+            notes = (*notes, _waiting(state, surveyed))
         if found.foreign:
             notes = (*notes, _READ_SINCE)
         if request.undoes and part.restore is None:
             notes = (*notes, *staying(
-                state, request, part.item_id, looked.checkpoint, ports
+                state, request, part.item_id, surveyed.checkpoint, ports
             ))
         if request.backfill:
             chunks = chunks_of(part.item_id, skipped_places(found.rows), request.chunk)
             notes = (*notes, skipped_note(chunks, expired_places(found.rows)))
         item = state.items[part.item_id].definition
         jobs = dependent_jobs(state, part.item_id)
-        if looked.restore is not None:
+        if surveyed.restore is not None:
             notes = (*notes, *_kept_elsewhere(state, part, jobs))
         shown = _with_times(state, part, found.rows, ports.tables) if with_times else found.rows
         items.append(
             ItemPlan(
                 part.item_id, item.kind, str(item.item_name), part.keys, shown, found.totals,
-                dict(looked.survey.topics), dict(found.foreign), notes, jobs,
+                dict(surveyed.survey.topics), dict(found.foreign), notes, jobs,
                 tuple(str(each) for each in verdicts
                       if each.item_id == part.item_id and not each.ok),
                 create_statement(after, dependencies.by_id(after, part.item_id))
                 if part.redefines else "",
-                looked.restore is not None, unread or msgspec.UNSET,
+                surveyed.restore is not None, unread or msgspec.UNSET,
                 found.stays or msgspec.UNSET,
             )
         )
@@ -543,10 +548,10 @@ def approved(state: State, plan: UnsafePlan, tolerance: int) -> Request:
     )
 
 
-def require_same_topics(state: State, request: Request, looked: tuple[Looked, ...]) -> None:
+def require_same_topics(state: State, request: Request, surveyed: tuple[SurveyedPart, ...]) -> None:
     """:class:`StalePlan` when a topic is not the one that the plan was made for."""
     changes = [
-        change for each in looked
+        change for each in surveyed
         for change in _other_topics(state, request, each.part, each.survey)
     ]
     if changes:

@@ -17,10 +17,10 @@ from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.unsafe.forecast import (
+    CurrentPosition,
     Forecast,
     Policy,
     Row,
-    Standing,
     Totals,
     forecast,
     translate,
@@ -72,7 +72,7 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
     return None
 
 
-class Question(msgspec.Struct, frozen=True):
+class SurveyRequest(msgspec.Struct, frozen=True):
     """A part with what it is about: ``spec`` is of the definition afterwards, ``stream`` the
     committed record of before. ``now`` is in seconds and counts for durations; ``sample`` is
     whether records may be read to see if counts are exact; ``read`` is up to where each topic was
@@ -89,7 +89,7 @@ class Question(msgspec.Struct, frozen=True):
     read: Mapping[str, Mapping[Partition, int]] = {}
 
 
-def survey(asked: Question) -> Survey:
+def survey(asked: SurveyRequest) -> Survey:
     """Look at the upstream and at the checkpoint.
 
     Raises :class:`ConnectionFailed`, :class:`UnsafeBlocked`, :class:`EngineFailure`, and what
@@ -99,25 +99,25 @@ def survey(asked: Question) -> Survey:
     return _SURVEYS.get((kind, connector), _sink)(asked)
 
 
-def _kafka(asked: Question) -> Survey:
-    stream, wish = asked.stream, asked.part.wish(asked.policy)
-    standing = Standing(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
-    if not wish.chooses:  # the start compares ids, as always
+def _kafka(asked: SurveyRequest) -> Survey:
+    stream, choice = asked.stream, asked.part.choice(asked.policy)
+    standing = CurrentPosition(kafka_positions(asked.checkpoint), stream.upstream, stream.topics)
+    if not choice.chooses:  # the start compares ids, as always
         return Survey(NOTHING, standing=KafkaCodec().write(standing.positions))
-    with asked.ports.upstreams.held(asked.spec, sample=asked.sample) as held:
+    with asked.ports.upstreams.contents(asked.spec, sample=asked.sample) as contents:
         notes: tuple[str, ...] = ()
         if asked.part.translate is not None:
             times = asked.ports.tables.last_times(asked.spec.shard, standing.topic_ids)
-            translation = translate(times, held, asked.part.translate)
+            translation = translate(times, contents, asked.part.translate)
             notes = translation.notes
-            wish = replace(
-                wish, targets={**translation.targets, **wish.targets}, policy="clamp"
+            choice = replace(
+                choice, targets={**translation.targets, **choice.targets}, policy="clamp"
             )
         read = {
-            partition: at for topic, topic_id in held.topic_ids.items()
+            partition: at for topic, topic_id in contents.topic_ids.items()
             for partition, at in asked.read.get(topic_id, {}).items() if partition[0] == topic
         }
-        found = forecast(wish, standing, held, now=asked.now, read=read)
+        found = forecast(choice, standing, contents, now=asked.now, read=read)
         found = replace(found, notes=(*notes, *found.notes))
     codec = KafkaCodec()
     moves = found.moves or bool(found.foreign) or standing.positions is None
@@ -125,11 +125,11 @@ def _kafka(asked: Question) -> Survey:
         found,
         codec.write(found.positions) if moves and not found.problems else "",
         codec.write_initial(found.positions) if not found.problems else b"",
-        held.cluster, held.topic_ids, codec.write(standing.positions),
+        contents.cluster, contents.topic_ids, codec.write(standing.positions),
     )
 
 
-def _files(asked: Question) -> Survey:
+def _files(asked: SurveyRequest) -> Survey:
     if asked.part.reset is None:
         return Survey(NOTHING)
     note = f"all files of {asked.spec.name} are listed and read again, however many rows they hold"
@@ -137,7 +137,7 @@ def _files(asked: Question) -> Survey:
     return Survey(Forecast({}, (), Totals(exact=False), notes=(note,)), START, standing=line)
 
 
-def _sink(asked: Question) -> Survey:
+def _sink(asked: SurveyRequest) -> Survey:
     part, spec = asked.part, asked.spec
     if part.version is None:
         return Survey(NOTHING)
@@ -169,7 +169,7 @@ def _sink(asked: Question) -> Survey:
     )
 
 
-_SURVEYS: Mapping[tuple[str, str], Callable[[Question], Survey]] = {
+_SURVEYS: Mapping[tuple[str, str], Callable[[SurveyRequest], Survey]] = {
     ("source", "KAFKA"): _kafka, ("source", "FILES"): _files,
 }
 

@@ -32,9 +32,9 @@ from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,
     TIES,
     Policy,
+    PositionChoice,
     Ties,
     Totals,
-    Wish,
     partition_of,
     split_of,
 )
@@ -98,10 +98,10 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
         old, new = dependencies.all_options(self.before), dependencies.all_options(self.after)
         return diff(old, new)
 
-    def wish(self, policy: Policy) -> Wish:
+    def choice(self, policy: Policy) -> PositionChoice:
         """The choice of positions of a Kafka source, targets read."""
         external = self.after.external or External()
-        return Wish(
+        return PositionChoice(
             start=start_target(str(external.options.get("START", "earliest"))),
             reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
             everywhere=None if self.everywhere is None else parse_target(self.everywhere),
@@ -354,7 +354,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     )
     _require_fitting(found, part, by_time=by_time)
     if external.connector == "KAFKA" and statement.kind == "source":
-        part.wish("error")  # reads every target: a mistake in one is an error at once
+        part.choice("error")  # reads every target: a mistake in one is an error at once
     return part
 
 

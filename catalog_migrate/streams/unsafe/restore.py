@@ -32,8 +32,8 @@ from catalog_migrate.streams.tables import Stretch, Tables, transaction
 from catalog_migrate.streams.unsafe.forecast import Forecast, Row, Totals, split_of
 from catalog_migrate.streams.unsafe.positions import (
     NOTHING,
-    Question,
     Survey,
+    SurveyRequest,
     committed_line,
 )
 from catalog_migrate.streams.unsafe.requests import Request
@@ -228,7 +228,7 @@ def kept_by_sink(
 
 
 def taken_back(
-    state: State, asked: Question, found: Survey, clusters: Collection[str]
+    state: State, asked: SurveyRequest, found: Survey, clusters: Collection[str]
 ) -> tuple[Survey, Restore | None]:
     """The survey of a source whose table goes back: nothing is doubled or skipped in the table.
 
@@ -271,7 +271,7 @@ def _in_words(gone: int, back: int) -> str:
     return "; ".join(told)
 
 
-def passed(asked: Question, restore: Restore | None, positions: KafkaPositions) -> Survey:
+def passed(asked: SurveyRequest, restore: Restore | None, positions: KafkaPositions) -> Survey:
     """The survey of a sink below: it goes on right after the RESTORE.
 
     ``positions`` are those that its source goes back to; doubled are rows that it sends again.

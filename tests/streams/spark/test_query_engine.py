@@ -63,7 +63,7 @@ class SimulatedStand(Stand):
             str(directory / "s"), str(directory / "checkpoint"),
         )
         upstreams.identify(self.spec)
-        with upstreams.held(self.spec):
+        with upstreams.contents(self.spec):
             pass
 
     def produce(self, count: int) -> None:

@@ -14,7 +14,7 @@ from catalog_migrate.streams.unsafe.chunks import (
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row
-from catalog_migrate.streams.upstream import Held
+from catalog_migrate.streams.upstream import TopicContents
 
 stretches = st.lists(
     st.tuples(st.integers(0, 50), st.integers(0, 40)).map(lambda pair: (pair[0], sum(pair))),
@@ -53,9 +53,11 @@ def test_what_is_skipped() -> None:
 
 def test_of_the_same_topic_only() -> None:
     """What expired since, and a topic that is another one by now, are left out and told."""
-    held = Held("c", {"t": "a", "u": "new"}, {("t", 0): (5, 9), ("u", 0): (0, 9)}, lambda *_: {})
+    contents = TopicContents(
+        "c", {"t": "a", "u": "new"}, {("t", 0): (5, 9), ("u", 0): (0, 9)}, lambda *_: {}
+    )
     chunk = Chunk("i1", (("t", 0, 3, 8), ("t", 0, 1, 2), ("u", 0, 3, 6)))
-    assert clipped(chunk, held, {"t": "a", "u": "old"}) == (
+    assert clipped(chunk, contents, {"t": "a", "u": "old"}) == (
         (("t", 0, 5, 8),),
         ["t:0: 3 to 4 have expired", "t:0: 1 to 1 have expired",
          "u:0: 3 to 5: the topic is another one"],

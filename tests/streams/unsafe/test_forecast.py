@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.unsafe.forecast import (
+    CurrentPosition,
     Forecast,
-    Held,
+    PositionChoice,
     Row,
-    Standing,
+    TopicContents,
     Totals,
-    Wish,
     forecast,
     partition_of,
 )
@@ -25,24 +25,24 @@ from catalog_migrate.streams.unsafe.targets import Target, parse_target
 START = parse_target("earliest")
 
 
-def held(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> Held:
+def contents(bounds: dict[int, tuple[int, int]], topic_id: str = "id") -> TopicContents:
     def at(_moment: int, places: Iterable[Partition]) -> Mapping[Partition, int | None]:
         return dict.fromkeys(places)
 
-    return Held("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
+    return TopicContents("c", {"t": topic_id}, {("t", n): each for n, each in bounds.items()}, at)
 
 
-def standing(positions: dict[int, int] | None) -> Standing:
+def standing(positions: dict[int, int] | None) -> CurrentPosition:
     line = None if positions is None else {("t", n): at for n, at in positions.items()}
-    return Standing(line, "c", {"t": "id"})
+    return CurrentPosition(line, "c", {"t": "id"})
 
 
 def put(
     positions: dict[int, int] | None, bounds: dict[int, tuple[int, int]], *,
-    topic_id: str = "id", **wish: object,
+    topic_id: str = "id", **choice: object,
 ) -> Forecast:
     return forecast(
-        Wish(START, **wish), standing(positions), held(bounds, topic_id), now=0.0  # type: ignore[arg-type]
+        PositionChoice(START, **choice), standing(positions), contents(bounds, topic_id), now=0.0  # type: ignore[arg-type]
     )
 
 
