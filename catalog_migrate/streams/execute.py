@@ -45,7 +45,8 @@ from catalog_migrate.streams.probes import (
     require_valid,
     validate,
 )
-from catalog_migrate.streams.show import Rows, create_statement, runtime_lives, show
+from catalog_migrate.streams.show import Rows, create_statement, show
+from catalog_migrate.streams.status import cluster_key, moment, runtime_lives
 from catalog_migrate.streams.unsafe.client import Confirm, Outcome, UnsafeClient, nobody
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
@@ -262,7 +263,7 @@ class Executor:
             before=change.before, after=change.after, links_before=dict(change.links_before),
             links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
             validate=effect.validate is not False,
-            detail={"since": _now(self.clock), "summary": effect.summary},
+            detail={"since": moment(self.clock), "summary": effect.summary},
         )
         submit(lambda changes: commit(
             self.log, changes, kind="operation", reason=effect.summary
@@ -307,7 +308,7 @@ class Executor:
 
     def _wait(self, key: str, effect: Effect, cluster: str) -> Result:
         """Wait for the runtime to end the operation; Ctrl-C leaves it going on."""
-        lease_key = f"cluster/{cluster}"
+        lease_key = cluster_key(cluster)
         beat: tuple[LeaseRecord | None, str | None] | None = None
         heard = self.clock.monotonic()
         listened = heard - _LISTEN
@@ -356,7 +357,7 @@ class Executor:
         def fence(_: Lease) -> None:
             raise _unfinished(state, key, effect, "its runtime is gone, and not proven dead")
 
-        lease_key = f"cluster/{row.cluster}"
+        lease_key = cluster_key(row.cluster)
         try:
             lease = acquire(
                 self.log, holder=f"statement {key}", clock=self.clock, key=lease_key, wait=0,
@@ -499,7 +500,3 @@ def _new_definition(after: State, item_id: str) -> str:
 
 def _ended_row(row: OperationRecord, reason: str) -> OperationRecord:
     return msgspec.structs.replace(row, state="failed", detail={**row.detail, "reason": reason})
-
-
-def _now(clock: Clock) -> str:
-    return datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")

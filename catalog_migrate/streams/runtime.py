@@ -31,7 +31,7 @@ from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.specs import spec_of
-from catalog_migrate.streams.status import ClusterLog, log_path
+from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
 from catalog_migrate.streams.unsafe.audit import count_pending
@@ -56,11 +56,6 @@ FENCE_AGAIN = 10.0
 
 Reconcile = Callable[[State], None]
 """Brings the names in the session's catalog in line with a state."""
-
-
-def cluster_key(cluster_id: str) -> str:
-    """The key of a cluster's lease."""
-    return f"cluster/{cluster_id}"
 
 
 @dataclass(slots=True)
@@ -362,5 +357,3 @@ class Runtime:
         except CatalogMigrateError:
             return None  # not reachable now: the query itself will say so
         return None
-
-

@@ -24,9 +24,11 @@ from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.status import (
     QueryStatus,
+    cluster_key,
     cluster_name,
     held_by,
     latest,
+    runtime_lives,
     shortly,
 )
 
@@ -154,7 +156,7 @@ def _secrets(state: State, _: str) -> Rows:
 def _clusters(state: State, _: str) -> Rows:
     rows = []
     for each in _named(state, "cluster"):
-        lease = state.leases.get(f"cluster/{each.item_id}")
+        lease = state.leases.get(cluster_key(each.item_id))
         runtime = None
         if lease is not None and lease.holder:
             runtime = lease.holder + (" (dead)" if proven_dead(lease) else "")
@@ -235,7 +237,7 @@ def current(state: State, item: ItemRecord, said: QueryStatus | None) -> QuerySt
     cluster = item.links.get("cluster", "")
     if said is None or not runtime_lives(state, cluster):
         return None
-    lease = state.leases[f"cluster/{cluster}"]
+    lease = state.leases[cluster_key(cluster)]
     own = said.runtime == lease.holder and _second(said.at) >= _second(lease.since)
     return said if own else None
 
@@ -289,12 +291,6 @@ def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -
     if status is None:
         return "held" if holds else "starting"
     return status.state
-
-
-def runtime_lives(state: State, cluster: str) -> bool:
-    """Whether a runtime holds the lease of a cluster and is not proven dead."""
-    lease = state.leases.get(f"cluster/{cluster}")
-    return lease is not None and bool(lease.holder) and not proven_dead(lease)
 
 
 def _operations(state: State, _: str) -> Rows:

@@ -10,8 +10,8 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.show import current, runtime_lives
-from catalog_migrate.streams.status import QueryStatus, cluster_name, latest
+from catalog_migrate.streams.show import current
+from catalog_migrate.streams.status import QueryStatus, cluster_name, latest, runtime_lives
 from catalog_migrate.streams.takeover import FENCE
 
 _STILL = frozenset({"backing_off", "failed", "held"})

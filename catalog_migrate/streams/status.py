@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogWriteRefused
@@ -160,3 +162,20 @@ def held_by(state: State, item_id: str) -> tuple[str, ...]:
 def cluster_name(state: State, item_id: str) -> str:
     """The name of the cluster that a query belongs to."""
     return dependencies.display(state, state.items[item_id].links.get("cluster", ""))
+
+
+def cluster_key(cluster_id: str) -> str:
+    """The key of a cluster's lease."""
+    return f"cluster/{cluster_id}"
+
+
+def runtime_lives(state: State, cluster: str) -> bool:
+    """Whether a runtime holds the lease of a cluster and is not proven dead."""
+    lease = state.leases.get(cluster_key(cluster))
+    return lease is not None and bool(lease.holder) and not proven_dead(lease)
+
+
+def moment(clock: Clock) -> str:
+    """Now, in UTC and to the second (ISO 8601)."""
+    now = datetime.fromtimestamp(clock.wall(), timezone.utc)
+    return now.isoformat(timespec="seconds")

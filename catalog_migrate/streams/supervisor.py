@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
 import msgspec
 
@@ -43,7 +42,7 @@ from catalog_migrate.streams.queries import (
     RunningQuery,
 )
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.status import QueryStatus, held_by, shortly
+from catalog_migrate.streams.status import QueryStatus, held_by, moment, shortly
 from catalog_migrate.streams.upstream import (
     Upstream,
     require_ledger,
@@ -495,8 +494,7 @@ class Supervisor:
 
         Nothing is written where it says it already.
         """
-        moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
-        since = moment.isoformat(timespec="seconds")
+        since = moment(self.clock)
         each = self.managed.get(item_id)
         name = each.name if each is not None and each.name else item_id
         news = False

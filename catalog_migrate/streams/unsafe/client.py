@@ -10,7 +10,6 @@ import getpass
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 import msgspec
 
@@ -18,7 +17,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.process import proven_dead, this_host
+from catalog_migrate.catalog.process import this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
@@ -35,6 +34,7 @@ from catalog_migrate.errors import (
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery
+from catalog_migrate.streams.status import cluster_key, moment, runtime_lives
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import Tables
 from catalog_migrate.streams.unsafe.backfill import Backfills
@@ -121,7 +121,7 @@ class UnsafeClient:
         """The dry run; see :func:`~catalog_migrate.streams.unsafe.planning.plan_unsafe`."""
         return plan_unsafe(
             read_state(self.log), request, reason, ports=self.ports, now=self.clock.wall(),
-            at=self._now(), with_times=with_times,
+            at=moment(self.clock), with_times=with_times,
         )
 
     def run(
@@ -154,10 +154,10 @@ class UnsafeClient:
             request = msgspec.structs.replace(request, approved=plan.totals)
         row = new_row(
             state, request, reason=(reason or "").strip(), who=who(), host=this_host(),
-            at=self._now(), limit=self.limit,
+            at=moment(self.clock), limit=self.limit,
         )
         key = key or self.new_key(self.clock)
-        if not _lives(state, f"cluster/{cluster}") and self._open(state, cluster):
+        if not runtime_lives(state, cluster) and self._open(state, cluster):
             self._alone(cluster)  # what somebody left half-way is ended first
         submit(
             lambda changes: commit(self.log, changes, kind="unsafe request", reason=reason),
@@ -175,7 +175,7 @@ class UnsafeClient:
         if row.state != BACKFILLING:
             return False
         lease = acquire(
-            self.log, holder="backfill", clock=self.clock, key=f"cluster/{row.cluster}", wait=0,
+            self.log, holder="backfill", clock=self.clock, key=cluster_key(row.cluster), wait=0,
             fence=_not_alone,
         )
         try:
@@ -213,12 +213,12 @@ class UnsafeClient:
             if row.state != said:
                 said = row.state
                 self.on_progress(f"operation {key}: {said}")
-            lease_key = f"cluster/{row.cluster}"
+            lease_key = cluster_key(row.cluster)
             now = self.clock.monotonic()
             current = f"{state.leases.get(lease_key)} {self.log.heartbeat(lease_key)}"
             if current != beat:
                 beat, heard = current, now
-            if not _lives(state, lease_key):
+            if not runtime_lives(state, row.cluster):
                 after = self._alone(row.cluster)
                 if after is not None:
                     return _ended(Outcome(plan, key, after.operations[key], alone=True))
@@ -239,7 +239,7 @@ class UnsafeClient:
 
         What somebody else had begun and not committed is over; what was committed is finished.
         """
-        lease_key = f"cluster/{cluster}"
+        lease_key = cluster_key(cluster)
         try:
             lease = acquire(
                 self.log, holder="unsafe operation", clock=self.clock, key=lease_key, wait=0,
@@ -265,10 +265,6 @@ class UnsafeClient:
         finally:
             lease.release()
 
-    def _now(self) -> str:
-        moment = datetime.fromtimestamp(self.clock.wall(), timezone.utc)
-        return moment.isoformat(timespec="seconds")
-
 
 def _not_alone(_: Lease) -> None:
     """Whoever has no Spark cannot fence out a runtime that may wake up in the middle of a batch."""
@@ -285,11 +281,6 @@ def _unheard(key: str) -> UnsafeBlocked:
         remedy=f"its successor ends operation {key}: start the cluster (catalog-migrate run), then "
         "look at SHOW OPERATIONS",
     )
-
-
-def _lives(state: State, lease_key: str) -> bool:
-    lease = state.leases.get(lease_key)
-    return lease is not None and bool(lease.holder) and not proven_dead(lease)
 
 
 def who() -> str:

@@ -30,9 +30,9 @@ from catalog_migrate.streams.operations import redefine
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate
-from catalog_migrate.streams.show import create_statement, runtime_lives
+from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, spec_of
-from catalog_migrate.streams.status import held_by
+from catalog_migrate.streams.status import held_by, runtime_lives
 from catalog_migrate.streams.tables import Stretch, Tables
 from catalog_migrate.streams.unsafe.chunks import (
     chunks_of,
