@@ -61,8 +61,8 @@ from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
+from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.identity import new_query_id
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 ORIGINAL_THERE = "CM0821"

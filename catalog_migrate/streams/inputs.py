@@ -1,7 +1,7 @@
 """What a migration of tables means for the sources and sinks that use them (pure).
 
 A sink's KEY and ORDER BY follow a renamed column. What cannot go on, because a table became a view
-or a column of its KEY is gone, is set aside: quarantined with the reason, until it is dropped.
+or a column of its KEY is gone, is quarantined with the reason, until it is dropped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import definition_hash
 
 
-def set_aside(state: State, migration: Migration) -> dict[str, str]:
+def quarantined(state: State, migration: Migration) -> dict[str, str]:
     """Users' and bundled objects that lose what they use, by item id, with the reason (I8)."""
     release = migration.plan.target.release
     found: dict[str, str] = {}
@@ -44,7 +44,7 @@ def set_aside(state: State, migration: Migration) -> dict[str, str]:
             )
     names.update({item_id: str(state.items[item_id].definition.key) for item_id in found})
     pending = [*gone, *found]
-    while pending:  # whoever uses what was set aside loses it too
+    while pending:  # whoever uses what is quarantined loses it too
         lost_id = pending.pop()
         for item_id, item in state.items.items():
             if item.owner in ("release", "system") or item_id in names:
@@ -75,9 +75,9 @@ def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
 
 def put_inputs(changes: Changes, state: State, migration: Migration) -> None:
     """Put the items of both functions, as part of the migration's own commit."""
-    aside = set_aside(state, migration)
+    lost = quarantined(state, migration)
     for item_id, item in rekeyed(state, migration).items():
-        if item_id in aside:
+        if item_id in lost:
             continue
         changes.put("item", item_id, item)
         key = identity_text(item.definition.identity)
@@ -86,24 +86,24 @@ def put_inputs(changes: Changes, state: State, migration: Migration) -> None:
             "mapping", key,
             msgspec.structs.replace(mapping, definition_hash=definition_hash(item.definition)),
         )
-    for item_id, reason in aside.items():
+    for item_id, reason in lost.items():
         item = msgspec.structs.replace(state.items[item_id], quarantined=reason)
         changes.put("item", item_id, item)
 
 
 def described(state: State, migration: Migration) -> tuple[str, ...]:
     """Both in words, for the plan's report."""
-    aside = set_aside(state, migration)
+    lost = quarantined(state, migration)
     lines = []
     for item_id, item in rekeyed(state, migration).items():
-        if item_id not in aside:
+        if item_id not in lost:
             external = dependencies.external_of(item)
             columns = ", ".join((*external.key, *external.order_by))
             lines.append(
                 f"alter {item.definition.kind} {item.definition.item_name}: columns of its KEY and"
                 f" ORDER BY are renamed: {columns}"
             )
-    for item_id, reason in aside.items():
+    for item_id, reason in lost.items():
         definition = state.items[item_id].definition
         lines.append(f"set aside {definition.kind} {definition.item_name}: {reason}")
     return tuple(lines)

@@ -20,12 +20,13 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.delta_tables import (
+    Fence,
     delta_batch,
     delta_bounds,
+    delta_fence,
     delta_target,
     has_rows_between,
 )
-from catalog_migrate.streams.checkpoint.identity import Fence, delta_fence
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,8 +30,8 @@ from catalog_migrate.errors import (
 )
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.checkpoint.delta_tables import Fence, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.identity import Fence, new_query_id
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import CHECKPOINTS

@@ -2,10 +2,10 @@
 
 Pure Python on files: Spark is never imported, delta-rs only where a Delta table is asked. Read in
 this order: ``files`` (writes that survive a crash), ``directory`` (what a checkpoint holds and how
-it stands), ``mark`` (whose it is), ``lines`` and ``codecs`` (positions of each source type),
+it stands), ``mark`` (whose it is), ``lines`` and ``codec_…`` (positions of each source type),
 ``edit`` (the rule for changing a position), ``settle`` (an uncommitted entry), ``snapshots``,
-``delta_tables`` (what a Delta table knows about a query), ``identity`` (a new query id, the old one
-fenced), ``guards`` (what must hold before a start).
+``delta_tables`` (what a Delta table knows about a query; a new query id, the old one fenced),
+``guards`` (what must hold before a start).
 
 Rules that hold everywhere: only while the query is stopped; batch ids are never added or used
 again; a file is replaced as a whole, by rename, and at every moment Spark could read it.

@@ -1,15 +1,25 @@
-"""What a Delta table knows about a query, and how a query is pointed at a Delta table."""
+"""What a Delta table knows about a query, how a query is pointed at one, and new query ids.
+
+A checkpoint gets a new id when a runtime is taken over that is not proven dead: it may wake up in
+the middle of a batch. Under a new id its writes cannot collide with ours, and the old one is fenced
+in every sink, so that they vanish.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.commits import read_change
 from catalog_migrate.delta.table import commit_nothing
-from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition
+from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.guards import require_stopped
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -170,3 +180,45 @@ def _failing(act: str) -> Iterator[None]:
         yield
     except (DeltaError, OSError) as error:
         raise EngineFailure(f"cannot {act}: {error}") from error
+
+
+Fence = Callable[[str, str], int | None]
+"""Bars an old query id (first) and carries its newest batch, the result, to a new one (second)."""
+
+
+def delta_fence(path: str) -> Fence:
+    """The fence of a Delta table."""
+    return partial(fence_delta, path)
+
+
+def new_query_id(
+    checkpoint: Checkpoint,
+    fences: Mapping[str, Fence],
+    *,
+    active: Collection[str],
+    successor: str | None = None,
+) -> Mapping[str, int | None]:
+    """Give the checkpoint a new query id; the newest batch that each sink has under it.
+
+    ``fences`` bars the old id in every sink, dead letters included, by name; all are raised before
+    the id changes. Batch ids go on as before, an uncommitted entry stays and is settled afterwards
+    as usual. After a cut anywhere the call can be repeated. A checkpoint that was never started
+    has no id to change. ``successor`` is the new id, a random one by default.
+
+    Raises :class:`QueryRunning`, :class:`UsageError` when ``successor`` is no UUID, and what a
+    fence raises.
+    """
+    require_stopped(checkpoint, active)
+    old = checkpoint.query_id
+    if old is None:
+        return dict.fromkeys(fences)
+    try:
+        new = str(uuid.UUID(successor)) if successor is not None else str(uuid.uuid4())
+    except ValueError as error:
+        raise UsageError(f"not a query id: {successor}") from error
+    if new == old:
+        raise UsageError(f"the query of {checkpoint.path} already has the id {new}")
+    batches = {name: fence(old, new) for name, fence in fences.items()}
+    content = json.dumps({"id": new}, separators=(",", ":"))
+    checkpoint.files.replace(checkpoint.path / "metadata", content.encode())
+    return batches

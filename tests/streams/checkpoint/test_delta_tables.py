@@ -17,12 +17,13 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     FENCE,
     delta_batch,
     delta_bounds,
+    delta_fence,
     delta_target,
     fence_delta,
+    new_query_id,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.files import Files
-from catalog_migrate.streams.checkpoint.identity import delta_fence, new_query_id
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any

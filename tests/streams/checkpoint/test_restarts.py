@@ -18,12 +18,16 @@ from hypothesis import strategies as st
 
 from catalog_migrate.errors import BehindSink
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
-from catalog_migrate.streams.checkpoint.delta_tables import delta_batch, delta_target
+from catalog_migrate.streams.checkpoint.delta_tables import (
+    delta_batch,
+    delta_fence,
+    delta_target,
+    new_query_id,
+)
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, reset
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
-from catalog_migrate.streams.checkpoint.identity import delta_fence, new_query_id
 from catalog_migrate.streams.checkpoint.settle import (
     Complete,
     Finish,
