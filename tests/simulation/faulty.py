@@ -14,12 +14,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from catalog_migrate import start
-from catalog_migrate.catalog import lease, transaction
-from catalog_migrate.catalog.lease import Lease
+from catalog_migrate.catalog import transaction
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner import past, planning, rollback
+from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler import (
     actions,
     cleanup,
@@ -142,21 +143,6 @@ def reuses_ids() -> AbstractContextManager[None]:
     return _instead((commit, "_changes", changes), (transaction, "check", lambda *_: None))
 
 
-def old_releases_come_back() -> AbstractContextManager[None]:
-    """A release that was replaced is planned like any other."""
-    return _instead((start, "fenced_out", lambda *_: None))
-
-
-def takes_leases_early() -> AbstractContextManager[None]:
-    """A held lease is taken at the first look."""
-    original = lease.acquire
-
-    def acquire(log: Any, **options: Any) -> Lease:
-        return original(log, **{**options, "ttl": 0.001, "margin": 0.0})
-
-    return _instead((start, "acquire", acquire))
-
-
 def read_only_writes() -> AbstractContextManager[None]:
     """A read-only start makes the schemas that it looks at."""
     original = start.Start.read_only
@@ -211,11 +197,6 @@ def brings_back_nulls() -> AbstractContextManager[None]:
 def reshapes_under_sessions() -> AbstractContextManager[None]:
     """Columns are renamed and dropped in place under processes that live with them."""
     return _instead((reshape, "other_sessions", lambda *_: {}))
-
-
-def leaves_refusals() -> AbstractContextManager[None]:
-    """A change in place that is refused for good is tried again for ever, never copied."""
-    return _instead((reconcile, "is_refusal", lambda _: False))
 
 
 def copies_refused_by_names() -> AbstractContextManager[None]:
@@ -283,11 +264,6 @@ def declares_no_use() -> AbstractContextManager[None]:
         original(changes, state, replace(target, uses=()), *rest)
 
     return _instead((commit, "_put_target", put))
-
-
-def signs_nobody_in() -> AbstractContextManager[None]:
-    """Processes that live on leave no word of that."""
-    return _instead((start, "register_session", lambda _, state, **__: state))
 
 
 def seals_unannounced() -> AbstractContextManager[None]:
@@ -376,6 +352,17 @@ class LeavesComments(SimulatedEngine):
         super().evolve(path, columns, replace(shard, comment=before.comment), *rest, **more)
 
 
+class LeavesRefusals(SimulatedEngine):
+    """A change in place that is refused for good is tried again for ever, never copied."""
+
+    def evolve(self, path: str, *rest: Any, **more: Any) -> None:
+        try:
+            super().evolve(path, *rest, **more)
+        except EngineFailure as error:
+            error.condition = None  # no longer one of Spark's refusals
+            raise
+
+
 class SetsNothingAside(MigratedStreams):
     """Users' sinks whose table or key goes are left as they are."""
 
@@ -406,23 +393,26 @@ PORT_FAULTS: Mapping[str, PortFault] = {
     "drops_in_cascades": PortFault(DropsInCascades),
     "forgets_to_evolve": PortFault(ForgetsToEvolve),
     "leaves_comments": PortFault(LeavesComments),
+    "leaves_refusals": PortFault(LeavesRefusals),
     "loses_replies": PortFault(log=loses_replies),
     "sets_nothing_aside": PortFault(streams=SetsNothingAside),
     "removes_what_sinks_read": PortFault(streams=RemovesWhatSinksRead),
+    "takes_leases_early": PortFault(settings={"ttl": 0.001, "margin": 0.0}),
+    "old_releases_come_back": PortFault(settings={"policy": Policy(allow_downgrade=True)}),
+    "signs_nobody_in": PortFault(sessions=False),
 }
-"""Faults of a port, by name: its implementation breaks one promise."""
+"""Faults of what a process is started with, by name: one promise of a port is broken."""
 
 
 RULES_LEFT_OUT: Mapping[str, Fault] = {
     fault.__name__: fault
     for fault in (
         commits_unfenced, copies_no_tail, cleans_nothing_up, abandons_at_once, leaves_a_name,
-        creates_in_any_order, owns_everything, reuses_ids, old_releases_come_back,
-        takes_leases_early, read_only_writes, plans_by_order, finishes_without_looking,
-        leaves_rows_behind, goes_back_by_names, brings_back_nulls, reshapes_under_sessions,
-        leaves_refusals, copies_refused_by_names, forgets_that_tails_were_copied,
+        creates_in_any_order, owns_everything, reuses_ids, read_only_writes, plans_by_order,
+        finishes_without_looking, leaves_rows_behind, goes_back_by_names, brings_back_nulls,
+        reshapes_under_sessions, copies_refused_by_names, forgets_that_tails_were_copied,
         removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
-        forgets_where_seals_are, declares_no_use, signs_nobody_in, seals_unannounced,
+        forgets_where_seals_are, declares_no_use, seals_unannounced,
     )
 }  # fmt: skip
 """Rules of the product that are left out, by name."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
+from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.log import CatalogLog
@@ -59,11 +60,16 @@ def reordered(release: Release, objects: tuple[ObjectDefinition, ...]) -> Releas
 
 @dataclass(frozen=True, slots=True)
 class PortFault:
-    """The ports that processes get, any of them with a fault put in on purpose."""
+    """What processes are started with, any of it with a fault put in on purpose.
+
+    ``settings`` go over those of a start; without ``sessions`` no process says that it lives on.
+    """
 
     engine: type[SimulatedEngine] = SimulatedEngine
     log: Callable[[MemoryLog], MemoryLog] = lambda log: log
     streams: type[MigratedStreams] = MigratedStreams
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    sessions: bool = True
 
 
 NO_FAULT = PortFault()
@@ -108,8 +114,9 @@ class Installation:
             engine, self.fault.log(self.log.attach(on_call)) if log is None else log, release,
             warehouse=WAREHOUSE, clock=clock or self.clock,
             holder=holder or f"process {next(self.processes)}", approve=draft.approve,
-            populate=populate, wait=600.0, token=self.token, read_only=read_only, policy=policy,
-            session=session, streams=self.fault.streams(),
+            populate=populate, wait=600.0, token=self.token, read_only=read_only,
+            session=session and self.fault.sessions, streams=self.fault.streams(),
+            **{"policy": policy, **self.fault.settings},
         )  # fmt: skip
         return engine, report
 
@@ -120,7 +127,7 @@ class Installation:
         """A process that an operator starts to go back to a serial, to its end."""
         return roll_back(
             engine, log, to=to, clock=clock, holder=holder, approve=approve, wait=600.0,
-            token=self.token, streams=self.fault.streams(),
+            token=self.token, streams=self.fault.streams(), **self.fault.settings,
         )
 
     def token(self) -> str:
