@@ -22,7 +22,7 @@ from catalog_migrate.errors import (
     RebuildRefused,
 )
 from catalog_migrate.model.paths import shard_location
-from catalog_migrate.store import store_at
+from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_remote, resolved
 
 NOTHING_LOST = "CM0831"
@@ -85,7 +85,7 @@ def refuse_lost(home: str | None, warehouse: str) -> None:
 
     For whoever finds no catalog there: its tables would be made anew beside their rows.
     """
-    if home is None or not store_at(warehouse).exists("/"):
+    if home is None or not is_seen(warehouse):
         return
     for path in tables_below(warehouse):
         try:

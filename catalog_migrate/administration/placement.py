@@ -14,7 +14,7 @@ from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.paths import is_absolute, shard_location
-from catalog_migrate.store import store_at
+from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_remote, is_same_place, is_within, resolved
 
 
@@ -69,7 +69,7 @@ def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterato
         paths.update(path for path in intent.paths if not is_absolute(path))
     for path in sorted(paths):
         here = shard_location(new, path)
-        if store_at(here).exists("") and (
+        if is_seen(here) and (
             is_same_place(here, shard_location(old, path)) or resolved(here) in theirs
         ):
             yield here

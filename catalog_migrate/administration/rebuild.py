@@ -53,7 +53,7 @@ from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
-from catalog_migrate.store import store_at
+from catalog_migrate.store import is_seen, store_at
 from catalog_migrate.store.address import rows_directory
 from catalog_migrate.streams.specs import CHECKPOINTS
 
@@ -209,9 +209,8 @@ def _base(findings: _Findings, warehouse: str) -> int:
     """
     known = [each.epoch for each in findings.found]
     ids = [each.mark.item_id for each in findings.found if each.mark is not None]
-    place = store_at(warehouse)
-    if place.exists(f"{CHECKPOINTS}/"):
-        ids += place.names(CHECKPOINTS)
+    if is_seen(f"{warehouse}/{CHECKPOINTS}"):
+        ids += store_at(warehouse).names(CHECKPOINTS)
     known += [number_of(each) for each in ids if each[:1] == "i" and each[1:].isdecimal()]
     return GAP * (max(known, default=0) // GAP + 1)
 

@@ -59,7 +59,7 @@ from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.reconciler.commit import RECONCILE
-from catalog_migrate.store import store_at
+from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -487,7 +487,7 @@ def _notes(state: State, aim: _Aim) -> Iterator[str]:
         if row.state != "retired" or is_absolute(shard):
             continue
         path = shard_location(aim.warehouse, shard)
-        if not store_at(path).exists("/"):
+        if not is_seen(path):
             yield f"the earlier version of a table is not at {path}: nothing reads it any more"
 
 

@@ -24,10 +24,10 @@ def tables_below(warehouse: str) -> list[str]:
 
 
 def _tables(store: Store, folder: str) -> Iterator[str]:
-    if store.exists(f"{_in(folder, LOG)}/"):
-        yield folder
-        return
     with suppress(OSError):  # what cannot be listed shows no table
+        if store.exists(f"{_in(folder, LOG)}/"):
+            yield folder
+            return
         for name in list(store.folders(folder)):
             if not _SHADOW_NAME.fullmatch(name):
                 yield from _tables(store, _in(folder, name))
@@ -42,7 +42,7 @@ def delete_table(path: str) -> None:
     """Remove a table's directory, log last: what is half removed is still found as a table."""
     table = store_at(path)
     with failing(f"remove {path}"):
-        if not table.exists(""):
+        if not table.exists("/"):
             return
         for name in table.names():
             if name != LOG:
@@ -54,7 +54,7 @@ def delete_data(path: str) -> None:
     """Remove what a VACUUM may remove; the log and other tables inside stay."""
     table = store_at(path)
     with failing(f"remove the data of {path}"):
-        if table.exists(""):
+        if table.exists("/"):
             _delete_data(table, "")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.store import store_at
+from catalog_migrate.store import is_seen, store_at
 
 LOG = "_delta_log"
 """The folder of a table's log (Delta protocol, *Delta Log Entries*)."""
@@ -41,8 +41,8 @@ def versions_of(names: Iterable[str]) -> tuple[set[int], set[int]]:
 
 
 def has_log(path: str) -> bool:
-    """Whether a Delta table is at an address; what stands in its log is not looked at."""
-    return store_at(path).exists(f"{LOG}/")
+    """Whether a Delta table is seen at an address; what stands in its log is not looked at."""
+    return is_seen(f"{path}/{LOG}")
 
 
 def is_in_log(path: str) -> bool:

@@ -77,3 +77,11 @@ def store_at(address: str, storage: Storage | None = None) -> Store:
     from catalog_migrate.store.local import LocalStore
 
     return LocalStore(local_path(address))
+
+
+def is_seen(address: str) -> bool:
+    """Whether a folder is seen at an address; what may not be looked at shows none."""
+    try:
+        return store_at(address).exists("/")
+    except OSError:
+        return False

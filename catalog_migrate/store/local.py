@@ -41,8 +41,16 @@ class LocalStore:
         return os.stat(self.place(name)).st_size
 
     def exists(self, name: str) -> bool:
-        """Links are followed."""
-        return os.path.exists(self.place(name))
+        """Links are followed; OSError for what may not be looked at, or does not answer."""
+        try:
+            os.stat(self.place(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                return False
+            raise
+        return True
 
     def names(self, folder: str = "") -> list[str]:
         """See :class:`~catalog_migrate.store.Store`."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.errors import StoreFailure
-from catalog_migrate.store import Store, store_at
+from catalog_migrate.store import Store, is_seen, store_at
 from catalog_migrate.store.address import Storage
 
 
@@ -50,6 +50,22 @@ class TestReading:
             assert not store.exists(name)
         assert not store.exists("folder/one/")
         assert not store.exists("other/")
+
+
+def test_what_may_not_be_looked_at_is_not_taken_for_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A catalog behind a directory of another user is not made anew."""
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("catalog_migrate.store.local.os.stat", refused)
+    with pytest.raises(PermissionError):
+        store_at(str(tmp_path)).exists("c")
+    assert not is_seen(str(tmp_path))
+    monkeypatch.undo()
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    assert not store_at(str(tmp_path)).exists("round")
 
 
 class TestDeleting:
