@@ -292,7 +292,7 @@ class CommitLog:
             self._damaged(place, "is missing", error)
         except OSError as error:
             self._damaged(place, f"cannot be read: {error.strerror}", error)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             self._damaged(place, f"is truncated or damaged: {error}", error)
         for action in actions:
             if not isinstance(action, dict) or not all(

@@ -74,7 +74,7 @@ def _delete_data(store: Store, folder: str) -> None:
         elif not store.exists(f"{entry}/{LOG}/"):
             _delete_data(store, entry)
             if not any(store.names(entry)):
-                store.delete(entry)
+                store.remove_folder(entry)
 
 
 def _is_hidden(name: str) -> bool:

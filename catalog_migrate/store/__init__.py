@@ -59,6 +59,10 @@ class Store(Protocol):
         """Make a folder, where a store has any; with ``above`` those that it lies in too."""
         ...
 
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty folder, where a store has any; an error where something is in it."""
+        ...
+
     def move(self, name: str, to: str) -> None:
         """Give an object or folder another name, whole and at once."""
         ...

@@ -90,6 +90,10 @@ class LocalStore:
         else:
             os.mkdir(self.place(name))
 
+    def remove_folder(self, name: str) -> None:
+        """See :class:`~catalog_migrate.store.Store`."""
+        os.rmdir(self.place(name))
+
     def move(self, name: str, to: str) -> None:
         """See :class:`~catalog_migrate.store.Store`."""
         os.rename(self.place(name), self.place(to))

@@ -66,6 +66,9 @@ class ObjectStore:
     def make_folder(self, name: str = "", *, above: bool = False) -> None:
         """An object store has no folders."""
 
+    def remove_folder(self, name: str) -> None:
+        """An object store has no folders."""
+
     def delete(self, name: str = "") -> None:
         """Everything whose name begins so, folder or object."""
         with self._objects() as objects:
