@@ -119,6 +119,25 @@ def test_an_import_loads_nothing_heavy(module: str) -> None:
     assert answer.stdout.strip() == ""
 
 
+def test_a_start_without_streams_loads_none_of_them() -> None:
+    """First and further starts reach the streams by their port alone, which imports when asked."""
+    program = (
+        "import sys\n"
+        "from catalog_migrate.catalog.memory_log import MemoryLog\n"
+        "from catalog_migrate.hook import migrate\n"
+        "from catalog_migrate.release.release import Release\n"
+        "from catalog_migrate.testing.clock import SimulatedClock\n"
+        "from catalog_migrate.testing.engine import SimulatedEngine\n"
+        "engine, log, release = SimulatedEngine(), MemoryLog(), Release('1', (), 'h', {}, {})\n"
+        "for _ in range(2):\n"
+        "    migrate(engine, log, release, warehouse='/w', clock=SimulatedClock(), holder='h')\n"
+        "print(*(m for m in sys.modules if m.startswith('catalog_migrate.streams.')))\n"
+    )
+    answer = _run(sys.executable, "-c", program)
+    assert answer.stderr == ""
+    assert answer.stdout.strip() == "catalog_migrate.streams.migrations"
+
+
 def test_the_locked_requirements_have_hashes_and_name_no_host() -> None:
     """Every requirement is pinned and hashed; no address stands in the lock."""
     for lock in (ROOT / "requirements").glob("*.txt"):
