@@ -345,7 +345,7 @@ def _act(
 
 
 def _choice(acting: dict[str, Any]) -> Choice:
-    from catalog_migrate.streams.unsafe.chunks import CHUNK
+    from catalog_migrate.streams.unsafe.backfill import CHUNK
     from catalog_migrate.streams.unsafe.requests import Choice
 
     return Choice(

@@ -23,7 +23,7 @@ from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
-from catalog_migrate.streams.unsafe.chunks import chunks_of
+from catalog_migrate.streams.unsafe.backfill import chunks_of
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.memory_log import MemoryLog

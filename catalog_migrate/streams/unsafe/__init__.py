@@ -4,5 +4,5 @@ Read in this order: ``targets`` (the forms of a position), ``forecast`` (what a 
 doubles, skips and loses; pure), ``requests`` (a statement as a value bound to what it was planned
 on), ``planning`` (the dry run), ``rows`` (what must be said before anything is done, and what is
 on record) and ``operation`` (carrying it out, exactly once), ``client`` (whoever asks), ``undo``
-with ``restore`` (its table), ``chunks`` and ``backfill`` (what was skipped), ``audit`` (counts).
+with ``restore`` (its table), ``backfill`` (what was skipped), ``audit`` (counts).
 """

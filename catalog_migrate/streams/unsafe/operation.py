@@ -46,7 +46,7 @@ from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
-from catalog_migrate.streams.unsafe.chunks import (
+from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
     expired_places,
     records_in,

@@ -34,18 +34,19 @@ from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.status import held_by, runtime_lives
 from catalog_migrate.streams.tables import Stretch, Tables
-from catalog_migrate.streams.unsafe.chunks import (
+from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
     expired_places,
     skipped_note,
     skipped_places,
 )
 from catalog_migrate.streams.unsafe.forecast import Row, Totals
-from catalog_migrate.streams.unsafe.former_topics import left_unread, sent_before
 from catalog_migrate.streams.unsafe.positions import (
     Survey,
     SurveyRequest,
+    left_unread,
     require_no_problem,
+    sent_before,
     survey,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, require_checked

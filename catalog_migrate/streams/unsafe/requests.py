@@ -27,7 +27,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.unsafe.chunks import CHUNK
+from catalog_migrate.streams.unsafe.backfill import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,
     TIES,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.streams.operation_records import Chunk
-from catalog_migrate.streams.unsafe.chunks import (
+from catalog_migrate.streams.unsafe.backfill import (
     chunks_of,
     clipped,
     expired_places,

@@ -17,7 +17,7 @@ from catalog_migrate.streams.operation_records import UNSAFE, Image, earlier_row
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.forecast import Row
-from catalog_migrate.streams.unsafe.former_topics import sent_before
+from catalog_migrate.streams.unsafe.positions import sent_before
 
 SETTING = """
 CREATE CONNECTION c TO KAFKA (BROKER 'a:9092');
