@@ -1,4 +1,4 @@
-"""Every error the product raises, with a stable code, data attributes and a remedy.
+"""The root of every error, the errors that several packages raise, and where the others stand.
 
 One root, :class:`CatalogMigrateError`; each error also derives from the nearest builtin, so that
 ``except ValueError`` keeps working for callers who do not know this package. The code (``CM0123``)
@@ -7,6 +7,7 @@ never changes its meaning; the exit code is the one of the command line (DESIGN:
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,109 +98,10 @@ class UnsupportedFormat(CatalogMigrateError, ValueError):
     code = "CM0110"
 
 
-class UnknownType(CatalogMigrateError, ValueError):
-    """A column type that is neither a Spark type nor a type of the release."""
-
-    code = "CM0120"
-
-
-class InvalidName(CatalogMigrateError, ValueError):
-    """A text that is not a name, or not a name of the kind wanted."""
-
-    code = "CM0121"
-
-
-class DependencyCycle(CatalogMigrateError, ValueError):
-    """Objects that use each other in a circle; ``path`` starts and ends with the same name."""
-
-    code = "CM0130"
-
-    def __init__(
-        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, path=tuple(path))
-        self.path = tuple(path)
-
-
-class CatalogNotFound(CatalogMigrateError, FileNotFoundError):
-    """No catalog at the address given."""
-
-    code = "CM0200"
-
-
-class NotACatalog(CatalogMigrateError, ValueError):
-    """Something else lies at the catalog's address."""
-
-    code = "CM0201"
-
-
-class CatalogCorrupt(CatalogMigrateError, RuntimeError):
-    """The durable log cannot be read whole, or its records contradict each other."""
-
-    code = "CM0202"
-
-
 class CatalogWriteRefused(CatalogMigrateError, PermissionError):
     """The store refused a write (permissions, read-only mode, full disk)."""
 
     code = "CM0203"
-
-
-class UnknownSerial(CatalogMigrateError, LookupError):
-    """A serial that the catalog never had."""
-
-    code = "CM0205"
-
-
-class StoreFailure(CatalogMigrateError, OSError):
-    """An object store that did not answer, or refused; no option of it is in the message."""
-
-    code = "CM0230"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class CatalogMoved(CatalogMigrateError, RuntimeError):
-    """The catalog is not where it is at home: it was moved, or it is a copy of another."""
-
-    code = "CM0801"
-
-
-class CatalogExported(CatalogMigrateError, RuntimeError):
-    """The catalog's tables were given back as plain registrations; it is not used any more."""
-
-    code = "CM0802"
-
-
-class CatalogLost(CatalogMigrateError, RuntimeError):
-    """There is no catalog, but there are shards of the one that was at this very address."""
-
-    code = "CM0804"
-
-
-class ShardGone(CatalogMigrateError, FileNotFoundError):
-    """The directory of a table that rows were written to is not there any more."""
-
-    code = "CM0805"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class NotSettled(CatalogMigrateError, RuntimeError):
-    """Something is unfinished that must be finished first; ``pending`` lists it."""
-
-    code = "CM0803"
-
-    def __init__(
-        self, message: str, *, pending: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, pending=tuple(pending))
-        self.pending = tuple(pending)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.pending)])
 
 
 class Refusal(CatalogMigrateError, ValueError):
@@ -216,67 +118,6 @@ class Refusal(CatalogMigrateError, ValueError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
-
-
-class AdoptionRefused(Refusal):
-    """Tables that cannot be taken over where they lie."""
-
-    code = "CM0810"
-
-
-class AdoptedElsewhere(AdoptionRefused):
-    """A table belongs to another installation."""
-
-    code = "CM0817"
-
-
-class RelocationRefused(Refusal):
-    """The shards are not where the catalog is to look for them."""
-
-    code = "CM0820"
-
-
-class RebuildRefused(Refusal):
-    """What is left of an installation leaves a question that only people can answer."""
-
-    code = "CM0830"
-
-
-class CommitConflict(CatalogMigrateError, RuntimeError):
-    """Another writer changed what this commit was computed from (SQLSTATE 40001)."""
-
-    code = "CM0210"
-    sqlstate: ClassVar[str] = "40001"
-
-    def __str__(self) -> str:
-        head = f"{self.code}: "
-        return super().__str__().replace(head, f"{self.code} (SQLSTATE {self.sqlstate}): ", 1)
-
-
-class CommitOutcomeUnknown(CatalogMigrateError, RuntimeError):
-    """A commit neither found in the log nor surely refused."""
-
-    code = "CM0211"
-
-
-class CheckFailed(CatalogMigrateError, RuntimeError):
-    """A commit would break an invariant of the catalog; nothing was written."""
-
-    code = "CM0212"
-
-
-class LeaseHeld(CatalogMigrateError, RuntimeError):
-    """A living process holds the lease; holder, host, process and since when are in ``data``."""
-
-    code = "CM0220"
-    exit_code = 5
-
-
-class LeaseLost(CatalogMigrateError, RuntimeError):
-    """The lease was taken over: this process' epoch is older than the catalog's."""
-
-    code = "CM0221"
-    exit_code = 5
 
 
 class FencedOut(CatalogMigrateError, RuntimeError):
@@ -316,34 +157,6 @@ class MigrationBlocked(CatalogMigrateError, RuntimeError):
         return "\n".join(lines)
 
 
-class StalePlan(CatalogMigrateError, RuntimeError):
-    """The catalog moved on since the plan was made; ``changes`` says so object by object."""
-
-    code = "CM0310"
-    exit_code = 4
-
-    def __init__(
-        self, message: str, *, changes: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, changes=tuple(changes))
-        self.changes = tuple(changes)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {line}" for line in self.changes)])
-
-
-class EditedPlan(CatalogMigrateError, ValueError):
-    """A plan file whose contents do not match its hash."""
-
-    code = "CM0311"
-
-
-class PrepareFailed(CatalogMigrateError, RuntimeError):
-    """Building the new state failed; the old release stays in force."""
-
-    code = "CM0320"
-
-
 class EngineFailure(CatalogMigrateError, RuntimeError):
     """The engine refused a statement; ``condition`` is Spark's error class where there is one."""
 
@@ -366,45 +179,10 @@ class RowNotConverted(EngineFailure):
     """A copy met a row on which a column's expression fails, or gives NULL where none may be."""
 
 
-class UnsuitableSession(CatalogMigrateError, ValueError):
-    """A Spark session that lacks what the product needs (Delta, its catalog)."""
-
-    code = "CM0401"
-
-
-class NotReconciled(CatalogMigrateError, RuntimeError):
-    """Committed, but the world does not match yet; run again. ``failures`` names each step."""
-
-    code = "CM0410"
-    exit_code = 6
-
-    def __init__(
-        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, failures=tuple(failures))
-        self.failures = tuple(failures)
-
-
 class PrerequisiteMissing(CatalogMigrateError, RuntimeError):
     """Java, a jar or a package that the product needs is absent, wrong or could not be fetched."""
 
     code = "CM0500"
-
-
-class InvalidConfiguration(CatalogMigrateError, ValueError):
-    """Configuration with unknown keys or values; ``problems`` lists all of them."""
-
-    code = "CM0600"
-    exit_code = 78
-
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
 
 
 class UsageError(CatalogMigrateError, ValueError):
@@ -414,292 +192,62 @@ class UsageError(CatalogMigrateError, ValueError):
     exit_code = 64
 
 
-class InvalidOptions(CatalogMigrateError, ValueError):
-    """Options that a connection, source or sink cannot have; ``problems`` lists all of them.
-
-    No message holds the value of an option that may be a secret.
-    """
-
-    code = "CM0710"
-    exit_code = 3
-
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
-
-
-class UnresolvedSecret(CatalogMigrateError, LookupError):
-    """A secret's reference that leads to no value in this process; ``reference`` says which."""
-
-    code = "CM0720"
-
-    def __init__(self, message: str, *, reference: str = "", remedy: str | None = None) -> None:
-        super().__init__(message, remedy=remedy, reference=reference)
-        self.reference = reference
-
-
-class ConnectionFailed(CatalogMigrateError, RuntimeError):
-    """A server that could not be asked, or said no; ``findings`` holds what each probe saw."""
-
-    code = "CM0721"
-    exit_code = 6
-
-    def __init__(
-        self, message: str, *, findings: Sequence[Any] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, findings=tuple(findings))
-        self.findings = tuple(findings)
-
-
-class CheckpointCorrupt(CatalogMigrateError, ValueError):
-    """A file of a streaming checkpoint that Spark did not write so; ``file`` and ``found``."""
-
-    code = "CM0730"
-
-    def __init__(
-        self, message: str, *, file: str = "", found: str = "", remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, file=file, found=found)
-        self.file = file
-        self.found = found
-
-
-class UnsupportedCheckpoint(CatalogMigrateError, ValueError):
-    """A checkpoint log of a version that this tool does not know; nothing was changed."""
-
-    code = "CM0731"
-
-
-class ForeignCheckpoint(CatalogMigrateError, ValueError):
-    """A checkpoint directory that belongs to another item, or to nobody we know."""
-
-    code = "CM0732"
-
-
-class QueryRunning(CatalogMigrateError, RuntimeError):
-    """The query of a checkpoint is active; its files may only be touched while it is stopped."""
-
-    code = "CM0733"
-
-
-class UnsettledCheckpoint(CatalogMigrateError, RuntimeError):
-    """A checkpoint with an uncommitted entry, or broken; it must be settled before an edit."""
-
-    code = "CM0734"
-
-
-class InvalidPosition(CatalogMigrateError, ValueError):
-    """A stream position that is malformed, no number, or outside what the source holds."""
-
-    code = "CM0735"
-
-
-class EditConflict(CatalogMigrateError, RuntimeError):
-    """A checkpoint holds neither the lines before a committed edit nor those after it."""
-
-    code = "CM0736"
-
-
-class BehindSink(CatalogMigrateError, RuntimeError):
-    """A checkpoint's newest batch is, or would be, below what a sink has: rows would be lost."""
-
-    code = "CM0737"
-
-
-class SnapshotNotFound(CatalogMigrateError, LookupError):
-    """No snapshot of a checkpoint has this number."""
-
-    code = "CM0738"
-
-
-class SourcesChanged(CatalogMigrateError, ValueError):
-    """A query's sources are others, or in another order, than those of its checkpoint."""
-
-    code = "CM0739"
-
-
-class SyntaxProblem(CatalogMigrateError, ValueError):
-    """A text that is no statement of the language, with the place and what could stand there.
-
-    ``line`` and ``column`` count from 1; ``source_line`` is that line with what stands in quotes
-    masked (it may be a password) and ``caret`` the mark to print under it. ``expected`` lists what
-    could stand there, ``found`` says what does, ``nearest`` is the keyword that was likely meant.
-    """
-
-    code = "CM0700"
-    exit_code = 64
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        line: int,
-        column: int,
-        source_line: str = "",
-        caret: str = "",
-        expected: Sequence[str] = (),
-        found: str = "",
-        nearest: str | None = None,
-        remedy: str | None = None,
-    ) -> None:
-        super().__init__(
-            message, remedy=remedy, line=line, column=column, source_line=source_line, caret=caret,
-            expected=tuple(expected), found=found, nearest=nearest,
-        )
-        self.line = line
-        self.column = column
-        self.source_line = source_line
-        self.caret = caret
-        self.expected = tuple(expected)
-        self.found = found
-        self.nearest = nearest
-
-    def __str__(self) -> str:
-        text = f"{self.code}: {self.message}\n    {self.source_line}\n    {self.caret}"
-        return f"{text}\n  remedy: {self.remedy}" if self.remedy else text
-
-
-class LedgerMismatch(CatalogMigrateError, RuntimeError):
-    """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
-
-    code = "CM0745"
-
-
-class QueryFenced(CatalogMigrateError, RuntimeError):
-    """Another runtime took a query over and keeps this one from writing."""
-
-    code = "CM0746"
-    exit_code = 5
-
-
-class UnknownItem(CatalogMigrateError, KeyError):
-    """A statement names an object that is not there, or one of another kind."""
-
-    code = "CM0750"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class UnknownSession(CatalogMigrateError, KeyError):
-    """A session was named that the catalog has no row of."""
-
-    code = "CM0610"
-
-    def __str__(self) -> str:
-        return CatalogMigrateError.__str__(self)
-
-
-class RefusedStatement(CatalogMigrateError, ValueError):
-    """A statement that is well written and cannot be carried out on this catalog."""
-
-    code = "CM0751"
-
-
-class UpstreamChanged(CatalogMigrateError, RuntimeError):
-    """The cluster or topic that positions belong to is not the one that is there now."""
-
-    code = "CM0752"
-
-
-class ValidationFailed(CatalogMigrateError, ValueError):
-    """Connection or dependents do not work with the new options; nothing was committed."""
-
-    code = "CM0753"
-
-    def __init__(
-        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
-        self.verdicts = tuple(verdicts)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
-
-
-class AlterSetBack(CatalogMigrateError, RuntimeError):
-    """The queries did not become healthy on the new definition; the old one is back and works."""
-
-    code = "CM0754"
-
-
-class AlterFailed(CatalogMigrateError, RuntimeError):
-    """Neither the new nor the old definition works now; the old one is committed."""
-
-    code = "CM0755"
-    exit_code = 6
-
-
-class AlterUnfinished(CatalogMigrateError, RuntimeError):
-    """An ALTER without an end that is known to be good: its new definition is in force and not all
-    queries were healthy on it, or nobody carries it on until the next runtime starts."""
-
-    code = "CM0758"
-    exit_code = 6
-
-
-class PositionLost(CatalogMigrateError, RuntimeError):
-    """A sink stands in a shard from which no committed shard leads on."""
-
-    code = "CM0756"
-
-
-class NotFencedOut(CatalogMigrateError, RuntimeError):
-    """A query is held: an earlier runtime, not proven dead, cannot be kept out of its destination.
-
-    It is tried again until it works; no other query waits for it.
-    """
-
-    code = "CM0757"
-
-
-class UnsafeRefused(CatalogMigrateError, PermissionError):
-    """An unsafe operation is not allowed, or something that it needs was not said: all of it."""
-
-    code = "CM0760"
-    exit_code = 3
-
-    def __init__(
-        self, message: str, *, missing: Sequence[str] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, missing=tuple(missing))
-        self.missing = tuple(missing)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
-
-
-class UnsafeBlocked(CatalogMigrateError, ValueError):
-    """An unsafe operation whose targets or properties do not fit what is there; nothing changed."""
-
-    code = "CM0761"
-    exit_code = 3
-
-    def __init__(
-        self, message: str, *, problems: Sequence[str] = (), remedy: str | None = None,
-        operation: str | None = None,
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems), operation=operation)
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
-
+_STAND_IN = {
+    "administration.adoption": ("AdoptedElsewhere", "AdoptionRefused"),
+    "administration.export": ("NotSettled",),
+    "administration.lost": ("CatalogLost", "RebuildRefused"),
+    "administration.relocation": ("RelocationRefused",),
+    "api.manifests": ("StaleManifest",),
+    "api.status": ("UnknownObject",),
+    "catalog.errors": (
+        "CatalogCorrupt", "CatalogExported", "CatalogMoved", "CatalogNotFound", "CheckFailed",
+        "CommitConflict", "CommitOutcomeUnknown", "LeaseHeld", "LeaseLost", "NotACatalog",
+        "UnknownSerial", "UnknownSession",
+    ),
+    "config": ("InvalidConfiguration",),
+    "connections.findings": ("ConnectionFailed",),
+    "connections.options": ("InvalidOptions",),
+    "connections.secrets": ("UnresolvedSecret",),
+    "engine.spark.engine": ("UnsuitableSession",),
+    "model.graph": ("DependencyCycle",),
+    "model.names": ("InvalidName",),
+    "model.types": ("UnknownType",),
+    "planner.planfile": ("EditedPlan", "StalePlan"),
+    "reconciler.execution_context": ("PrepareFailed",),
+    "reconciler.reconcile": ("NotReconciled",),
+    "sql.source": ("SyntaxProblem",),
+    "store.object_store": ("StoreFailure",),
+    "streams.checkpoint.errors": (
+        "BehindSink", "CheckpointCorrupt", "EditConflict", "ForeignCheckpoint",
+        "InvalidPosition", "QueryRunning", "SnapshotNotFound", "SourcesChanged",
+        "UnsettledCheckpoint", "UnsupportedCheckpoint",
+    ),
+    "streams.errors": (
+        "AlterFailed", "AlterSetBack", "AlterUnfinished", "LedgerMismatch", "NotFencedOut",
+        "PositionLost", "QueryFenced", "RefusedStatement", "ShardGone", "UnknownItem",
+        "UnsafeBlocked", "UnsafeRefused", "UpstreamChanged", "ValidationFailed",
+    ),
+}
+"""Errors that stand beside what raises them, by module; all of them are found here too."""
 
 _RENAMED = {"LostTrail": "PositionLost", "CatalogGivenBack": "CatalogExported"}
 """Old names of public exceptions; each is the same class."""
 
 
 def __getattr__(name: str) -> type[CatalogMigrateError]:
-    if name not in _RENAMED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        f"errors.{name} is now errors.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
-    )
-    found: type[CatalogMigrateError] = globals()[_RENAMED[name]]
-    return found
+    if name in _RENAMED:
+        warnings.warn(
+            f"errors.{name} is now errors.{_RENAMED[name]}", DeprecationWarning, stacklevel=2
+        )
+        name = _RENAMED[name]
+    for module, names in _STAND_IN.items():
+        if name in names:
+            found: type[CatalogMigrateError] = getattr(
+                importlib.import_module(f"catalog_migrate.{module}"), name
+            )
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(name for names in _STAND_IN.values() for name in names)})

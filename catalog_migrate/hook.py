@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.errors import CatalogNotFound
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.errors import UnknownSerial
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import UnknownSerial, UsageError
+from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import with_fence

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import (
@@ -24,11 +25,6 @@ from catalog_migrate.catalog.opening import (
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import (
-    CatalogNotFound,
-    CommitConflict,
-    NotReconciled,
-)
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
@@ -47,6 +43,7 @@ from catalog_migrate.reconciler.commit import put_in_force, put_release
 from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress, Progress
 from catalog_migrate.reconciler.prepare import Populate, prepare, validate
 from catalog_migrate.reconciler.reconcile import (
+    NotReconciled,
     finish_shared,
     names_complete,
     reconcile_names,

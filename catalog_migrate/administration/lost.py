@@ -6,21 +6,14 @@ from collections.abc import Iterable
 from shlex import quote
 
 from catalog_migrate.catalog.delta_log import DeltaLog
+from catalog_migrate.catalog.errors import CatalogCorrupt, CatalogNotFound, NotACatalog
 from catalog_migrate.catalog.log import is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.table import load_table
-from catalog_migrate.errors import (
-    CatalogCorrupt,
-    CatalogLost,
-    CatalogMigrateError,
-    CatalogNotFound,
-    NotACatalog,
-    Problem,
-    RebuildRefused,
-)
+from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_remote, resolved
@@ -28,6 +21,18 @@ from catalog_migrate.store.address import is_remote, resolved
 NOTHING_LOST = "CM0831"
 WHOSE = "CM0835"
 WITHHELD = "CM0838"
+
+
+class CatalogLost(CatalogMigrateError, RuntimeError):
+    """There is no catalog, but there are shards of the one that was at this very address."""
+
+    code = "CM0804"
+
+
+class RebuildRefused(Refusal):
+    """What is left of an installation leaves a question that only people can answer."""
+
+    code = "CM0830"
 
 
 def require_lost(log: DeltaLog) -> None:

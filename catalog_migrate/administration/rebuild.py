@@ -13,7 +13,12 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration.lost import WHOSE, require_homeless, require_lost
+from catalog_migrate.administration.lost import (
+    WHOSE,
+    RebuildRefused,
+    require_homeless,
+    require_lost,
+)
 from catalog_migrate.administration.survey import definition_at
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.clock import SystemClock
@@ -39,12 +44,7 @@ from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_columns, shard_size
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CatalogWriteRefused,
-    Problem,
-    RebuildRefused,
-)
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, parse_reference
 from catalog_migrate.model.objects import ObjectDefinition

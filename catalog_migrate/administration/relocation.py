@@ -23,6 +23,12 @@ from catalog_migrate.administration.placement import (
     went_on,
 )
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.errors import (
+    CatalogExported,
+    CatalogNotFound,
+    CommitConflict,
+    NotACatalog,
+)
 from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -42,17 +48,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.table import shard_columns, shard_version
-from catalog_migrate.errors import (
-    CatalogExported,
-    CatalogMigrateError,
-    CatalogNotFound,
-    CheckpointCorrupt,
-    CommitConflict,
-    NotACatalog,
-    Problem,
-    RelocationRefused,
-    UsageError,
-)
+from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal, UsageError
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
@@ -63,6 +59,7 @@ from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 ORIGINAL_THERE = "CM0821"
@@ -80,6 +77,12 @@ COPIED = "copied installation: it would send the same rows a second time"
 """Why the sources and sinks of a copy wait for a word."""
 
 _UNDER_WAY = frozenset({"validating", "trial", "requested", "stopping"})
+
+
+class RelocationRefused(Refusal):
+    """The shards are not where the catalog is to look for them."""
+
+    code = "CM0820"
 
 
 class Relocation(msgspec.Struct, frozen=True):

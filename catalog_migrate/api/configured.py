@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import CatalogExported, CatalogMoved, CatalogNotFound, UsageError
+from catalog_migrate.errors import UsageError
 from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:

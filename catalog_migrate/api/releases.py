@@ -22,13 +22,9 @@ from catalog_migrate.api.configured import (
     release_outline,
     unheard,
 )
+from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import Settings
-from catalog_migrate.errors import (
-    CatalogExported,
-    CatalogMoved,
-    CatalogNotFound,
-    InvalidRelease,
-)
+from catalog_migrate.errors import InvalidRelease
 from catalog_migrate.policy import Policy
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from catalog_migrate.catalog.errors import CheckFailed
 from catalog_migrate.catalog.records import (
     ItemRecord,
     LeaseRecord,
@@ -16,7 +17,6 @@ from catalog_migrate.catalog.records import (
     identity_text,
 )
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CheckFailed
 from catalog_migrate.model.graph import find_cycle
 from catalog_migrate.model.ids import number_of
 from catalog_migrate.model.wording import counted

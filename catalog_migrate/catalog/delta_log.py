@@ -14,22 +14,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote
 
+from catalog_migrate.catalog.errors import (
+    CatalogCorrupt,
+    CatalogNotFound,
+    CommitConflict,
+    CommitOutcomeUnknown,
+    NotACatalog,
+)
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.side_tables import AuditTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
 from catalog_migrate.delta.commits import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
-from catalog_migrate.errors import (
-    CatalogCorrupt,
-    CatalogMigrateError,
-    CatalogNotFound,
-    CatalogWriteRefused,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    NotACatalog,
-    UsageError,
-)
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage, directory_of, is_remote, plainly, resolved
 from catalog_migrate.store.object_store import refused

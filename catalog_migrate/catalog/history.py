@@ -12,11 +12,11 @@ from typing import Literal
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CatalogCorrupt, UnknownSerial
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import Commit
-from catalog_migrate.errors import CatalogCorrupt, UnknownSerial
 
 ROUTINE = frozenset({
     "take lease", "release lease", "intent", "clean up", "reconcile", "remove", "compact", "ship",
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True):
 def entries(log: CatalogLog, *, down_to: int = 0, upto: int | None = None) -> Iterator[Entry]:
     """The history, newest first, from version ``upto`` (default: the newest) to ``down_to``.
 
-    Raises :class:`~catalog_migrate.errors.CatalogCorrupt`, naming the file, for a commit that is
+    Raises :class:`CatalogCorrupt`, naming the file, for a commit that is
     missing or not as commits are: a history is whole or it is an error. At least one commit
     further than ``down_to`` is read, for its serial.
     """
@@ -91,7 +91,7 @@ def entries(log: CatalogLog, *, down_to: int = 0, upto: int | None = None) -> It
 def version_of_serial(log: CatalogLog, serial: int) -> int:
     """The newest version at which the catalog had this serial.
 
-    Raises :class:`~catalog_migrate.errors.UnknownSerial` for one that it never had.
+    Raises :class:`UnknownSerial` for one that it never had.
     """
     newest: int | None = None
     for entry in entries(log):
@@ -109,8 +109,8 @@ def version_of_serial(log: CatalogLog, serial: int) -> int:
 def state_at(log: CatalogLog, serial: int) -> State:
     """The state that the catalog last had at ``serial``, read from the log's history.
 
-    Raises :class:`~catalog_migrate.errors.UnknownSerial`, and
-    :class:`~catalog_migrate.errors.CatalogCorrupt` when a file of that time is missing.
+    Raises :class:`UnknownSerial`, and
+    :class:`CatalogCorrupt` when a file of that time is missing.
     """
     newest = State.from_snapshot(log.read())
     if newest.serial == serial:
@@ -199,7 +199,7 @@ def object_history(log: CatalogLog, identity_key: str) -> Iterator[ObjectEntry]:
     ``identity_key`` is the durable key of a mapping. The object is the one that stands under the
     name now, else the one that stood there last; it is followed by its item id, through renames.
     Nothing is yielded for a name that nothing ever had. Raises
-    :class:`~catalog_migrate.errors.CatalogCorrupt` where the history is not whole.
+    :class:`CatalogCorrupt` where the history is not whole.
     """
     after = State.from_snapshot(log.read())
     standing = after.mappings.get(identity_key)

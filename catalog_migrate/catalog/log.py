@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.process import this_user
 from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.delta.commits import Commit
-from catalog_migrate.errors import CatalogCorrupt
 from catalog_migrate.store.address import plainly
 
 _RESTORE = (
@@ -35,7 +35,7 @@ class LogRow(NamedTuple):
 class CatalogLog(Protocol):
     """An append-only table of :class:`LogRow` with compare-and-set by version.
 
-    Every method may raise :class:`~catalog_migrate.errors.CatalogCorrupt` (a file is missing or
+    Every method may raise :class:`CatalogCorrupt` (a file is missing or
     truncated) or :class:`~catalog_migrate.errors.CatalogWriteRefused`.
     """
 

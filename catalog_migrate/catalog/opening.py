@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CommitConflict
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import (
     FIRST_FORMAT,
@@ -12,7 +13,7 @@ from catalog_migrate.catalog.records import (
     ConfigRecord,
 )
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import CatalogExported, CatalogMoved, CommitConflict, UsageError
+from catalog_migrate.errors import UsageError
 from catalog_migrate.store.address import Storage, is_remote, is_same_place
 
 HOME = "home"
@@ -41,7 +42,7 @@ def create_catalog(
     ``warehouse`` is the absolute directory or URI that shards lie under; ``ansi`` and
     ``time_zone`` are set on every session, so that no hash depends on one. Raises
     :class:`CommitConflict` when there is a catalog already,
-    :class:`~catalog_migrate.errors.NotACatalog` when something else is there.
+    :class:`NotACatalog` when something else is there.
     """
     if log.exists():
         raise CommitConflict(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
@@ -28,7 +29,7 @@ from catalog_migrate.catalog.records import (
     StreamRecord,
     TombstoneRecord,
 )
-from catalog_migrate.errors import CatalogCorrupt, UnsupportedFormat
+from catalog_migrate.errors import UnsupportedFormat
 
 RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""

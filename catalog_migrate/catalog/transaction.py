@@ -10,18 +10,14 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
+from catalog_migrate.catalog.errors import CommitConflict, CommitOutcomeUnknown, LeaseLost
 from catalog_migrate.catalog.history import touched_items
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.opening import require_in_use
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
-from catalog_migrate.errors import (
-    CatalogWriteRefused,
-    CommitConflict,
-    CommitOutcomeUnknown,
-    LeaseLost,
-)
+from catalog_migrate.errors import CatalogWriteRefused
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -136,7 +132,7 @@ def commit(
     ``anyway`` lets a catalog be written that is not in use here (moved, copied or given back):
     only for what makes it so, or ends it.
 
-    Raises :class:`LeaseLost`, :class:`~catalog_migrate.errors.CheckFailed`,
+    Raises :class:`LeaseLost`, :class:`CheckFailed`,
     :class:`CommitConflict` after ``attempts`` lost races, and whatever the log raises.
     """
     for attempt in range(attempts):

@@ -10,8 +10,7 @@ from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.releases import release_graph
 from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_json, emit
-from catalog_migrate.errors import InvalidName
-from catalog_migrate.model.names import parse_reference
+from catalog_migrate.model.names import InvalidName, parse_reference
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph

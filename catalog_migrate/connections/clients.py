@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.connections.kinds import CONNECTORS
+from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.connections.values import milliseconds, start_of, table_of, topics_of
-from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.external import OptionValue
 
 if TYPE_CHECKING:

@@ -15,9 +15,15 @@ from pathlib import Path
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved, files_directory
-from catalog_migrate.connections.findings import Finding, TookTooLong, failed, within
+from catalog_migrate.connections.findings import (
+    ConnectionFailed,
+    Finding,
+    TookTooLong,
+    failed,
+    within,
+)
 from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.options import section_of
+from catalog_migrate.connections.options import InvalidOptions, section_of
 from catalog_migrate.connections.postgres_probe import (
     database_identity,
     postgres_session,
@@ -25,7 +31,6 @@ from catalog_migrate.connections.postgres_probe import (
     table_findings,
 )
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import ConnectionFailed, InvalidOptions
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
 

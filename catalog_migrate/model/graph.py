@@ -7,15 +7,27 @@ ranked by :func:`catalog_migrate.model.objects.order_key`, ties do not exist.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
-from catalog_migrate.errors import DependencyCycle, UsageError
+from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.model.objects import order_key
 
 Node = TypeVar("Node", bound=str | Identity)
+
+
+class DependencyCycle(CatalogMigrateError, ValueError):
+    """Objects that use each other in a circle; ``path`` starts and ends with the same name."""
+
+    code = "CM0130"
+
+    def __init__(
+        self, message: str, *, path: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, path=tuple(path))
+        self.path = tuple(path)
 
 
 class DependencyGraph:

@@ -60,7 +60,7 @@ class Baseline(msgspec.Struct, frozen=True):
     def from_release(cls, release: Release) -> Baseline:
         """A release as a fresh catalog would number it: i1.. and s1.. in creation order.
 
-        Raises :class:`~catalog_migrate.errors.DependencyCycle` when its objects use each other in
+        Raises :class:`DependencyCycle` when its objects use each other in
         a circle.
         """
         from catalog_migrate.model.graph import DependencyGraph

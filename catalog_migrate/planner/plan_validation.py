@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from catalog_migrate.errors import StalePlan
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.missing_data import MissingData
 from catalog_migrate.planner.plan import Blocked, Plan, Unparsed, Validation
-from catalog_migrate.planner.planfile import AGAIN, plan_hash
+from catalog_migrate.planner.planfile import AGAIN, StalePlan, plan_hash
 
 if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
@@ -115,7 +114,7 @@ def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Mig
 def with_rows_of_now(plan: Plan, found: Sequence[MissingData]) -> Plan:
     """A plan that was saved, blocked by what is gone since.
 
-    Raises :class:`~catalog_migrate.errors.StalePlan` where it was made while other rows were gone:
+    Raises :class:`StalePlan` where it was made while other rows were gone:
     what it says of them does not hold any more.
     """
     blocked = _by_missing_data(plan, found)

@@ -74,7 +74,7 @@ def plan_migration(
     by its rules; ``back`` says that the release is what was at an earlier serial, and how. The
     targets of an empty plan are empty when not even a
     decision is new.
-    Raises :class:`~catalog_migrate.errors.DependencyCycle` and, for an approval that is no name,
+    Raises :class:`DependencyCycle` and, for an approval that is no name,
     :class:`~catalog_migrate.errors.UsageError`.
     """
     approvals = Approvals(approve, policy)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import IntentRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import LeaseLost
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import (
     SHAPES_FORMAT,
     AllocatorRecord,
@@ -24,7 +25,6 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import SCHEMAS, State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import CommitConflict
 from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.shard_provenance import rows_of

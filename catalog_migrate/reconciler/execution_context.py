@@ -33,6 +33,12 @@ ATTEMPTS = 4
 """How often a transient engine failure is tried in all; back-off doubles from 0.2 s."""
 
 
+class PrepareFailed(CatalogMigrateError, RuntimeError):
+    """Building the new state failed; the old release stays in force."""
+
+    code = "CM0320"
+
+
 class Progress(msgspec.Struct, frozen=True):
     """One step of long work: ``phase`` (a word), how far of how many, and the object at hand."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.records import (
     IntentRecord,
@@ -25,13 +26,7 @@ from catalog_migrate.catalog.records import (
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CommitConflict,
-    EngineFailure,
-    PrepareFailed,
-    RowNotConverted,
-)
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_sql
 from catalog_migrate.model.objects import Column
@@ -40,7 +35,12 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
-from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
+from catalog_migrate.reconciler.execution_context import (
+    ExecutionContext,
+    NewShard,
+    PrepareFailed,
+    Progress,
+)
 from catalog_migrate.reconciler.refusal import blocked
 from catalog_migrate.reconciler.reshape import Choice, choose
 from catalog_migrate.reconciler.restore_rows import restore_from_segments, restore_from_tail

@@ -7,21 +7,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import (
-    EngineFailure,
-    LeaseHeld,
-    LeaseLost,
-    NotReconciled,
-    PrepareFailed,
-)
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, ItemName
 from catalog_migrate.model.paths import is_absolute
@@ -34,7 +30,7 @@ from catalog_migrate.reconciler.desired import (
     desired_world,
     shard_spec,
 )
-from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
+from catalog_migrate.reconciler.execution_context import ExecutionContext, PrepareFailed, Progress
 from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
 from catalog_migrate.reconciler.retention import expired, remove_data, removing
@@ -42,6 +38,19 @@ from catalog_migrate.release.validation import SYSTEM_SCHEMA
 
 TOGETHER = 16
 """How many names at most are looked at together before they are dropped."""
+
+
+class NotReconciled(CatalogMigrateError, RuntimeError):
+    """Committed, but the world does not match yet; run again. ``failures`` names each step."""
+
+    code = "CM0410"
+    exit_code = 6
+
+    def __init__(
+        self, message: str, *, failures: Sequence[Any] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, failures=tuple(failures))
+        self.failures = tuple(failures)
 
 
 class StepFailure(msgspec.Struct, frozen=True):

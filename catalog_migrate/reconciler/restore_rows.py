@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from catalog_migrate.errors import CommitConflict, PrepareFailed
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.planner.migration import Segment
-from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
+from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, PrepareFailed
 
 
 def restore_from_segments(work: ExecutionContext, shard: NewShard) -> NewShard:

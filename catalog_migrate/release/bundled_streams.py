@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.errors import InvalidOptions, Problem, SyntaxProblem
+from catalog_migrate.connections.options import InvalidOptions
+from catalog_migrate.errors import Problem
 from catalog_migrate.model.names import quote_part, split_name
+from catalog_migrate.sql.source import SyntaxProblem
 
 if TYPE_CHECKING:
     from catalog_migrate.release.release import Place

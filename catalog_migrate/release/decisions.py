@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from catalog_migrate.errors import InvalidName, Problem
-from catalog_migrate.model.names import Identity, parse_reference, quote_part
+from catalog_migrate.errors import Problem
+from catalog_migrate.model.names import Identity, InvalidName, parse_reference, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.release import Place
 

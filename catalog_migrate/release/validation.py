@@ -13,11 +13,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from catalog_migrate.errors import InvalidName, Problem, UnknownType
+from catalog_migrate.errors import Problem
 from catalog_migrate.model.graph import find_cycle
-from catalog_migrate.model.names import Identity, parse_reference, quote_part, spark_refuses
+from catalog_migrate.model.names import (
+    Identity,
+    InvalidName,
+    parse_reference,
+    quote_part,
+    spark_refuses,
+)
 from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
-from catalog_migrate.model.types import canonical_type
+from catalog_migrate.model.types import UnknownType, canonical_type
 from catalog_migrate.release.decisions import decision_problems
 from catalog_migrate.release.release import Declared, Place, inside
 from catalog_migrate.sql.references import Occurrence, occurrences, splice, type_names

@@ -182,8 +182,7 @@ def lost_by(change: Change, *, back: bool = False) -> list[str]:
 
 def _keeps(column: ColumnChange) -> bool:
     """Whether every value of the old type is one of the new type."""
-    from catalog_migrate.errors import UnknownType
-    from catalog_migrate.model.types import is_lossless
+    from catalog_migrate.model.types import UnknownType, is_lossless
 
     if column.old_type is None or column.new_type is None:
         return False

@@ -1,6 +1,6 @@
 """Text to statements, by recursive descent over tables of keywords.
 
-Every error is a :class:`~catalog_migrate.errors.SyntaxProblem` with its place in the whole text; a
+Every error is a :class:`SyntaxProblem` with its place in the whole text; a
 text with an error gives no statement at all, so that nothing of it is ever carried out. ALTER has
 a module of its own, ``alteration``; names, options and columns are in ``clauses``.
 """

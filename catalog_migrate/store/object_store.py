@@ -9,8 +9,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from catalog_migrate.errors import StoreFailure
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage, plainly
+
+
+class StoreFailure(CatalogMigrateError, OSError):
+    """An object store that did not answer, or refused; no option of it is in the message."""
+
+    code = "CM0230"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
 
 
 class ObjectStore:

@@ -12,7 +12,6 @@ from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.options import alterable, apply_actions, check, partition
-from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION
@@ -30,6 +29,7 @@ from catalog_migrate.streams.effects import (
     Effect,
     restarts,
 )
+from catalog_migrate.streams.errors import RefusedStatement
 
 OPERATOR = "operator"
 """Holder of the holds that PAUSE sets."""

@@ -11,7 +11,6 @@ from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check
-from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.names import split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -22,6 +21,7 @@ from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
 
 DEFAULT_CLUSTER = "main"

@@ -13,10 +13,10 @@ from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import RefusedStatement, UnknownItem
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.names import namespace_of, split_name
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 
 DEFAULT_SCHEMA = "default"
 """Schema of a name that is written without one."""

@@ -10,25 +10,24 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.errors import CommitConflict, LeaseHeld
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import LeaseRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import (
-    AlterFailed,
-    AlterSetBack,
-    AlterUnfinished,
-    CommitConflict,
-    LeaseHeld,
-    RefusedStatement,
-    ValidationFailed,
-)
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.errors import (
+    AlterFailed,
+    AlterSetBack,
+    AlterUnfinished,
+    RefusedStatement,
+    ValidationFailed,
+)
 from catalog_migrate.streams.explain import explain
 from catalog_migrate.streams.operation_records import BACKFILLING
 from catalog_migrate.streams.operations import (

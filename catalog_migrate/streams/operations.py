@@ -531,7 +531,7 @@ def submit(
     log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord, key: str
 ) -> State:
     """Write an operation's first row; CommitConflict when another one is at work on its items."""
-    from catalog_migrate.errors import CommitConflict
+    from catalog_migrate.catalog.errors import CommitConflict
 
     def opened(state: State) -> Changes:
         for other_key, other in state.operations.items():

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import RefusedStatement
 from catalog_migrate.model.names import split_name
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import alter, declare, dependencies
 from catalog_migrate.streams.effects import Draft, Effect
+from catalog_migrate.streams.errors import RefusedStatement
 
 
 def rename(state: State, statement: st.Rename) -> Effect:

@@ -14,15 +14,11 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
 from catalog_migrate.connections.validation import Wanted
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    UnresolvedSecret,
-    UpstreamChanged,
-    ValidationFailed,
-)
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.errors import UpstreamChanged, ValidationFailed
 from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import resolved_connection, spec_of

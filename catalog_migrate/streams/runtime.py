@@ -12,21 +12,17 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CatalogWriteRefused,
-    CheckpointCorrupt,
-    EngineFailure,
-    LeaseLost,
-    UpstreamChanged,
-)
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
+from catalog_migrate.streams.errors import UpstreamChanged
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
-from catalog_migrate.connections.secrets import Secret
-from catalog_migrate.errors import UnresolvedSecret
+from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_location

@@ -21,17 +21,13 @@ from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CheckpointCorrupt,
-    EngineFailure,
-    PositionLost,
-    UpstreamChanged,
-)
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (

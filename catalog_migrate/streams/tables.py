@@ -14,7 +14,7 @@ from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.engine.port import ShardSpec
-from catalog_migrate.errors import EngineFailure, ShardGone
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
@@ -27,6 +27,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     delta_target,
     has_rows_between,
 )
+from catalog_migrate.streams.errors import ShardGone
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -321,7 +322,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
         """Make the shard of an item, of its dead letters and of its cluster's log.
 
         For a sink: see that the table which it reads only grows (unless ON CHANGE is skip).
-        Raises :class:`~catalog_migrate.errors.ShardGone` when a query that was started before has
+        Raises :class:`ShardGone` when a query that was started before has
         lost one of them.
         """
         item = state.items[item_id]

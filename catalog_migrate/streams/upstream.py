@@ -14,7 +14,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.connections.clients import option_of
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.kafka_gaps import has_gaps
 from catalog_migrate.connections.kafka_probe import KafkaProbe
 from catalog_migrate.connections.secrets import Redactor
@@ -29,14 +29,10 @@ from catalog_migrate.connections.validation import (
     validate_source,
 )
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import (
-    ConnectionFailed,
-    EngineFailure,
-    UnsafeBlocked,
-    UpstreamChanged,
-)
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
 
 

@@ -10,8 +10,9 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.relocation import Relocation, relocate
+from catalog_migrate.administration.relocation import Relocation, RelocationRefused, relocate
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.errors import CatalogMoved
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
@@ -29,7 +30,6 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.engine.port import Engine, Registration
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.errors import CatalogMoved, RelocationRefused
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import ObjectDefinition

@@ -9,15 +9,11 @@ import pytest
 
 from catalog_migrate.api import Catalog, administration, manifests, registrations, releases, starts
 from catalog_migrate.api.configured import open_catalog
+from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings, load
-from catalog_migrate.errors import (
-    CatalogNotFound,
-    InvalidRelease,
-    MigrationBlocked,
-    StalePlan,
-    UsageError,
-)
+from catalog_migrate.errors import InvalidRelease, MigrationBlocked, UsageError
 from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.report import render
 from tests.cli.test_main import bring_in_force, manifest
 

@@ -10,19 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.errors import CatalogNotFound, NotACatalog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.delta import race, table
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CatalogNotFound,
-    CatalogWriteRefused,
-    NotACatalog,
-    StoreFailure,
-    UsageError,
-)
+from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store.address import Storage
+from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.config import KEYS, load, markdown_table
-from catalog_migrate.errors import InvalidConfiguration
+from catalog_migrate.config import KEYS, InvalidConfiguration, load, markdown_table
 from catalog_migrate.policy import Rule
 
 

@@ -15,8 +15,13 @@ from catalog_migrate.connections.kinds import (
     SectionName,
     When,
 )
-from catalog_migrate.connections.options import alterable, apply_actions, check, partition
-from catalog_migrate.errors import InvalidOptions
+from catalog_migrate.connections.options import (
+    InvalidOptions,
+    alterable,
+    apply_actions,
+    check,
+    partition,
+)
 from catalog_migrate.model.external import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 

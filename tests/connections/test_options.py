@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.connections.options import (
+    InvalidOptions,
     alterable,
     apply_actions,
     check,
@@ -13,7 +14,6 @@ from catalog_migrate.connections.options import (
     inherit,
     partition,
 )
-from catalog_migrate.errors import InvalidOptions
 from catalog_migrate.model.external import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 

@@ -21,12 +21,12 @@ from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import (
     Redactor,
     Secret,
+    UnresolvedSecret,
     parse_reference,
     resolve,
     resolve_options,
     schemes,
 )
-from catalog_migrate.errors import UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
 
 VALUE = "MARKER-5f2a\"\\' x"

@@ -153,18 +153,38 @@ def test_the_locked_requirements_have_hashes_and_name_no_host() -> None:
         )
 
 
+def every_error() -> set[type[CatalogMigrateError]]:
+    """All errors of the product, loaded from where they stand."""
+    kinds = [getattr(errors, name) for name in dir(errors)]
+    return {
+        kind for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, CatalogMigrateError)
+    } - {CatalogMigrateError}
+
+
 def test_every_exit_code_has_a_runbook_page() -> None:
     """The frozen exit codes, and those of all error classes, each have their page."""
     pages = {int(page.stem.split("-")[1]) for page in (ROOT / "docs/runbooks").glob("exit-*.md")}
-    raised = {kind.exit_code for kind in CatalogMigrateError.__subclasses__()}
+    raised = {kind.exit_code for kind in every_error()}
     assert pages == {0, 1, 2, 3, 4, 5, 6, 64, 78, 130}
     assert raised <= pages
 
 
 def test_every_error_code_is_used_once() -> None:
     """Codes never share a meaning."""
-    codes = [kind.code for kind in CatalogMigrateError.__subclasses__()]
+    codes = [kind.code for kind in every_error() if CatalogMigrateError in kind.__bases__]
     assert len(codes) == len(set(codes))
+
+
+def test_every_error_is_found_in_errors() -> None:
+    """Wherever it stands, a caller imports it from one place."""
+    found = every_error()
+    loaded = {
+        kind for kind in CatalogMigrateError.__subclasses__()
+        if kind.__module__.startswith("catalog_migrate.") and ".cli." not in kind.__module__
+    }
+    assert loaded <= found
+    assert errors.LeaseLost.__module__ == "catalog_migrate.catalog.errors"
 
 
 def test_an_exception_keeps_its_old_name() -> None:

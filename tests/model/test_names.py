@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import InvalidName
 from catalog_migrate.model.ids import Allocator, number_of
 from catalog_migrate.model.names import (
+    InvalidName,
     ItemKey,
     ItemName,
     parse_reference,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import UnknownType
 from catalog_migrate.model import types
 from catalog_migrate.model.types import (
+    UnknownType,
     canonical_type,
     is_lossless,
     is_up_cast,

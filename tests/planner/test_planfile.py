@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 import catalog_migrate.planner
-from catalog_migrate.errors import EditedPlan, UnsupportedFormat
+from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.plan import Base, Plan
-from catalog_migrate.planner.planfile import decode_plan, encode_plan, plan_hash
+from catalog_migrate.planner.planfile import EditedPlan, decode_plan, encode_plan, plan_hash
 from catalog_migrate.planner.planning import plan_migration
 
 SCHEMA = Path(catalog_migrate.planner.__file__).parent / "schema" / "plan.schema.json"

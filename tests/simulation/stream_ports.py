@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
-from catalog_migrate.errors import ConnectionFailed, EngineFailure, InvalidPosition, UnsafeBlocked
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.ports import Event, Ports
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.status import ClusterLog, QueryStatus

@@ -15,13 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.secrets import Redactor, Secret
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    ConnectionFailed,
-    EngineFailure,
-)
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.lines import START

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import SyntaxProblem
 from catalog_migrate.model.external import External, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
+from catalog_migrate.sql.source import SyntaxProblem
 from catalog_migrate.sql.statements import (
     AlterConnection,
     AlterItem,

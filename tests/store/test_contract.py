@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.errors import StoreFailure
 from catalog_migrate.store import Store, is_seen, store_at
 from catalog_migrate.store.address import Storage
+from catalog_migrate.store.object_store import StoreFailure
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.services)])

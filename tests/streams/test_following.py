@@ -18,7 +18,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta.protocol import make_append_only
 from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.errors import EngineFailure, PositionLost
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.retention import expired
 from catalog_migrate.sql.parser import parse
@@ -28,6 +28,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import has_rows_between
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.effects import Draft
+from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import DeltaTables, ShardMaker

@@ -17,14 +17,14 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import (
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.errors import (
     AlterFailed,
     AlterSetBack,
     AlterUnfinished,
     UnsafeBlocked,
     ValidationFailed,
 )
-from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor

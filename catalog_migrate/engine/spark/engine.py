@@ -14,7 +14,7 @@ from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.engine_failures import mute_query_errors
-from catalog_migrate.errors import EngineFailure, UnsuitableSession
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 
@@ -27,6 +27,12 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 SPARK_VERSION = "4.2"
 """The version of Spark that the tests run on; another one of the same major version is tried."""
+
+
+class UnsuitableSession(CatalogMigrateError, ValueError):
+    """A Spark session that lacks what the product needs (Delta, its catalog)."""
+
+    code = "CM0401"
 
 
 def check_session(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import msgspec
 
-from catalog_migrate.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import (
     START,
     parse_object,

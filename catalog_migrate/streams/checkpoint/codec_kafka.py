@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import (
     START,
     parse_object,

@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.delta.commits import read_change
 from catalog_migrate.delta.table import commit_nothing
-from catalog_migrate.errors import CommitConflict, EngineFailure, InvalidPosition, UsageError
+from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import require_stopped
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from catalog_migrate.errors import (
+from catalog_migrate.errors import UsageError
+from catalog_migrate.streams.checkpoint.errors import (
     CheckpointCorrupt,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
-    UsageError,
 )
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.lines import START

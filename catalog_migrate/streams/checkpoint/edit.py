@@ -17,8 +17,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from catalog_migrate.errors import EditConflict, InvalidPosition, UsageError
+from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import EditConflict, InvalidPosition
 from catalog_migrate.streams.checkpoint.guards import require_item, require_stopped
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.checkpoint.mark import Mark, write_mark

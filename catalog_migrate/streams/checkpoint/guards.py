@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from catalog_migrate.errors import (
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
@@ -12,7 +13,6 @@ from catalog_migrate.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.mark import Mark, write_mark
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from catalog_migrate.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 
 START = "-"
 """The line of a source that has no offset: it begins where its START option says."""

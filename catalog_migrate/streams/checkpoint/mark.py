@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from catalog_migrate.errors import CheckpointCorrupt, UnsupportedCheckpoint
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.files import Files
 
 MARK_NAME = "catalog_migrate.json"

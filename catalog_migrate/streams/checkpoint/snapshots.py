@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from catalog_migrate.errors import (
+from catalog_migrate.errors import UsageError
+from catalog_migrate.streams.checkpoint.archive import Tree, pack, read_tree, subtree, unpack
+from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
+from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
     CheckpointCorrupt,
     SnapshotNotFound,
     UnsupportedCheckpoint,
-    UsageError,
 )
-from catalog_migrate.streams.checkpoint.archive import Tree, pack, read_tree, subtree, unpack
-from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.checkpoint.mark import MARK_NAME
 

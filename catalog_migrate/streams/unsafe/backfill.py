@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.kafka_gaps import Place
 from catalog_migrate.connections.secrets import Redactor
-from catalog_migrate.errors import CatalogMigrateError, LeaseLost
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams.operation_records import (
     BACKFILLING,
     Chunk,

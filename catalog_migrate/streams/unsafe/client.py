@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.errors import CommitConflict, LeaseHeld
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
@@ -21,16 +22,9 @@ from catalog_migrate.catalog.process import this_host
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import commit
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CommitConflict,
-    EngineFailure,
-    LeaseHeld,
-    StalePlan,
-    UnsafeBlocked,
-    UnsafeRefused,
-    ValidationFailed,
-)
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.streams.errors import UnsafeBlocked, UnsafeRefused, ValidationFailed
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import PreparedQuery, QueryEngine, QuerySpec, RunningQuery

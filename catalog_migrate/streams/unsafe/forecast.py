@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.unsafe.targets import Place, Target, land, moment_of
 from catalog_migrate.streams.upstream import TopicContents
 

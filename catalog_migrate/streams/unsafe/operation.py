@@ -17,21 +17,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import (
-    CatalogMigrateError,
-    CommitConflict,
-    LeaseLost,
-    StalePlan,
-    UnsafeBlocked,
-    ValidationFailed,
-)
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import (
     BACKFILLING,

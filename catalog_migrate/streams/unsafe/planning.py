@@ -8,22 +8,19 @@ from pathlib import Path
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import (
-    CommitConflict,
-    EditedPlan,
-    StalePlan,
-    UnsafeBlocked,
-    UnsettledCheckpoint,
-    UnsupportedFormat,
-)
+from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.external import External
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import UnsettledCheckpoint
 from catalog_migrate.streams.dependencies import refuse_new_loops
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
 from catalog_migrate.streams.operations import redefine

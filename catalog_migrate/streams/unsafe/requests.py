@@ -17,16 +17,18 @@ from catalog_migrate.connections.options import (
     partition,
     section_of,
 )
-from catalog_migrate.errors import InvalidPosition, UnsafeBlocked, UsageError
+from catalog_migrate.errors import UsageError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.unsafe.backfill import CHUNK
 from catalog_migrate.streams.unsafe.forecast import (
     POLICIES,

@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.table import commit_nothing
-from catalog_migrate.errors import EngineFailure, UnsafeBlocked
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, KafkaPositions, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import Image, images_in, stretches
 from catalog_migrate.streams.ports import Ports

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.errors import CommitConflict, UnsafeRefused
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
+from catalog_migrate.streams.errors import UnsafeRefused
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Chunk, Image
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound

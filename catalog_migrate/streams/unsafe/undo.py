@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.errors import CommitConflict, UnsafeBlocked
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Image, images_in
 from catalog_migrate.streams.unsafe.forecast import split_of
 from catalog_migrate.streams.unsafe.requests import Part, Request, bound_hash, request_in

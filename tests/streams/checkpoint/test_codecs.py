@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import CheckpointCorrupt, InvalidPosition
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
 
 KAFKA, DELTA = KafkaCodec(), DeltaCodec()

@@ -11,7 +11,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from catalog_migrate.errors import EngineFailure, InvalidPosition, QueryRunning, UsageError
+from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     FENCE,
@@ -23,6 +23,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
     new_query_id,
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition, QueryRunning
 from catalog_migrate.streams.checkpoint.files import Files
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 

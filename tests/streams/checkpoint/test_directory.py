@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import (
+from catalog_migrate.errors import UsageError
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
+from catalog_migrate.streams.checkpoint.errors import (
     CheckpointCorrupt,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
-    UsageError,
 )
-from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'

@@ -12,14 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import (
-    EditConflict,
-    ForeignCheckpoint,
-    InvalidPosition,
-    QueryRunning,
-    UnsettledCheckpoint,
-    UsageError,
-)
+from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import (
@@ -32,6 +25,13 @@ from catalog_migrate.streams.checkpoint.edit import (
     needs_edit,
     reset,
     undo,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    EditConflict,
+    ForeignCheckpoint,
+    InvalidPosition,
+    QueryRunning,
+    UnsettledCheckpoint,
 )
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import claim

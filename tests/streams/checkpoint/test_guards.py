@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import (
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
     CheckpointCorrupt,
     ForeignCheckpoint,
@@ -15,7 +16,6 @@ from catalog_migrate.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import (
     check_start,
     claim,

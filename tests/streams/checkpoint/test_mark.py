@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.errors import CheckpointCorrupt, UnsupportedCheckpoint
+from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.mark import MARK_NAME, Mark, read_mark, write_mark
 

@@ -16,7 +16,6 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import BehindSink
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     delta_batch,
@@ -26,6 +25,7 @@ from catalog_migrate.streams.checkpoint.delta_tables import (
 )
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, move, reset
+from catalog_migrate.streams.checkpoint.errors import BehindSink
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import check_start, claim
 from catalog_migrate.streams.checkpoint.settle import (

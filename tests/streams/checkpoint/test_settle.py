@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import QueryRunning, UnsettledCheckpoint
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
+from catalog_migrate.streams.checkpoint.errors import QueryRunning, UnsettledCheckpoint
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.settle import (
     Complete,

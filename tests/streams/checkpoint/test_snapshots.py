@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import (
+from catalog_migrate.errors import UsageError
+from catalog_migrate.streams.checkpoint.archive import pack, subtree, unpack
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
+from catalog_migrate.streams.checkpoint.edit import apply, move
+from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
     CheckpointCorrupt,
     QueryRunning,
     SnapshotNotFound,
     UnsupportedCheckpoint,
-    UsageError,
 )
-from catalog_migrate.streams.checkpoint.archive import pack, subtree, unpack
-from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
-from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots

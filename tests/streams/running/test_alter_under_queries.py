@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from catalog_migrate.errors import (
+from catalog_migrate.catalog.errors import CommitConflict
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.streams.errors import (
     AlterFailed,
     AlterSetBack,
-    CatalogMigrateError,
-    CommitConflict,
     UnsafeRefused,
     ValidationFailed,
 )

@@ -11,19 +11,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from catalog_migrate.errors import (
-    EngineFailure,
-    StalePlan,
-    UnsafeBlocked,
-    UnsettledCheckpoint,
-    UnsupportedCheckpoint,
-)
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.errors import UnsettledCheckpoint, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
 

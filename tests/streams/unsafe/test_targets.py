@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.unsafe.targets import (
     Landing,
     Place,

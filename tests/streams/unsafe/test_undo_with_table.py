@@ -12,13 +12,13 @@ import pytest
 
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.errors import UnsafeBlocked
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.guards import claim
+from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import DeltaTables, newest_version

@@ -1,0 +1,134 @@
+"""What statements on streams, the runtime and unsafe operations can raise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from catalog_migrate.errors import CatalogMigrateError
+
+
+class ShardGone(CatalogMigrateError, FileNotFoundError):
+    """The directory of a table that rows were written to is not there any more."""
+
+    code = "CM0805"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class LedgerMismatch(CatalogMigrateError, RuntimeError):
+    """A server's ledger and a sink's checkpoint disagree: another database, or a lagging one."""
+
+    code = "CM0745"
+
+
+class QueryFenced(CatalogMigrateError, RuntimeError):
+    """Another runtime took a query over and keeps this one from writing."""
+
+    code = "CM0746"
+    exit_code = 5
+
+
+class UnknownItem(CatalogMigrateError, KeyError):
+    """A statement names an object that is not there, or one of another kind."""
+
+    code = "CM0750"
+
+    def __str__(self) -> str:
+        return CatalogMigrateError.__str__(self)
+
+
+class RefusedStatement(CatalogMigrateError, ValueError):
+    """A statement that is well written and cannot be carried out on this catalog."""
+
+    code = "CM0751"
+
+
+class UpstreamChanged(CatalogMigrateError, RuntimeError):
+    """The cluster or topic that positions belong to is not the one that is there now."""
+
+    code = "CM0752"
+
+
+class ValidationFailed(CatalogMigrateError, ValueError):
+    """Connection or dependents do not work with the new options; nothing was committed."""
+
+    code = "CM0753"
+
+    def __init__(
+        self, message: str, *, verdicts: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, verdicts=tuple(verdicts))
+        self.verdicts = tuple(verdicts)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {verdict}" for verdict in self.verdicts)])
+
+
+class AlterSetBack(CatalogMigrateError, RuntimeError):
+    """The queries did not become healthy on the new definition; the old one is back and works."""
+
+    code = "CM0754"
+
+
+class AlterFailed(CatalogMigrateError, RuntimeError):
+    """Neither the new nor the old definition works now; the old one is committed."""
+
+    code = "CM0755"
+    exit_code = 6
+
+
+class AlterUnfinished(CatalogMigrateError, RuntimeError):
+    """An ALTER without an end that is known to be good: its new definition is in force and not all
+    queries were healthy on it, or nobody carries it on until the next runtime starts."""
+
+    code = "CM0758"
+    exit_code = 6
+
+
+class PositionLost(CatalogMigrateError, RuntimeError):
+    """A sink stands in a shard from which no committed shard leads on."""
+
+    code = "CM0756"
+
+
+class NotFencedOut(CatalogMigrateError, RuntimeError):
+    """A query is held: an earlier runtime, not proven dead, cannot be kept out of its destination.
+
+    It is tried again until it works; no other query waits for it.
+    """
+
+    code = "CM0757"
+
+
+class UnsafeRefused(CatalogMigrateError, PermissionError):
+    """An unsafe operation is not allowed, or something that it needs was not said: all of it."""
+
+    code = "CM0760"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, missing: Sequence[str] = (), remedy: str | None = None
+    ) -> None:
+        super().__init__(message, remedy=remedy, missing=tuple(missing))
+        self.missing = tuple(missing)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  missing: {each}" for each in self.missing)])
+
+
+class UnsafeBlocked(CatalogMigrateError, ValueError):
+    """An unsafe operation whose targets or properties do not fit what is there; nothing changed."""
+
+    code = "CM0761"
+    exit_code = 3
+
+    def __init__(
+        self, message: str, *, problems: Sequence[str] = (), remedy: str | None = None,
+        operation: str | None = None,
+    ) -> None:
+        super().__init__(message, remedy=remedy, problems=tuple(problems), operation=operation)
+        self.problems = tuple(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([super().__str__(), *(f"  {each}" for each in self.problems)])
