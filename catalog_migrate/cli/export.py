@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from catalog_migrate.api.administration import export, registrations_sql
+from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.cli import options
 from catalog_migrate.cli.output import confirm, emit, note, require_answer, save
 from catalog_migrate.model.wording import counted
@@ -38,6 +39,7 @@ def command(sql: str | None, yes: bool, no_input: bool) -> None:
             save(sql, text)
             note(f"saved to {sql}")
         return
+    open_catalog(settings, write=True)  # where there is none, nobody is asked
     require_answer(yes=yes, no_input=no_input)
     given = export(
         settings, on_note=note,
