@@ -151,7 +151,7 @@ def _still(state: State) -> tuple[StalledQuery, ...]:
         return ()
     from catalog_migrate.streams.stalled_queries import stalled_queries
 
-    return stalled_queries(state, state.config["warehouse"].value)
+    return stalled_queries(state)
 
 
 def _unsafe(state: State) -> tuple[Unseen, ...]:

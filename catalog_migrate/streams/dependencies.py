@@ -16,6 +16,7 @@ from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.names import namespace_of, split_name
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 
 DEFAULT_SCHEMA = "default"
@@ -147,6 +148,11 @@ def display(state: State, item_id: str) -> str:
 
 
 # -- connections -----------------------------------------------------------------------------------
+
+
+def location(state: State, path: str) -> str:
+    """The absolute directory of a shard or a checkpoint that is on record by its path."""
+    return shard_location(state.setting("warehouse"), path)
 
 
 class Effective(msgspec.Struct, frozen=True):

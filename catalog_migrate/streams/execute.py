@@ -114,9 +114,8 @@ class Executor:
     def execute(self, statement: st.Statement) -> Result:
         """Execute one statement."""
         state = read_state(self.log)
-        warehouse = state.config["warehouse"].value
         if isinstance(statement, st.Show):
-            rows = show(state, statement.what, warehouse)
+            rows = show(state, statement.what)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)
         if isinstance(statement, st.ShowCreate):
             found = dependencies.find(state, statement.kind, statement.name)
@@ -190,13 +189,12 @@ class Executor:
 
     def _client_validation(self, after: State, effect: Effect) -> list[str]:
         """Validate from this process; what a new source or sink cannot reach is only noticed."""
-        warehouse = after.config["warehouse"].value
         if effect.alteration is not None:
             target = effect.alteration.item_id
             if after.items[target].definition.kind == "secret":
                 return []
             require_valid(
-                validate(after, target, (), warehouse, ports=self.ports),
+                validate(after, target, (), ports=self.ports),
                 _new_definition(after, target),
             )
             return []
@@ -205,11 +203,11 @@ class Executor:
             kind = after.items[item_id].definition.kind
             if kind == "connection":
                 require_valid(
-                    validate(after, item_id, (), warehouse, ports=self.ports),
+                    validate(after, item_id, (), ports=self.ports),
                     dependencies.by_id(after, item_id).text,
                 )
             elif kind in ("source", "sink"):
-                verdicts = validate(after, item_id, (item_id,), warehouse, ports=self.ports)
+                verdicts = validate(after, item_id, (item_id,), ports=self.ports)
                 notices += [str(verdict) for verdict in verdicts if not verdict.ok]
         return notices
 
@@ -278,7 +276,7 @@ class Executor:
         if effect.validate is not False:
             verdicts = validate(
                 after, effect.alteration.item_id, effect.affected,
-                state.config["warehouse"].value, ports=self.ports,
+                ports=self.ports,
             )
             unresolved = [each for each in verdicts if each.unresolved]
             require_valid(
@@ -431,7 +429,7 @@ class Executor:
         found = dependencies.find(state, "connection", statement.name)
         verdicts = validate(
             state, found.item_id, dependencies.dependents(state, found.item_id),
-            state.config["warehouse"].value, ports=self.ports,
+            ports=self.ports,
         )
         require_valid(verdicts, found.text)
         rows = Rows(

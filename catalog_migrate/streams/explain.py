@@ -85,12 +85,11 @@ def _validation(after: State, effect: Effect, ports: Ports) -> list[str]:
         each for each in effect.created
         if after.items[each].definition.kind in ("connection", "source", "sink")
     ]
-    warehouse = after.config["warehouse"].value
     lines: list[str] = []
     for root in roots:
         own = (root,) if dependencies.is_query(after.items[root]) else ()
         dependents = effect.affected or own
-        for verdict in validate(after, root, dependents, warehouse, ports=ports):
+        for verdict in validate(after, root, dependents, ports=ports):
             lines.append(f"  {'ok ' if verdict.ok else 'BAD'} {verdict}")
     return ["", "validation, from this process:", *lines] if lines else []
 

@@ -14,7 +14,6 @@ import msgspec
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import carry_batch
@@ -88,7 +87,7 @@ def is_drained(
 
 
 def ready(
-    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, tables: Tables
+    state: State, item_id: str, checkpoint: Checkpoint, tables: Tables
 ) -> bool:
     """Whether a sink whose table has another shard may be moved one shard on.
 
@@ -100,7 +99,7 @@ def ready(
         return False
     old, skip = state.shards.get(stream.reads), dependencies.skips_changes(state.items[item_id])
     seal = old.sealed_version if old is not None else None
-    path = shard_location(warehouse, stream.reads)
+    path = dependencies.location(state, stream.reads)
     # what is in a sealed shard is sent also when nothing leads on from it
     if seal is not None and not is_drained(
         checkpoint, path, seal, tables, skip_changes=skip
@@ -115,14 +114,14 @@ def ready(
 
 
 def step(
-    state: State, item_id: str, warehouse: str, checkpoint: Checkpoint, tables: Tables, *, put: Put
+    state: State, item_id: str, checkpoint: Checkpoint, tables: Tables, *, put: Put
 ) -> State | None:
     """Move a stopped sink one shard on when it is drained; the state after, None if it was not.
 
     One commit holds the new shard, the generation and the exact lines; then the files are edited,
     which any later start repeats if it was cut off.
     """
-    if not ready(state, item_id, warehouse, checkpoint, tables):
+    if not ready(state, item_id, checkpoint, tables):
         return None
     stream = state.streams[item_id]
     path, record, anew = next_shard(state, item_id)
@@ -131,7 +130,7 @@ def step(
         if anew or record.version is None:
             edit = reset(checkpoint, 0)
         else:
-            target = tables.target(shard_location(warehouse, path), record.version)
+            target = tables.target(dependencies.location(state, path), record.version)
             edit = move(checkpoint, 0, DeltaCodec().write(target))
         Snapshots(checkpoint).take(f"before it follows into {path}", active=())
     moved = msgspec.structs.replace(
@@ -172,7 +171,7 @@ def still_read(state: State) -> frozenset[str]:
     return frozenset(kept)
 
 
-def carry_transactions(state: State, table: str, warehouse: str, old: str, new: str) -> int:
+def carry_transactions(state: State, table: str, old: str, new: str) -> int:
     """Let the copy of a table that takes dead letters know what it has; of how many writers.
 
     Writers are queries, and operations that are reading what they skipped.
@@ -184,7 +183,7 @@ def carry_transactions(state: State, table: str, warehouse: str, old: str, new: 
         item = state.items.get(item_id)
         if item is None or item.links.get("dead_letters") != table:
             continue
-        query_id = Checkpoint(f"{warehouse}/{stream.checkpoint}").query_id
+        query_id = Checkpoint(dependencies.location(state, stream.checkpoint)).query_id
         writers = [query_id] if query_id is not None else []
         writers += [
             transaction(key) for key, items in backfilling(state).items() if item_id in items

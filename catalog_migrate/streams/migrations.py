@@ -42,7 +42,7 @@ class MigratedStreams:
         """A table that takes dead letters knows which batches it has, in the copy too."""
         from catalog_migrate.streams.following import carry_transactions
 
-        carry_transactions(state, item_id, state.setting("warehouse"), old, new)
+        carry_transactions(state, item_id, old, new)
 
     def put_migrated(self, changes: Changes, state: State, migration: Migration) -> None:
         """KEY and ORDER BY follow renamed columns; what lost its table is quarantined."""

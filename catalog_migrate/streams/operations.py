@@ -119,7 +119,7 @@ class Operations:
         with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
             verdicts = validate(
-                after, row.target, row.dependents, self.supervisor.warehouse,
+                after, row.target, row.dependents,
                 ports=self.supervisor.ports,
             ) if row.validate else []
             refused = planning.result()
@@ -301,7 +301,7 @@ class Operations:
         """The first thing that is wrong with each query's access, else that all is well; and whom
         each one reaches."""
         verdicts, reached = probe_queries(
-            state, item_ids, self.supervisor.warehouse, ports=self.supervisor.ports
+            state, item_ids, ports=self.supervisor.ports
         )
         found: dict[str, Verdict] = {}
         for verdict in verdicts:

@@ -50,8 +50,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def validate(
-    state: State, target: str, dependents: Sequence[str], warehouse: str, *,
-    ports: Ports, timeout: float = 10.0,
+    state: State, target: str, dependents: Sequence[str], *, ports: Ports, timeout: float = 10.0,
 ) -> list[Verdict]:
     """Probe the connections at and below ``target``, and each dependent's own access.
 
@@ -70,14 +69,14 @@ def validate(
             for item_id in sorted(connections, key=lambda each: int(each[1:]))
         ]
         queries = pool.submit(
-            probe_queries, state, dependents, warehouse, ports=ports, timeout=timeout
+            probe_queries, state, dependents, ports=ports, timeout=timeout
         )
         verdicts = [verdict for answer in asked for verdict in answer.result()]
         return [*verdicts, *queries.result()[0]]
 
 
 def probe_queries(
-    state: State, item_ids: Sequence[str], warehouse: str, *, ports: Ports,
+    state: State, item_ids: Sequence[str], *, ports: Ports,
     timeout: float = 10.0,
 ) -> tuple[list[Verdict], dict[str, Upstream]]:
     """Whether each query's own access works now, and whom it reaches.
@@ -91,7 +90,7 @@ def probe_queries(
     specs: dict[str, QuerySpec] = {}
     for item_id in item_ids:
         try:
-            specs[item_id] = spec_of(state, item_id, warehouse, resolve=ports.resolve)
+            specs[item_id] = spec_of(state, item_id, resolve=ports.resolve)
         except CatalogMigrateError as error:
             verdicts[item_id] = [refusal(state, item_id, error)]
     shared: dict[object, list[str]] = {}

@@ -26,7 +26,6 @@ from catalog_migrate.streams.errors import UpstreamChanged
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine
-from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
@@ -150,12 +149,11 @@ class Runtime:
         """
         state = read_state(self.log)
         cluster = dependencies.find(state, "cluster", self.cluster).item_id
-        warehouse = state.config["warehouse"].value
 
         def supervise(lease: Lease) -> Supervisor:
             return Supervisor(
                 log=self.log, lease=lease, engine=self.engine, clock=self.clock,
-                cluster=cluster, warehouse=warehouse, ensure_shards=self._ensure_shards,
+                cluster=cluster, ensure_shards=self._ensure_shards,
                 ports=self._ports, drain=self.options.drain, threads=self.options.threads,
                 say=self._say,
             )
@@ -178,7 +176,7 @@ class Runtime:
         try:
             state = read_state(self.log)
             self._ensure_shards(state, cluster)
-            status = self._ports.cluster_log(log_path(state, cluster, warehouse), this_holder())
+            status = self._ports.cluster_log(log_path(state, cluster), this_holder())
             self._follow_names(state)
             supervisor.commit(
                 lambda changes, _: changes.put(
@@ -346,7 +344,7 @@ class Runtime:
         if stream is None or not stream.upstream:
             return None
         try:
-            spec = spec_of(state, item_id, supervisor.warehouse, resolve=self._ports.resolve)
+            spec = supervisor.spec(state, item_id)
             require_same(spec, stream, self._ports.upstreams.identify(spec))
         except UpstreamChanged as error:
             return error

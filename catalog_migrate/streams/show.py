@@ -40,9 +40,9 @@ class Rows(msgspec.Struct, frozen=True):
     values: tuple[tuple[object, ...], ...]
 
 
-def show(state: State, what: str, warehouse: str) -> Rows:
+def show(state: State, what: str) -> Rows:
     """The rows of ``SHOW what``."""
-    return _LISTINGS[what](state, warehouse)
+    return _LISTINGS[what](state)
 
 
 def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
@@ -125,7 +125,7 @@ def _name(found: dependencies.CatalogEntry) -> str:
     return str(found.item.definition.item_name)
 
 
-def _connections(state: State, _: str) -> Rows:
+def _connections(state: State) -> Rows:
     return Rows(
         ("name", "type", "uses", "queries", "comment"),
         tuple(
@@ -140,7 +140,7 @@ def _connections(state: State, _: str) -> Rows:
     )
 
 
-def _secrets(state: State, _: str) -> Rows:
+def _secrets(state: State) -> Rows:
     return Rows(
         ("name", "reference", "revision", "queries"),
         tuple(
@@ -153,7 +153,7 @@ def _secrets(state: State, _: str) -> Rows:
     )
 
 
-def _clusters(state: State, _: str) -> Rows:
+def _clusters(state: State) -> Rows:
     rows = []
     for each in _named(state, "cluster"):
         lease = state.leases.get(cluster_key(each.item_id))
@@ -184,9 +184,9 @@ def _gate(state: State, cluster: str) -> str:
     return f"no runtime lives; the last one left it {gate}"
 
 
-def _queries(kind: str) -> Callable[[State, str], Rows]:
-    def listing(state: State, warehouse: str) -> Rows:
-        statuses: Mapping[str, QueryStatus] = latest(state, warehouse)
+def _queries(kind: str) -> Callable[[State], Rows]:
+    def listing(state: State) -> Rows:
+        statuses: Mapping[str, QueryStatus] = latest(state)
         mended = _mended(state)
         rows = []
         for each in _named(state, kind):
@@ -293,7 +293,7 @@ def _state_of(status: QueryStatus | None, holds: tuple[str, ...], alive: bool) -
     return status.state
 
 
-def _operations(state: State, _: str) -> Rows:
+def _operations(state: State) -> Rows:
     rows = [
         (
             key, f"unsafe {kind_of(row)}" if row.unsafe is not None else row.kind,
@@ -320,7 +320,7 @@ def _outcome(row: OperationRecord) -> str | None:
     return ": ".join(filter(None, (reason, "; ".join(findings)))) or None
 
 
-_LISTINGS: Mapping[str, Callable[[State, str], Rows]] = {
+_LISTINGS: Mapping[str, Callable[[State], Rows]] = {
     "connections": _connections,
     "secrets": _secrets,
     "clusters": _clusters,

@@ -13,7 +13,6 @@ from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
 from catalog_migrate.model.external import SecretRef
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plain_secrets import options_of
@@ -60,12 +59,12 @@ def first_stream(item_id: str) -> StreamRecord:
 
 
 def spec_of(
-    state: State, item_id: str, warehouse: str, *, resolve: Resolve = resolve_secret,
+    state: State, item_id: str, *, resolve: Resolve = resolve_secret,
     stream: StreamRecord | None = None,
 ) -> QuerySpec:
     """What the query of a source or sink is started from, as the state says.
 
-    ``warehouse`` is an absolute directory; ``stream`` replaces the committed record of positions.
+    ``stream`` replaces the committed record of positions.
     A sink that has a retired shard still to read is started on that one, with its columns.
     """
     item = state.items[item_id]
@@ -80,7 +79,7 @@ def spec_of(
         assert reads is not None, f"{item_id} reads nothing"
         shard, columns = stream.reads or reads.shard or "", reads.definition.columns
         if shard != reads.shard:
-            columns = _retired_columns(shard_location(warehouse, shard))
+            columns = _retired_columns(dependencies.location(state, shard))
             external = as_in_shard(state, external, reads.shard or "", shard)
     return QuerySpec(
         item_id=item_id,
@@ -92,9 +91,9 @@ def spec_of(
             **resolved_connection(state, item.links["connection"], resolve=resolve),
             **_overrides(state, item, resolve),
         },
-        shard=shard_location(warehouse, shard),
-        checkpoint=f"{warehouse}/{stream.checkpoint}",
-        dead_letters=shard_location(warehouse, dead.shard or "") if dead is not None else None,
+        shard=dependencies.location(state, shard),
+        checkpoint=dependencies.location(state, stream.checkpoint),
+        dead_letters=None if dead is None else dependencies.location(state, dead.shard or ""),
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
     )

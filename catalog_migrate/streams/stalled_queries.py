@@ -37,7 +37,7 @@ class StalledQuery(msgspec.Struct, frozen=True):
     next: str
 
 
-def stalled_queries(state: State, warehouse: str) -> tuple[StalledQuery, ...]:
+def stalled_queries(state: State) -> tuple[StalledQuery, ...]:
     """All of them, by name; reads the catalog and the logs of clusters, no Spark."""
     queries = [
         dependencies.CatalogEntry(mapping, state.items[mapping.item_id])
@@ -45,7 +45,7 @@ def stalled_queries(state: State, warehouse: str) -> tuple[StalledQuery, ...]:
     ]
     if not queries:
         return ()
-    statuses = latest(state, warehouse)
+    statuses = latest(state)
     found = (_still(state, each, statuses) for each in queries)
     return tuple(sorted((each for each in found if each is not None), key=lambda each: each.name))
 

@@ -18,7 +18,6 @@ from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import CatalogWriteRefused
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
 
@@ -120,13 +119,13 @@ class ClusterLog:
             ) from error
 
 
-def log_path(state: State, cluster_id: str, warehouse: str) -> str:
+def log_path(state: State, cluster_id: str) -> str:
     """The directory of a cluster's log."""
     log = state.items[state.items[cluster_id].links["log"]]
-    return shard_location(warehouse, log.shard or "")
+    return dependencies.location(state, log.shard or "")
 
 
-def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
+def latest(state: State) -> Mapping[str, QueryStatus]:
     """The newest status of every query, by item id, from the logs of all clusters."""
 
     from deltalake import DeltaTable, QueryBuilder
@@ -134,7 +133,7 @@ def latest(state: State, warehouse: str) -> Mapping[str, QueryStatus]:
     found: dict[str, QueryStatus] = {}
     clusters = [m.item_id for m in state.mappings.values() if m.kind == "cluster"]
     for cluster in clusters:
-        path = log_path(state, cluster, warehouse)
+        path = log_path(state, cluster)
         if not has_log(path):
             continue
         table = QueryBuilder().register("log", DeltaTable(path)).execute(

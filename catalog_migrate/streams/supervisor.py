@@ -117,7 +117,7 @@ class Wanted:
 class Supervisor:
     """The queries of one cluster; methods are called from one thread only.
 
-    ``warehouse`` is an absolute directory; ``drain`` the seconds that a batch may take to end when
+    ``drain`` is the seconds that a batch may take to end when
     its query is stopped. ``say`` hears of failures, recoveries and holds.
     """
 
@@ -126,7 +126,6 @@ class Supervisor:
     engine: QueryEngine
     clock: Clock
     cluster: str
-    warehouse: str
     ensure_shards: EnsureShards
     ports: Ports = field(default_factory=Ports)
     drain: float = 30.0
@@ -144,13 +143,13 @@ class Supervisor:
     ) -> QuerySpec:
         """What a query is started from; see :func:`~catalog_migrate.streams.specs.spec_of`."""
         return spec_of(
-            state, item_id, self.warehouse, resolve=self.ports.resolve, stream=stream
+            state, item_id, resolve=self.ports.resolve, stream=stream
         )
 
     def checkpoint(self, state: State, item_id: str) -> Checkpoint:
         """The checkpoint of a query, which need not be there yet."""
         stream = state.streams.get(item_id) or first_stream(item_id)
-        return self.ports.checkpoint(f"{self.warehouse}/{stream.checkpoint}")
+        return self.ports.checkpoint(dependencies.location(state, stream.checkpoint))
 
     # -- rounds --------------------------------------------------------------------------------
 
@@ -263,12 +262,12 @@ class Supervisor:
             checkpoint = self.checkpoint(state, item_id)
             try:
                 if not following.ready(
-                    state, item_id, self.warehouse, checkpoint, self.ports.tables
+                    state, item_id, checkpoint, self.ports.tables
                 ):
                     continue
                 self._stop_one(item_id, self.drain)
                 following.step(
-                    state, item_id, self.warehouse, checkpoint, self.ports.tables,
+                    state, item_id, checkpoint, self.ports.tables,
                     put=self.commit,
                 )
                 each.error = None

@@ -15,7 +15,6 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
@@ -326,11 +325,10 @@ class ShardMaker(msgspec.Struct, frozen=True):
         lost one of them.
         """
         item = state.items[item_id]
-        warehouse = state.config["warehouse"].value
         for table in dependencies.must_only_grow(state, [item_id]):
             shard = state.items[table].shard
             if shard is not None:
-                self.protect(shard_location(warehouse, shard))
+                self.protect(dependencies.location(state, shard))
         if item_id in state.streams:
             self._require(state, item_id)
             return
@@ -339,7 +337,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
                 self.ensure(state, item.links[role])
         if item.shard is None:
             return
-        path = shard_location(warehouse, item.shard)
+        path = dependencies.location(state, item.shard)
         if self.version(path) is None:
             definition = item.definition
             self.create(
@@ -356,7 +354,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
             kept = state.items.get(owner)
             if kept is None or kept.shard is None:
                 continue
-            path = shard_location(state.setting("warehouse"), kept.shard)
+            path = dependencies.location(state, kept.shard)
             if self.version(path) is None:
                 raise ShardGone(
                     f"the table of {kept.definition.kind} {kept.definition.item_name} is gone: "

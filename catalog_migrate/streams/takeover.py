@@ -24,7 +24,6 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -118,8 +117,8 @@ def _fence_one(
 ) -> str:
     """The directory of a query's fenced copy; its own one when it has not started yet."""
     directory = f"{CHECKPOINTS}/{item_id}/{supervisor.lease.epoch}"
-    old = Path(supervisor.warehouse, stream.checkpoint)
-    new = Path(supervisor.warehouse, directory)
+    old = Path(dependencies.location(state, stream.checkpoint))
+    new = Path(dependencies.location(state, directory))
     if directory == stream.checkpoint or Checkpoint(old).query_id is None:
         return stream.checkpoint
     _copy(old, new)
@@ -207,10 +206,10 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
     item, tables = state.items[item_id], supervisor.ports.tables
     fences: dict[str, Fence] = {}
     if item.definition.kind == "source":
-        fences["shard"] = tables.fence(shard_location(supervisor.warehouse, item.shard or ""))
+        fences["shard"] = tables.fence(dependencies.location(state, item.shard or ""))
         dead = state.items.get(item.links.get("dead_letters", ""))
         if dead is not None:
-            place = shard_location(supervisor.warehouse, dead.shard or "")
+            place = dependencies.location(state, dead.shard or "")
             fences["dead letters"] = tables.fence(place)
     elif dependencies.external_of(item).connector == "POSTGRES":
         spec = supervisor.spec(state, item_id)

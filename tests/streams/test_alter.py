@@ -265,7 +265,7 @@ def test_show_operations_keeps_what_was_found(
         detail={"reason": "refused by validation", "finding 000": "a: no", "finding 001": "b: no"},
     ))
     commit(log, lambda _: changes, kind="test")
-    rows = show(state(), "operations", "/warehouse")
+    rows = show(state(), "operations")
     (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
     assert row["outcome"] == "refused by validation: a: no; b: no"
 

@@ -79,5 +79,5 @@ def test_a_copy_knows_its_chunks(log: MemoryLog, begun: tuple[str, str], tmp_pat
     arrived = CommitProperties(app_transactions=[Transaction(transaction("op"), 4)])
     write_deltalake(old, rows, mode="append", commit_properties=arrived)
     write_deltalake(new, rows, mode="append")
-    assert carry_transactions(read_state(log), bad, str(tmp_path), old, new) == 1
+    assert carry_transactions(read_state(log), bad, old, new) == 1
     assert delta_batch(new, transaction("op")) == 4

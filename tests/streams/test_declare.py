@@ -102,7 +102,7 @@ class TestCreate:
 
     def test_the_cluster_is_made_once(self, setting: Any, state: Now) -> None:
         """The first source makes the cluster main with its log; everything runs there."""
-        rows = show(state(), "clusters", "/warehouse").values
+        rows = show(state(), "clusters").values
         assert [(row[0], row[3], row[4], row[5]) for row in rows] == [
             ("default.main", 4, "default.main_log", "main_log-main-primary-idx")
         ]

@@ -145,7 +145,7 @@ class Place:
 
     def step(self) -> bool:
         return following.step(
-            self.state, self.sink, self.warehouse, self.checkpoint, DeltaTables(), put=self.put
+            self.state, self.sink, self.checkpoint, DeltaTables(), put=self.put
         ) is not None
 
     def positions(self) -> list[DeltaPosition | None]:
@@ -300,7 +300,7 @@ def test_somebody_else_committed_first(place: Place) -> None:
     changed = msgspec.structs.replace(place.stream, topics={"x": "y"})
     place.put(lambda changes, _: changes.put("stream", place.sink, changed))
     following.step(
-        stale, place.sink, place.warehouse, place.checkpoint, DeltaTables(), put=place.put
+        stale, place.sink, place.checkpoint, DeltaTables(), put=place.put
     )
     assert place.stream == changed
 
@@ -399,7 +399,7 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
     place.put(lambda changes, _: changes.put("stream", source, record))
 
     def carry() -> int:
-        return following.carry_transactions(place.state, bad, place.warehouse, old, new)
+        return following.carry_transactions(place.state, bad, old, new)
 
     assert carry() == 0  # never started
     checkpoint = Path(place.warehouse, "_checkpoints/bad/1")
@@ -415,4 +415,4 @@ def test_the_copy_of_a_target_knows_its_batches(place: Place) -> None:
         assert carry() == 1
         assert DeltaTable(new).transaction_version(QUERY) == 7
     assert DeltaTable(new).version() == 1
-    assert following.carry_transactions(place.state, place.table, place.warehouse, old, new) == 0
+    assert following.carry_transactions(place.state, place.table, old, new) == 0

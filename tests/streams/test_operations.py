@@ -79,7 +79,7 @@ class Stage:
         )
         self.supervisor = Supervisor(
             log=self.log, lease=lease, engine=self.engine, clock=clock, cluster=cluster,
-            warehouse=str(directory), ensure_shards=lambda _state, _item: None, ports=ports,
+            ensure_shards=lambda _state, _item: None, ports=ports,
             threads=1, say=self.said.append,
         )
         self.operations = Operations(

@@ -143,7 +143,7 @@ class TestStoredByAnOlderVersion:
         state = as_was(**{"SASL PASSWORD": VALUE, "kafka.sasl.jaas.config": f"x {VALUE}",
                           "kafka.client.id": "mine"})
         item = dependencies.find(state, "source", "s").item_id
-        spec = spec_of(state, item, "/warehouse", resolve=lambda _: Secret("other"))
+        spec = spec_of(state, item, resolve=lambda _: Secret("other"))
         assert spec.connection["SASL PASSWORD"] == Secret(VALUE)
         assert isinstance(spec.connection["kafka.sasl.jaas.config"], Secret)
         assert spec.connection["kafka.client.id"] == "mine"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +13,8 @@ import pytest
 from catalog_migrate.api import Status
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.lease import acquire
-from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.catalog.transaction import Changes, commit
@@ -27,9 +28,6 @@ from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe.client import OfflineQueries
 from catalog_migrate.streams.unsafe.history import Unseen
 
-if TYPE_CHECKING:
-    from catalog_migrate.catalog.memory_log import MemoryLog
-
 Do = Callable[[str], Any]
 
 
@@ -40,7 +38,7 @@ def put(log: MemoryLog, collection: str, key: str, record: Any) -> None:
 
 
 def still(log: MemoryLog) -> list[StalledQuery]:
-    return list(stalled_queries(read_state(log), "/nowhere"))
+    return list(stalled_queries(read_state(log)))
 
 
 def runtime(log: MemoryLog) -> str:
@@ -54,6 +52,14 @@ _ME = this_process()
 LEASE = LeaseRecord(
     epoch=1, holder="here", host=_ME.host, boot_id=_ME.boot_id, pid=_ME.pid, started=_ME.started
 )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MemoryLog:
+    """An empty catalog, whose clusters write their logs."""
+    log = MemoryLog()
+    create_catalog(log, warehouse=str(tmp_path))
+    return log
 
 
 @pytest.fixture
@@ -154,14 +160,14 @@ def test_what_lifts_a_hold(laid_out: MemoryLog, lives: bool, holder: str, next_:
 )
 @pytest.mark.parametrize("state", ["backing_off", "starting"])
 def test_failing(
-    laid_out: MemoryLog, tmp_path: Path, state: str, error: str, next_: str
+    laid_out: MemoryLog, state: str, error: str, next_: str
 ) -> None:
     """What a source fails of decides the next command, also while it is tried once more."""
     cluster = runtime(laid_out)
     item = dependencies.find(read_state(laid_out), "source", "s").item_id
-    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log = ClusterLog(log_path(read_state(laid_out), cluster), "here")
     log.write([QueryStatus(item, "default.s", "source", state, error=error)])
-    (found,) = stalled_queries(read_state(laid_out), str(tmp_path))
+    (found,) = stalled_queries(read_state(laid_out))
     assert (found.name, found.state, found.reasons) == ("default.s", state, (error,))
     assert found.next == f"catalog-migrate {next_}"
 
@@ -173,7 +179,7 @@ def test_failing(
     ids=["another process", "another life of this one"],
 )
 def test_what_a_dead_runtime_said(
-    laid_out: MemoryLog, tmp_path: Path, living: bool, runtime_: str, since: str
+    laid_out: MemoryLog, living: bool, runtime_: str, since: str
 ) -> None:
     """It is told as such, with its age, until the living one reports: ``running`` and a lag of 0
     are nobody's word on how things are."""
@@ -181,10 +187,10 @@ def test_what_a_dead_runtime_said(
     item = dependencies.find(read_state(laid_out), "source", "s").item_id
     lease = msgspec.structs.replace(LEASE, since=since) if living else LeaseRecord(epoch=1)
     put(laid_out, "lease", f"cluster/{cluster}", lease)
-    dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), runtime_)
+    dead = ClusterLog(log_path(read_state(laid_out), cluster), runtime_)
 
     def shown() -> dict[str, object]:
-        rows = show(read_state(laid_out), "sources", str(tmp_path))
+        rows = show(read_state(laid_out), "sources")
         (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
         return row
 
@@ -199,7 +205,7 @@ def test_what_a_dead_runtime_said(
     )
     if living:
         put(laid_out, "lease", f"cluster/{cluster}", LEASE)
-        dead = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+        dead = ClusterLog(log_path(read_state(laid_out), cluster), "here")
         dead.write([msgspec.structs.replace(status, state="starting", lag=5061)])
         row = shown()
         assert (row["state"], row["lag"], row["earlier"]) == ("starting", 5061, None)
@@ -220,26 +226,26 @@ def test_what_a_dead_runtime_said(
     ids=["one", "innermost", "class", "long"],
 )
 def test_an_error_in_a_line(
-    laid_out: MemoryLog, tmp_path: Path, error: str, shown: str
+    laid_out: MemoryLog, error: str, shown: str
 ) -> None:
     """SHOW SOURCES tells what the chain comes to, status the whole of it."""
     cluster = runtime(laid_out)
     item = dependencies.find(read_state(laid_out), "source", "s").item_id
-    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "here")
+    log = ClusterLog(log_path(read_state(laid_out), cluster), "here")
     log.write([QueryStatus(item, "default.s", "source", "backing_off", error=error)])
-    rows = show(read_state(laid_out), "sources", str(tmp_path))
+    rows = show(read_state(laid_out), "sources")
     assert dict(zip(rows.columns, rows.values[0], strict=True))["error"] == shown
-    (found,) = stalled_queries(read_state(laid_out), str(tmp_path))
+    (found,) = stalled_queries(read_state(laid_out))
     assert found.reasons == (error,)
 
 
-def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog, tmp_path: Path) -> None:
+def test_what_a_dead_runtime_failed_of(laid_out: MemoryLog) -> None:
     """It is no reason to act: the one that has taken over has not said that anything fails."""
     cluster = runtime(laid_out)
     item = dependencies.find(read_state(laid_out), "source", "s").item_id
-    log = ClusterLog(log_path(read_state(laid_out), cluster, str(tmp_path)), "there")
+    log = ClusterLog(log_path(read_state(laid_out), cluster), "there")
     log.write([QueryStatus(item, "default.s", "source", "backing_off", error="no route to host")])
-    assert stalled_queries(read_state(laid_out), str(tmp_path)) == ()
+    assert stalled_queries(read_state(laid_out)) == ()
 
 
 @pytest.mark.parametrize("number", [3, 8])
@@ -264,7 +270,7 @@ def test_the_gate_is_shown(laid_out: MemoryLog) -> None:
     """SHOW CLUSTERS tells a living runtime's gate; a dead one's only as what it left."""
 
     def gate() -> object:
-        rows = show(read_state(laid_out), "clusters", "/nowhere")
+        rows = show(read_state(laid_out), "clusters")
         (row,) = (dict(zip(rows.columns, each, strict=True)) for each in rows.values)
         return row["unsafe_ops"]
 
@@ -287,7 +293,7 @@ def test_a_hold_says_the_newest_reason(laid_out: MemoryLog) -> None:
     lease = acquire(laid_out, holder="test", clock=clock, key=f"cluster/{cluster}", wait=0)
     supervisor = Supervisor(
         log=laid_out, lease=lease, engine=OfflineQueries(DeltaTables()), clock=clock,
-        cluster=cluster, warehouse="/nowhere", ensure_shards=lambda _state, _item: None,
+        cluster=cluster, ensure_shards=lambda _state, _item: None,
     )
     for reason in ("topic t is gone", "topic t was recreated"):
         supervisor.hold(item, "upstream", reason)

@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.model.paths import shard_location
+from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.operation_records import (
@@ -79,7 +79,7 @@ def uncounted(state: State) -> list[tuple[str, OperationRecord]]:
 
 
 def actual(
-    state: State, row: OperationRecord, warehouse: str, tables: Tables
+    state: State, row: OperationRecord, tables: Tables
 ) -> tuple[int, int] | None:
     """(doubled, skipped) records as the shards have them; None until the sources are past it.
 
@@ -100,10 +100,10 @@ def actual(
         same = {topic for topic, known in image.topics.items() if stream.topics.get(topic) == known}
         back = [each for each in stretches(image, back=True) if each.partition[0] in same]
         over = [each for each in stretches(image, back=False) if each.partition[0] in same]
-        now = kafka_positions(Checkpoint(f"{warehouse}/{stream.checkpoint}")) or {}
+        now = kafka_positions(Checkpoint(dependencies.location(state, stream.checkpoint))) or {}
         if any(now.get(each.partition, -1) < each.last for each in back):
             return None
-        path = shard_location(warehouse, item.shard)
+        path = dependencies.location(state, item.shard)
         rows = tables.rows_in(path, [*back, *over], None)
         base = tables.rows_in(path, back, image.base) if back and image.base is not None else {}
         doubled += sum(_more(rows, each) - _more(base, each) for each in back)
@@ -125,7 +125,7 @@ def count_pending(state: State, supervisor: Supervisor) -> None:
     found = {}
     for key, row in uncounted(state):
         if row.cluster == supervisor.cluster:
-            numbers = actual(state, row, supervisor.warehouse, supervisor.ports.tables)
+            numbers = actual(state, row, supervisor.ports.tables)
             if numbers is not None:
                 found[key] = numbers
     if not found:

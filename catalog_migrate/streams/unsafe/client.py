@@ -176,7 +176,7 @@ class UnsafeClient:
             state = read_state(self.log)
             supervisor = Supervisor(
                 log=self.log, lease=lease, engine=engine, clock=self.clock, cluster=row.cluster,
-                warehouse=state.config["warehouse"].value, ensure_shards=self.make_shards,
+                ensure_shards=self.make_shards,
                 ports=self.ports,
             )
             reader = Backfills(
@@ -245,7 +245,7 @@ class UnsafeClient:
             state = read_state(self.log)
             supervisor = Supervisor(
                 log=self.log, lease=lease, engine=OfflineQueries(self.ports.tables),
-                clock=self.clock, cluster=cluster, warehouse=state.config["warehouse"].value,
+                clock=self.clock, cluster=cluster,
                 ensure_shards=self.make_shards, ports=self.ports,
             )
             operations = UnsafeOperations(

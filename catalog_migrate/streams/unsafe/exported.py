@@ -45,7 +45,7 @@ def export(state: State, kind: str, name: str) -> Exported:
     """Where a source or sink stands after its newest committed batch."""
     found = dependencies.find(state, kind, name)
     stream = state.streams.get(found.item_id) or first_stream(found.item_id)
-    checkpoint = Checkpoint(f"{state.config['warehouse'].value}/{stream.checkpoint}")
+    checkpoint = Checkpoint(dependencies.location(state, stream.checkpoint))
     positions: dict[str, dict[str, Any]] = {}
     version = None
     if kind == "sink":

@@ -156,7 +156,7 @@ class UnsafeOperations:
         prepared = _prepared_of(surveyed, totals, snapshots, chunk=chunk)
         if prepared.restore is not None:
             self._announce(key, prepared)
-            restore.perform(self.supervisor.warehouse, prepared.restore, key)
+            restore.perform(state, prepared.restore, key)
         self._commit(key, request, prepared)
 
     # -- a table that goes back --------------------------------------------------------------------
@@ -183,14 +183,14 @@ class UnsafeOperations:
         prepared = prepared_in(row)
         if not self._restored(key, prepared):
             assert prepared.restore is not None
-            restore.bar(self.supervisor.warehouse, prepared.restore)
+            restore.bar(self.follow(), prepared.restore)
             if not self._restored(key, prepared):
                 raise UnsafeBlocked("whoever carried it out ended before its table was restored")
         self._commit(key, request_in(row), prepared)
 
     def _restored(self, key: str, prepared: Prepared) -> bool:
         assert prepared.restore is not None
-        return restore.happened(self.supervisor.warehouse, prepared.restore, key)
+        return restore.happened(self.follow(), prepared.restore, key)
 
     # -- in parts ----------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class UnsafeOperations:
         bad = [
             str(verdict)
             for verdict in validated(
-                state, request, self.supervisor.warehouse, ports=self.supervisor.ports
+                state, request, ports=self.supervisor.ports
             )
             if not verdict.ok
         ]
@@ -212,7 +212,7 @@ class UnsafeOperations:
         self, state: State, request: Request, *, sample: bool = True, wait: bool = False
     ) -> tuple[SurveyedPart, ...]:
         return survey_parts(
-            state, request, self.supervisor.warehouse, ports=self.supervisor.ports,
+            state, request, ports=self.supervisor.ports,
             now=self.supervisor.clock.wall(), sample=sample,
             sends=self._sends if wait else lambda _: False,
         )
@@ -372,9 +372,9 @@ class UnsafeOperations:
             stream = state.streams.get(part.item_id)
             if stream is None or part.item_id not in state.items:
                 continue
-            path = f"{self.supervisor.warehouse}/{stream.checkpoint}"
+            checkpoint = self.supervisor.checkpoint(state, part.item_id)
             try:
-                apply_committed(self.supervisor.ports.checkpoint(path), part.item_id, stream)
+                apply_committed(checkpoint, part.item_id, stream)
             except CatalogMigrateError as error:
                 name = dependencies.display(state, part.item_id)
                 problems.append(f"{name}: the start repeats what failed now: {error.message}")

@@ -14,7 +14,6 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import UnsupportedFormat
 from catalog_migrate.model.external import External
-from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -158,7 +157,7 @@ def altered(state: State, parts: tuple[Part, ...]) -> State:
 
 
 def survey_parts(
-    state: State, request: Request, warehouse: str, *, ports: Ports, now: float,
+    state: State, request: Request, *, ports: Ports, now: float,
     sample: bool = True,
     sends: Callable[[str], bool] = lambda _: False,
 ) -> tuple[SurveyedPart, ...]:
@@ -173,7 +172,7 @@ def survey_parts(
     for part in request.parts:
         name = _name(state, part)
         stream = state.streams.get(part.item_id) or first_stream(part.item_id)
-        spec = spec_of(after, part.item_id, warehouse, resolve=ports.resolve)
+        spec = spec_of(after, part.item_id, resolve=ports.resolve)
         checkpoint = ports.checkpoint(spec.checkpoint)
         _require_whole(checkpoint)
         asked = SurveyRequest(
@@ -238,8 +237,7 @@ def unsent(
     make an old row look like one of the new topic, and a consumer would drop one of the two.
     """
     shard = state.items[part.item_id].shard
-    warehouse = state.config["warehouse"].value
-    path = shard_location(warehouse, shard or "")
+    path = dependencies.location(state, shard or "")
     newest = ports.tables.newest(path) if again else None
     if newest is None:
         return ()
@@ -249,7 +247,7 @@ def unsent(
         if item.definition.kind != "sink" or dependencies.external_of(item).connector != "KAFKA":
             continue
         stream = state.streams.get(user) or first_stream(user)
-        checkpoint = ports.checkpoint(f"{warehouse}/{stream.checkpoint}")
+        checkpoint = ports.checkpoint(dependencies.location(state, stream.checkpoint))
         begun = checkpoint.latest_commits is not None or not ports.tables.has_rows(
             path, -1, newest
         )
@@ -292,7 +290,7 @@ def _require_whole(checkpoint: Checkpoint) -> None:
 
 
 def validated(
-    state: State, request: Request, warehouse: str, *, ports: Ports
+    state: State, request: Request, *, ports: Ports
 ) -> tuple[Verdict, ...]:
     """Probe the properties of afterwards; ids of topics are judged by :func:`survey_parts`."""
     if request.skip_validate:
@@ -309,7 +307,7 @@ def validated(
     after = after.changed(after.version, blank.effective(after))
     return tuple(
         verdict for part in changed
-        for verdict in validate(after, part.item_id, (part.item_id,), warehouse, ports=ports)
+        for verdict in validate(after, part.item_id, (part.item_id,), ports=ports)
     )
 
 
@@ -323,16 +321,15 @@ def plan_unsafe(
     """
     require_bound(state, request)
     require_checked(request)
-    warehouse = state.config["warehouse"].value
     after = altered(state, request.parts)
     refuse_new_loops(state, after)
-    verdicts = validated(state, request, warehouse, ports=ports)
+    verdicts = validated(state, request, ports=ports)
     items = []
     for surveyed in survey_parts(
-        state, request, warehouse, ports=ports, now=now, sends=partial(sends, state)
+        state, request, ports=ports, now=now, sends=partial(sends, state)
     ):
         part, found = surveyed.part, surveyed.survey.forecast
-        unread, unknown = left_unread(state, part, surveyed.survey, warehouse, ports=ports)
+        unread, unknown = left_unread(state, part, surveyed.survey, ports=ports)
         notes = (*found.notes, *unknown)
         for option in options_of(part.after.external or External()):
             notes = (*notes, f"{option} stands as plain text: `doctor` says what is to be done")
@@ -395,7 +392,7 @@ def _with_times(
         Stretch((row.topic, row.partition), row.target, row.current) for row in rows
         if row.doubled and row.target is not None and row.current is not None
     ]
-    path = f"{state.config['warehouse'].value}/{state.items[part.item_id].shard}"
+    path = dependencies.location(state, state.items[part.item_id].shard or "")
     again = earlier_topics(state, part.item_id)
     spans = tables.time_spans(path, [each for each in back if each.partition[0] not in again])
     asked = {each.partition for each in back}

@@ -197,7 +197,7 @@ def require_no_problem(name: str, found: Forecast) -> None:
 
 
 def left_unread(
-    state: State, part: Part, found: Survey, warehouse: str, *, ports: Ports
+    state: State, part: Part, found: Survey, *, ports: Ports
 ) -> tuple[int, tuple[str, ...]]:
     """How many records behind the position are no longer read, and notes on what they are.
 
@@ -216,7 +216,7 @@ def left_unread(
         return 0, ()
     topics = ", ".join(sorted({topic for topic, _ in gone}))
     try:
-        spec = spec_of(state, part.item_id, warehouse, resolve=ports.resolve)
+        spec = spec_of(state, part.item_id, resolve=ports.resolve)
         with ports.upstreams.contents(spec, sample=False) as contents:
             unread = _behind(gone, contents, stream.upstream, dict(stream.topics))
     except CatalogMigrateError as error:

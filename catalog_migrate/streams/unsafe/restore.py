@@ -54,19 +54,19 @@ class Restore(msgspec.Struct, frozen=True):
     back: int = 0
 
 
-def happened(warehouse: str, restore: Restore, key: str) -> bool:
+def happened(state: State, restore: Restore, key: str) -> bool:
     """Whether the RESTORE of an operation is in the shard's log."""
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    path = f"{warehouse}/{restore.path}"
+    path = dependencies.location(state, restore.path)
     try:
         return DeltaTable(path).transaction_version(transaction(key)) is not None
     except (DeltaError, OSError) as error:
         raise EngineFailure(f"cannot open {path}: {error}") from error
 
 
-def perform(warehouse: str, restore: Restore, key: str) -> None:
+def perform(state: State, restore: Restore, key: str) -> None:
     """Commit the RESTORE at exactly the next version.
 
     Raises :class:`UnsafeBlocked` when somebody else has taken that, :class:`EngineFailure`; after
@@ -75,7 +75,7 @@ def perform(warehouse: str, restore: Restore, key: str) -> None:
     from deltalake import CommitProperties, DeltaTable, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    path = f"{warehouse}/{restore.path}"
+    path = dependencies.location(state, restore.path)
     try:
         DeltaTable(path, version=restore.follows).restore(
             restore.to,
@@ -95,12 +95,12 @@ def perform(warehouse: str, restore: Restore, key: str) -> None:
         ) from error
 
 
-def bar(warehouse: str, restore: Restore) -> None:
+def bar(state: State, restore: Restore) -> None:
     """Take the version that a RESTORE would have, so that one under way elsewhere fails."""
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    path = f"{warehouse}/{restore.path}"
+    path = dependencies.location(state, restore.path)
     if not has_log(path):
         return
     try:
@@ -127,10 +127,10 @@ def obstacles(
 
     ``shard`` is the one that the operation recorded; ``clusters`` are those that it may stop.
     """
-    item, warehouse = state.items[item_id], state.config["warehouse"].value
+    item = state.items[item_id]
     if item.shard != shard:
         return ("its table was replaced by another since",)
-    path = f"{warehouse}/{shard}"
+    path = dependencies.location(state, shard)
     newest = ports.tables.newest(path)
     if newest is None or newest < to:
         return (f"its table has no version {to}",)
@@ -158,13 +158,13 @@ def readers(state: State, item_id: str) -> tuple[str, ...]:
 def _reader_obstacles(
     state: State, user: str, shard: str, to: int, clusters: Collection[str], ports: Ports
 ) -> list[str]:
-    item, warehouse = state.items[user], state.config["warehouse"].value
+    item = state.items[user]
     name = f"sink {item.definition.item_name}"
     if item.links.get("cluster", "") not in clusters:
         cluster = dependencies.display(state, item.links.get("cluster", ""))
         return [f"{name} below runs in another cluster ({cluster})"]
     stream = state.streams.get(user) or first_stream(user)
-    checkpoint = ports.checkpoint(f"{warehouse}/{stream.checkpoint}")
+    checkpoint = ports.checkpoint(dependencies.location(state, stream.checkpoint))
     if checkpoint.latest_offsets is None:
         return []
     if stream.reads and stream.reads != shard:
@@ -176,7 +176,7 @@ def _reader_obstacles(
     if position is not None and position.version > to and not position.starting:
         return []  # it has what stays, be it in the midst of what goes
     if not is_drained(
-        checkpoint, f"{warehouse}/{shard}", to, ports.tables, skip_changes=skip
+        checkpoint, dependencies.location(state, shard), to, ports.tables, skip_changes=skip
     ):
         return [f"{name} below has rows to send that stay in the table: let it catch up"]
     return []
@@ -313,7 +313,7 @@ def staying(
     item = state.items[item_id]
     if image is None or image.version is None or item.shard != image.shard:
         return ()
-    path = f"{state.config['warehouse'].value}/{image.shard}"
+    path = dependencies.location(state, image.shard)
     tables = ports.tables
     newest = tables.newest(path)
     if newest is None or newest <= image.version:

@@ -119,7 +119,7 @@ class Killable(Pipeline):
     def statuses(self) -> dict[str, tuple[str, str, str | None]]:
         """State, runtime and error of each query as its runtime reported it last."""
         state = self.catalog.state()
-        found = latest(state, state.config["warehouse"].value)
+        found = latest(state)
         return {each.name: (each.state, each.runtime, each.error) for each in found.values()}
 
     def all_run(self) -> bool:

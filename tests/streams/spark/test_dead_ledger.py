@@ -87,7 +87,7 @@ def test_only_the_sinks_on_a_dead_database_wait(
         lease = acquire(log, holder="b", clock=SystemClock(), key=key, wait=5)
         supervisor = Supervisor(
             log=log, lease=lease, engine=OfflineQueries(DeltaTables()), clock=SystemClock(),
-            cluster=cluster, warehouse=str(tmp_path), ensure_shards=lambda *_: None,
+            cluster=cluster, ensure_shards=lambda *_: None,
             ports=Ports(lambda _: Secret(database["PASSWORD"].reveal())),
         )
         fence_out(supervisor, state())

@@ -88,7 +88,7 @@ class TestMoves:
         )
         neighbour = dependencies.find(stage.state, "source", "r").item_id
         verdicts, found = probe_queries(
-            stage.state, [stage.id, neighbour], str(stage.warehouse), ports=Ports()
+            stage.state, [stage.id, neighbour], ports=Ports()
         )
         assert [verdict.message for verdict in verdicts if not verdict.ok] == []
         assert found[stage.id].upstream == kafka_other.cluster_id
@@ -447,7 +447,7 @@ def test_an_error_of_before(stage: Stage, at: At) -> None:
     """Without a runtime SHOW SOURCES has what the last one failed of, until that is fixed."""
     at([10], {0: 8})
     cluster = dependencies.find(stage.state, "cluster", "main").item_id
-    log = ClusterLog(log_path(stage.state, cluster, str(stage.warehouse)), "gone")
+    log = ClusterLog(log_path(stage.state, cluster), "gone")
     log.write([QueryStatus(stage.id, "default.s", "source", "backing_off", error="offsets lost")])
 
     def error() -> object:

@@ -120,7 +120,7 @@ def test_beyond_the_end(stage: Stage, at: At) -> None:
     assert stage.positions() == {0: 50}
     assert stage.plans[-1].totals == Totals()
     found = actual(
-        stage.state, stage.state.operations[key or ""], str(stage.warehouse), EmptyTables()
+        stage.state, stage.state.operations[key or ""], EmptyTables()
     )
     assert found == (0, 0)
 

@@ -230,7 +230,7 @@ class TestSink:
         move = "SET (TOPIC = '{}'), RESET SPLITS WITH (ACCEPT NEW TOPIC = true)"
         stage.unsafe(move.format(new))
         sink = dependencies.find(stage.state, "sink", "k").item_id
-        ids = spec_of(stage.state, sink, str(stage.warehouse)).topic_ids
+        ids = spec_of(stage.state, sink).topic_ids
         assert ids.keys() == {topic, new}
         assert ids[topic] == old
         assert stage.state.streams[stage.id].topics.keys() == {new}

@@ -335,9 +335,9 @@ def test_counted_from_the_stop_on(stage: Stage, filled: Table) -> None:
     first = stage.unsafe("INJECT OFFSETS (TO 'shift -4')").operation
     filled.append(range(4, 8), batch=3)
     state = stage.state
-    assert actual(state, state.operations[first], str(stage.warehouse), DeltaTables()) == (4, 0)
+    assert actual(state, state.operations[first], DeltaTables()) == (4, 0)
     second = stage.unsafe("INJECT OFFSETS (TO 'shift -4')").operation
     filled.append(range(4, 8), batch=4)
     state = stage.state
-    assert actual(state, state.operations[second], str(stage.warehouse), DeltaTables()) == (4, 0)
-    assert actual(state, state.operations[first], str(stage.warehouse), DeltaTables()) is None
+    assert actual(state, state.operations[second], DeltaTables()) == (4, 0)
+    assert actual(state, state.operations[first], DeltaTables()) is None
