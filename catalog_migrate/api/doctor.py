@@ -35,23 +35,31 @@ def examine(
 ) -> tuple[Finding, ...]:
     """Java, jars, the catalog, its lease and secrets, commits against each other, a Delta session.
 
-    ``spark`` False leaves the session out, which takes 10 s.
+    ``spark`` False leaves the session out, which takes 10 s. What needs something that failed is
+    not tried: one cause is one finding with a remedy.
     """
     uri = settings.text("catalog.uri")
     if uri is not None and is_remote(uri):
         refuse_login(uri)
-    trials: list[tuple[str, Callable[[], str]]] = [
-        ("java", _java), ("jars", lambda: _jars(on_note))
+    trials: list[tuple[str, str, Callable[[], str]]] = [
+        ("java", "", _java), ("jars", "", lambda: _jars(on_note))
     ]
     if uri is not None:
         trials += [
-            ("catalog", lambda: _catalog(settings)), ("lease", lambda: _lease(settings)),
-            ("secrets", lambda: _secrets(settings)),
+            ("catalog", "", lambda: _catalog(settings)),
+            ("lease", "catalog", lambda: _lease(settings)),
+            ("secrets", "catalog", lambda: _secrets(settings)),
         ]
-    trials.append(("commits", lambda: race(uri, settings.storage)))
+    trials.append(("commits", "", lambda: race(uri, settings.storage)))
     if spark:
-        trials.append(("spark", lambda: _spark(settings, on_note)))
-    return tuple(tried(name, trial) for name, trial in trials)
+        trials.append(("spark", "java", lambda: _spark(settings, on_note)))
+    found: dict[str, Finding] = {}
+    for name, needed, trial in trials:
+        if needed and not found[needed].ok:
+            found[name] = Finding(name, False, f"not tried: {needed} failed")
+        else:
+            found[name] = tried(name, trial)
+    return tuple(found.values())
 
 
 def tried(name: str, trial: Callable[[], str]) -> Finding:

@@ -396,6 +396,19 @@ def test_a_failed_trial_is_a_finding_not_a_crash() -> None:
     assert tried("x", fails) == Finding("x", False, "CM0000 no luck", "try again")
 
 
+def test_what_needs_a_failed_trial_is_not_tried(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One cause is one finding with a remedy: no catalog, no Java."""
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    done = call("doctor", "--catalog", str(tmp_path / "none"), "--format", "json")
+    found = {each["name"]: (each["text"], each["remedy"]) for each in json.loads(done.out)}
+    assert done.code == 1
+    assert found["catalog"][0].startswith("CM0200 ")
+    assert found["lease"] == found["secrets"] == ("not tried: catalog failed", None)
+    assert found["spark"] == ("not tried: java failed", None)
+
+
 def test_the_policy_of_the_configuration_holds_in_every_verb(call: Call, tmp_path: Path) -> None:
     """plan, diff and check exit with 3 where a rule refuses, and the report names the rule."""
     old = manifest(tmp_path / "1.json", "1", [("a", "BIGINT")])
