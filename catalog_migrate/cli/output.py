@@ -56,7 +56,8 @@ def emit_plan(plan: Plan, format_: str, settings: Settings, out: str | None) -> 
         return
     save_result(out, saved)
     sys.stdout.write(render_plan(plan, "text", settings))
-    note(f"saved to {out}")
+    refused = "; it is blocked: `apply` refuses it, so plan again with what the report asks for"
+    note(f"saved to {out}{'' if plan.applyable else refused}")
 
 
 def use_color(settings: Settings) -> bool:

@@ -66,7 +66,12 @@ def test_plan(call: Call) -> None:
 
 
 def test_saved(call: Call, tmp_path: Path) -> None:
-    """A saved plan is one that `apply` takes without a release; without a word it asks."""
+    """A saved plan is one that `apply` takes without a release; without a word it asks.
+
+    One that is blocked is saved with the word that it is.
+    """
+    code, _, err = call("rollback", "--out", "back.json")
+    assert (code, "saved to back.json; it is blocked: `apply` refuses it" in err) == (3, True)
     code, _, err = call("rollback", "--approve", "s.t.b", "--out", "back.json")
     assert (code, "saved to back.json" in err) == (0, True)
     code, _, err = call("apply", "back.json", "--no-input")
