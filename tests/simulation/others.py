@@ -22,9 +22,9 @@ from tests.simulation.scenario import Outside
 class Others:
     """What others do to an installation, and what must be true of it (I6, I7)."""
 
-    def __init__(self, run: Run, tell: Callable[..., None]) -> None:
+    def __init__(self, run: Run, trace: Callable[..., None]) -> None:
         self.run = run
-        self.tell = tell
+        self.trace = trace
         self.meddled = False
         """Whether a user changed names that processes work on."""
         self.known: dict[str, int] = {}
@@ -73,9 +73,9 @@ class Others:
         try:
             run.place.world.append(path, [row])
         except EngineFailure as refusal:
-            self.tell(f"a writer's row for {path} is refused: {refusal.condition}")
+            self.trace(f"a writer's row for {path} is refused: {refusal.condition}")
             return
-        self.tell(f"a writer appends row {next(iter(row.values()))} to {path}")
+        self.trace(f"a writer appends row {next(iter(row.values()))} to {path}")
         state = run.place.state()
         living = set() if state is None else set(table_shards(state).values())
         require(
@@ -99,7 +99,7 @@ class Others:
         if key is not None:
             self.meddled = True
             self.run.place.world.names.relations.pop(key)
-            self.tell(f"a user drops {'.'.join(key)}")
+            self.trace(f"a user drops {'.'.join(key)}")
 
     def _change(self, random: Random) -> None:
         """ALTER VIEW AS: the text changes, our stamps stay."""
@@ -114,7 +114,7 @@ class Others:
                 held.name, held.columns, held.sql.replace(" < 100", " < 99"), held.comment,
                 held.properties,
             )
-            self.tell(f"a user alters the view {held.name}")
+            self.trace(f"a user alters the view {held.name}")
 
     def _foreign(self, random: Random) -> None:
         """A view or function of a user's own, under a name that a release has or that none has.
@@ -141,7 +141,7 @@ class Others:
         names.schemas.add(schema)
         names.relations[schema, name] = view
         self.foreign[schema, name] = view
-        self.tell(f"a user makes the view {schema}.{name}")
+        self.trace(f"a user makes the view {schema}.{name}")
 
     def _function(self, schema: str, name: str, *, replaces: bool) -> None:
         """A function of a user's own."""
@@ -154,7 +154,7 @@ class Others:
         )
         names.schemas.add(schema)
         names.functions[schema, name] = self.functions[schema, name] = function
-        self.tell(f"a user makes the function {schema}.{name}")
+        self.trace(f"a user makes the function {schema}.{name}")
 
     def _view(self, random: Random) -> None:
         """A view of a user's own over something that stands, under a name that no release has."""
@@ -177,7 +177,7 @@ class Others:
         names.schemas.add(schema)
         names.relations[schema, name] = self.foreign[schema, name] = view
         self.reading[schema, name] = view
-        self.tell(f"a user makes the view {schema}.{name}: {view.sql}")
+        self.trace(f"a user makes the view {schema}.{name}: {view.sql}")
 
     def withdraw(self) -> None:
         """Users take what is theirs from names that the release in force wants; the rest stays."""
@@ -187,8 +187,8 @@ class Others:
         self.check()
         relations = {(d.schema, d.name) for d in objects if d.kind != "function"}
         functions = {(d.schema, d.name) for d in objects if d.kind == "function"}
-        _withdraw("view", relations, self.foreign, names.relations, self.tell)
-        _withdraw("function", functions, self.functions, names.functions, self.tell)
+        _withdraw("view", relations, self.foreign, names.relations, self.trace)
+        _withdraw("function", functions, self.functions, names.functions, self.trace)
 
     def check(self) -> None:
         """I7: what is not ours is never dropped or replaced, but by the one statement that is on
@@ -230,11 +230,11 @@ class Others:
 
 def _withdraw(
     kind: str, wanted: set[tuple[str, str]], own: MutableMapping[tuple[str, str], Any],
-    standing: MutableMapping[tuple[str, str], Any], tell: Callable[..., None],
+    standing: MutableMapping[tuple[str, str], Any], trace: Callable[..., None],
 ) -> None:
     """Take what is a user's ``own`` from names that are ``wanted``."""
     for key in sorted(wanted & set(own)):
         entry = own.pop(key)
         if standing.get(key) == entry:  # else lost to a late statement
             standing.pop(key)
-            tell(f"the user drops the {kind} {'.'.join(key)} again")
+            trace(f"the user drops the {kind} {'.'.join(key)} again")

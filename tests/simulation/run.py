@@ -1,7 +1,7 @@
 """One run of an installation through starts, crashes and writers, checked after every step.
 
 Who decides what happens is somebody else: a seed (:mod:`tests.simulation.schedule`) or a
-test that draws every choice (:mod:`tests.simulation.story`).
+test that draws every choice (:mod:`tests.simulation.trace`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.simulation.invariants import (
     table_shards,
 )
 from tests.simulation.ledger import Ledger
-from tests.simulation.promises import RecordWatch, check_tables
+from tests.simulation.record_invariants import RecordWatch, check_tables
 
 Populating = Literal["fills", "fails", "absent"]
 """What the application's callback for derived tables does in one start."""

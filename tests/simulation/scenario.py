@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
+from tests.simulation.dead_letters import Fate, with_letters
 from tests.simulation.draft import DraftedRelease
-from tests.simulation.letters import Fate, with_letters
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.releases import chain_of
 from tests.simulation.run import Populating

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from tests.simulation.installation import NO_FAULT, PortFault
 from tests.simulation.invariants import InvariantBroken
-from tests.simulation.play import Play
 from tests.simulation.scenario import Scenario, Start, encode
+from tests.simulation.scenario_run import Play
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def _simpler(start: Start) -> Iterator[Start]:
         yield replace(start, read_only=False)
 
 
-def tell(scenario: Scenario) -> str:
+def explain(scenario: Scenario) -> str:
     """A scenario as a story: its releases, what happened, and how it ended."""
     run = Play(scenario, telling=True)
     ending = "it ends well"

@@ -24,12 +24,12 @@ from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.wording import counted
 from tests.simulation.scenario import Scenario, decode, draw
 from tests.simulation.schedule import ScheduleFailed, compare_paths, run_schedule
-from tests.simulation.shrink import failure_of, keep, shrink, tell
+from tests.simulation.shrink import explain, failure_of, keep, shrink
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue
 
-    from tests.simulation.play import Firsts
+    from tests.simulation.scenario_run import Firsts
     from tests.simulation.stream_scenario import StreamScenario
 
 ALONE = 8
@@ -60,7 +60,7 @@ def simulate(schedules: int, *, seed: int = 0) -> tuple[int, int, int]:
 
     Raises ScheduleFailed at the first violation.
     """
-    from tests.simulation.play import Firsts
+    from tests.simulation.scenario_run import Firsts
 
     starts = crashes = rows = 0
     firsts = Firsts()
@@ -83,7 +83,7 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
         return report.starts, report.crashes, report.rows
     if number % STREAMS == STREAMS - 1:
         return _streams(number)
-    from tests.simulation.play import Play
+    from tests.simulation.scenario_run import Play
 
     play = Play(draw(number), firsts=firsts)
     try:
@@ -103,7 +103,7 @@ def _streams_of(number: int) -> StreamScenario:
 
 
 def _streams(number: int) -> tuple[int, int, int]:
-    from tests.simulation.stream_play import StreamPlay
+    from tests.simulation.stream_run import StreamPlay
 
     play = StreamPlay(_streams_of(number))
     try:
@@ -180,8 +180,8 @@ def _settle_down(cores: SimpleQueue[int]) -> None:
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     if not cores.empty():
         os.sched_setaffinity(0, {cores.get()})
-    import_module("tests.simulation.play")
-    import_module("tests.simulation.stream_play")
+    import_module("tests.simulation.scenario_run")
+    import_module("tests.simulation.stream_run")
     gc.collect()
     gc.freeze()
 
@@ -195,7 +195,7 @@ def _end_with_parent() -> None:
 
 def replay(scenario: Scenario) -> int:
     """Play a kept schedule and tell it; the exit code."""
-    print(tell(scenario))
+    print(explain(scenario))
     return 1 if failure_of(scenario) else 0
 
 
@@ -267,17 +267,17 @@ def _report(failure: ScheduleFailed, directory: str) -> None:
     small = shrink(scenario)
     file = os.path.join(directory, f"schedule-{failure.seed}.json")
     keep(small, file)
-    print(f"\nmade small:\n{tell(small)}\n\nkept: {file}", file=sys.stderr)
+    print(f"\nmade small:\n{explain(small)}\n\nkept: {file}", file=sys.stderr)
 
 
 def _report_streams(seed: int) -> None:
-    from tests.simulation import stream_play, stream_scenario
+    from tests.simulation import stream_run, stream_scenario
     from tests.simulation.shrink import make_small
 
     scenario = _streams_of(seed)
-    small = make_small(scenario, stream_scenario.smaller, stream_play.failure_of, attempts=200)
+    small = make_small(scenario, stream_scenario.smaller, stream_run.failure_of, attempts=200)
     text = stream_scenario.encode_streams(small).decode()
-    print(f"\nmade small:\n{text}\n{stream_play.tell(small)}", file=sys.stderr)
+    print(f"\nmade small:\n{text}\n{stream_run.explain(small)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

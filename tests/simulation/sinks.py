@@ -47,9 +47,9 @@ class Sink:
 class Sinks:
     """All sinks of a run; ``tell`` takes lines of its story."""
 
-    def __init__(self, run: Run, tell: Callable[..., None]) -> None:
+    def __init__(self, run: Run, trace: Callable[..., None]) -> None:
         self._run = run
-        self._tell = tell
+        self._tell = trace
         self._seen: object = None
         self.made: list[Sink] = []
 

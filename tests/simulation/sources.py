@@ -18,9 +18,9 @@ from catalog_migrate.start import BootstrapReport
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS
 from catalog_migrate.testing.engine import SimulatedEngine
+from tests.simulation.dead_letters import NUMBER
 from tests.simulation.installation import WAREHOUSE
 from tests.simulation.invariants import require
-from tests.simulation.letters import NUMBER
 from tests.simulation.run import Run
 from tests.simulation.sinks import SETTING, Sinks
 
@@ -39,10 +39,10 @@ class Source:
 class Sources:
     """All sources of a run; ``tell`` takes lines of its story."""
 
-    def __init__(self, run: Run, sinks: Sinks, tell: Callable[..., None]) -> None:
+    def __init__(self, run: Run, sinks: Sinks, trace: Callable[..., None]) -> None:
         self._run = run
         self._sinks = sinks
-        self._tell = tell
+        self._tell = trace
         self._seen: object = None
         self.made: list[Source] = []
 

@@ -32,8 +32,8 @@ from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.testing.clock import SimulatedClock
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash
-from tests.simulation.stream_play import SETTING, SINK
 from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports
+from tests.simulation.stream_run import SETTING, SINK
 from tests.simulation.streaming import (
     SimulatedQueries,
     SimulatedQuery,

@@ -63,7 +63,7 @@ class StoryFailed(AssertionError):
     """A story broke an invariant or ended in an error; its message tells the whole of it."""
 
 
-def tell(story: Story) -> Run:
+def carry_out(story: Story) -> Run:
     """Play a story to its end, with every invariant checked after each step, and return the run.
 
     After the last start a process of the latest release that any start had brings everything in

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.releases import chain_of
-from tests.simulation.story import Start, Story, StoryFailed, tell
+from tests.simulation.trace import Start, Story, StoryFailed, carry_out
 
 GROUP = st.lists(st.sampled_from(sorted(MUTATIONS)), min_size=1, max_size=3, unique=True)
 
@@ -38,7 +38,7 @@ def stories(draw: st.DrawFn, *, releases: int = 4, starts: int = 4) -> Story:
 def test_no_story_breaks_an_invariant(story: Story) -> None:
     """Any chain, any start killed at any call, any writer: I1 to I3, I5, I6 and I10 hold."""
     note(str(story))
-    tell(story)
+    carry_out(story)
 
 
 def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def breaks(story: Story) -> bool:
         try:
-            tell(story)
+            carry_out(story)
         except StoryFailed:
             return True
         return False
@@ -66,4 +66,4 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(story.starts) <= 2
     assert sum(len(draft.mutations) for draft in story.chain) <= 2
     with pytest.raises(StoryFailed, match=r"(?s)names .*release 1: the first\n.*a process of"):
-        tell(story)
+        carry_out(story)

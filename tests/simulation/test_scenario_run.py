@@ -12,9 +12,9 @@ import pytest
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.invariants import InvariantBroken
-from tests.simulation.play import Play, play
 from tests.simulation.scenario import Fault, Scenario, Start, decode, draw, encode
-from tests.simulation.shrink import shrink, tell
+from tests.simulation.scenario_run import Play, play
+from tests.simulation.shrink import explain, shrink
 
 COPIED = (("add NOT NULL column", "partition"),)
 """Mutations whose migration copies tables, so that it seals the old ones."""
@@ -30,8 +30,8 @@ def test_a_scenario_is_told_alike_in_every_process() -> None:
     """Neither threads nor the order of sets decide anything: the story is the same."""
     script = (
         "from tests.simulation.scenario import draw;"
-        "from tests.simulation.shrink import tell;"
-        "print(*(tell(draw(seed)) for seed in range(40, 70)))"
+        "from tests.simulation.shrink import explain;"
+        "print(*(explain(draw(seed)) for seed in range(40, 70)))"
     )
     told = {
         subprocess.run(
@@ -77,7 +77,7 @@ def test_a_look_from_before_a_suspension_drops_nothing() -> None:
     """A holder that is suspended between its look and its drops finds its lease gone, though its
     own clock stood still: names that are a user's by now are left alone."""
     file = Path(__file__).with_name("seeds") / "a_look_from_before_a_suspension.json"
-    story = tell(decode(file.read_bytes()))
+    story = explain(decode(file.read_bytes()))
     _, awake = story.split("p3 wakes")
     assert "p3 ends: LeaseLost" in awake
     assert "p3: after drop" not in awake
@@ -91,8 +91,8 @@ def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None
     assert _breaks(small)
     assert len(small.starts) <= 1
     assert (small.faults, small.turns) == ((), ())
-    assert "==> " in tell(small)
-    assert "release 2: " in tell(small)
+    assert "==> " in explain(small)
+    assert "release 2: " in explain(small)
 
 
 def _breaks(scenario: Scenario) -> bool:

@@ -113,17 +113,17 @@ class Actor(ABC):
 
     def live(self) -> None:
         """What it does, to its end; any error of ours may end it."""
-        self.play.tell(f"{self.name} begins")
+        self.play.trace(f"{self.name} begins")
         try:
             self.act()
         except CatalogMigrateError as error:
-            self.play.tell(f"{self.name} ends: {type(error).__name__}: {error.message}")
+            self.play.trace(f"{self.name} ends: {type(error).__name__}: {error.message}")
             try:
                 self.play.keep_still(f"{error} {error.remedy} {error.data}")
             except InvariantBroken as broken:
                 self.play.scheduler.fail(broken)
         else:
-            self.play.tell(f"{self.name} ends")
+            self.play.trace(f"{self.name} ends")
 
     @abstractmethod
     def act(self) -> None:
@@ -158,22 +158,22 @@ class Actor(ABC):
         play = self.play
         if fault.kind == "crash":
             self.dead = True
-            play.tell(f"{self.name} is killed at {call}")
+            play.trace(f"{self.name} is killed at {call}")
             raise SimulatedCrash(f"{self.name} is killed")
         if fault.kind in ("pause", "suspend"):
-            play.tell(f"{self.name}: {fault.kind} of {fault.amount:.0f} s at {call}")
+            play.trace(f"{self.name}: {fault.kind} of {fault.amount:.0f} s at {call}")
             began = play.scheduler.now
             try:
                 play.scheduler.pause(self.task, fault.amount)
             finally:
                 if fault.kind == "suspend":
                     self.clock.lost += play.scheduler.now - began
-            play.tell(f"{self.name} wakes at {call}")
+            play.trace(f"{self.name} wakes at {call}")
         elif call == "append":
-            play.tell(f"{self.name}: the commit is refused ({self.log.about})")
+            play.trace(f"{self.name}: the commit is refused ({self.log.about})")
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         elif call == "append.done":
-            play.tell(f"{self.name}: the reply is lost ({self.log.about})")
+            play.trace(f"{self.name}: the reply is lost ({self.log.about})")
             raise OSError("the reply is lost")
 
 
@@ -214,7 +214,7 @@ class ClientActor(Actor):
 
     def act(self) -> None:
         """Say it."""
-        self.play.tell(f"{self.name} says {self.statement}")
+        self.play.trace(f"{self.name} says {self.statement}")
         executor = Executor(
             self.log, lambda _state, _item: None, self.clock, self.ports, confirm=lambda _: True,
             limit=20.0,
@@ -272,7 +272,7 @@ class StreamPlay:
             shutil.rmtree(self.warehouse, ignore_errors=True)
 
     def let_go(self) -> None:
-        """As :meth:`tests.simulation.play.Play.let_go`."""
+        """As :meth:`tests.simulation.scenario_run.Play.let_go`."""
         for actor in (*self.ended, *self.actors):
             vars(actor).clear()
         vars(self).clear()
@@ -290,7 +290,7 @@ class StreamPlay:
             self.clients.append(ClientActor(self, runtimes + number, client))
         self.actors += self.clients
         self.scheduler.run()
-        self.tell("at rest, one more runtime begins")
+        self.trace("at rest, one more runtime begins")
         self._records.clear()
         self.world.lag.clear()
         for _, comes, topic, partitions in self._again:  # none comes during the last
@@ -320,7 +320,7 @@ class StreamPlay:
             except InvariantBroken as broken:
                 self.scheduler.fail(broken)
         if call == "append.done":
-            self.tell(f"{actor.name} commits: {actor.log.about}")
+            self.trace(f"{actor.name} commits: {actor.log.about}")
             if isinstance(actor, ClientActor) and actor.log.about == "alter":
                 self.untried = True
         if self.world.wrong:
@@ -330,10 +330,10 @@ class StreamPlay:
             self.acts += 1
             if comes:
                 self.world.create(topic, partitions)
-                self.tell(f"the topic {topic} is created again")
+                self.trace(f"the topic {topic} is created again")
             else:
                 self.world.remove(topic)
-                self.tell(f"the topic {topic} is deleted")
+                self.trace(f"the topic {topic} is deleted")
         fed = ("t", "u", "v") if self.sinks else ("t", "u")
         while self._records and self._records[0][0] <= self.scheduler.step:
             _, pick = self._records.pop(0)
@@ -500,7 +500,7 @@ class StreamPlay:
         _count(expected, at, end)
         return expected
 
-    def tell(self, *words: object) -> None:
+    def trace(self, *words: object) -> None:
         """One line of the story."""
         if self.story is not None:
             said = " ".join(str(word) for word in words if word)
@@ -532,7 +532,7 @@ def failure_of(scenario: StreamScenario, fault: StreamFault = NO_FAULT) -> str |
     return None
 
 
-def tell(scenario: StreamScenario) -> str:
+def explain(scenario: StreamScenario) -> str:
     """A scenario as a story."""
     run = StreamPlay(scenario, telling=True)
     ending = "it ends well"

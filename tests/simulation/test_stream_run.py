@@ -13,7 +13,7 @@ from catalog_migrate.streams import supervisor
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.unsafe import planning
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
-from tests.simulation.stream_play import failure_of, tell
+from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
     StreamScenario,
     decode_streams,
@@ -56,7 +56,7 @@ def test_a_scenario_is_told_alike_twice_and_survives_being_kept() -> None:
     for seed in (3, 8):
         scenario = draw_streams(seed)
         assert decode_streams(encode_streams(scenario)) == scenario
-        assert len(tell(scenario).splitlines()) == len(tell(scenario).splitlines())
+        assert len(explain(scenario).splitlines()) == len(explain(scenario).splitlines())
 
 
 def _found(fault: StreamFault = NO_FAULT) -> bool:

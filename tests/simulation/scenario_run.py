@@ -48,7 +48,7 @@ from tests.simulation.invariants import (
     require,
 )
 from tests.simulation.others import Others
-from tests.simulation.promises import check_announced, check_signed_in
+from tests.simulation.record_invariants import check_announced, check_signed_in
 from tests.simulation.releases import chain_of
 from tests.simulation.run import Run
 from tests.simulation.scenario import Fault, Scenario
@@ -133,7 +133,7 @@ class Player:
         except InvariantBroken as error:
             play.scheduler.fail(error)
         except CatalogMigrateError as error:
-            play.tell(f"{self} ends: {type(error).__name__}: {error.message}")
+            play.trace(f"{self} ends: {type(error).__name__}: {error.message}")
             if not self.excused(error):
                 play.scheduler.fail(error)
 
@@ -142,7 +142,7 @@ class Player:
         play, start = self.play, self.start
         release = min(start.release, len(play.run.chain) - 1)
         draft = play.run.chain[release]
-        play.tell(f"{self} starts with release {draft.name}", start.read_only and "read-only")
+        play.trace(f"{self} starts with release {draft.name}", start.read_only and "read-only")
         if (play.scenario.chain + self.number) % CHECKED == 0:
             play.guarded(lambda: play.run.check_plan(release, shuffled=True, read_only=False))
         objects = play.random(self.number).sample(draft.objects, len(draft.objects))
@@ -163,7 +163,7 @@ class Player:
         serials = sorted(history)
         to = serials[-min(self.start.back, len(serials))] if serials else None
         draft = play.run.chain[0] if to is None else history[to].draft
-        play.tell(f"{self} rolls back to serial {to} (release {draft.name})")
+        play.trace(f"{self} rolls back to serial {to} (release {draft.name})")
         return play.run.place.back(
             to, engine=self.engine, log=self.log, clock=self.clock, holder=self.holder,
             approve=play.run.approvals_back(draft),
@@ -171,7 +171,7 @@ class Player:
 
     def ended(self, report: BootstrapReport) -> None:
         """It came to its end; a session lives on."""
-        self.play.tell(f"{self} ends: {report.outcome}")
+        self.play.trace(f"{self} ends: {report.outcome}")
         self.play.run.starts += 1
         self.play.run.rollbacks += report.outcome == "rolled_back"
         if self.start.session and report.outcome != "fenced_out" and not self.start.read_only:
@@ -242,27 +242,27 @@ class Player:
         where = play.where(call, about)
         if fault.kind == "crash":
             self.touched = self.dead = True
-            play.tell(f"{self} is killed {where}")
+            play.trace(f"{self} is killed {where}")
             raise SimulatedCrash(f"{self} is killed {where}")
         if fault.kind in ("pause", "suspend"):
             self.touched = True
             word = "its machine is suspended" if fault.kind == "suspend" else "is stopped"
-            play.tell(f"{self} {word} for {fault.amount:.0f} s {where}")
+            play.trace(f"{self} {word} for {fault.amount:.0f} s {where}")
             began = play.scheduler.now
             try:
                 play.scheduler.pause(self.task, fault.amount)
             finally:
                 if fault.kind == "suspend":
                     self.clock.lost += play.scheduler.now - began
-            play.tell(f"{self} wakes {where}")
+            play.trace(f"{self} wakes {where}")
         elif fault.kind == "skew":
-            play.tell(f"{self}: its wall clock jumps by {fault.amount / 86_400:.0f} days")
+            play.trace(f"{self}: its wall clock jumps by {fault.amount / 86_400:.0f} days")
             self.clock.skew += fault.amount
         elif fault.kind == "reorder":
             self.engine.reorders = True
         elif fault.kind == "refuse":
             if call in ("evolve", "alter"):
-                play.tell(f"the table refuses for good {where}")
+                play.trace(f"the table refuses for good {where}")
                 play.run.place.world.refusing.add(str(about))
         else:
             self.fail(fault, call, where)
@@ -273,18 +273,18 @@ class Player:
         if call in ("append", "append.done"):
             self.touched = True
             if call == "append.done":
-                play.tell(f"{self}: the reply is lost {where}")
+                play.trace(f"{self}: the reply is lost {where}")
                 raise OSError("the reply is lost")
             if fault.kind == "in flight":
-                play.tell(f"{self}: no answer, the commit is under way {where}")
+                play.trace(f"{self}: no answer, the commit is under way {where}")
                 play.landing.append((play.scheduler.step + max(1, int(fault.amount)), self))
                 raise InFlight
-            play.tell(f"{self}: refused {where}")
+            play.trace(f"{self}: refused {where}")
             raise CatalogWriteRefused("the store refuses the commit", remedy="try again")
         if call.partition(".")[0] in LOG_CALLS or call == "populate":
             return
         self.touched = True
-        play.tell(f"{self}: the statement fails {where}")
+        play.trace(f"{self}: the statement fails {where}")
         raise EngineFailure(
             "the connection broke", condition="CONNECTION_LOST", transient=fault.amount == 0.0
         )
@@ -313,9 +313,9 @@ class Play:
             records=scenario.chain % 4 == 0,  # it costs a fortieth of a schedule
             fault=fault,
         )
-        self.others = Others(self.run, self.tell)
-        self.sinks = Sinks(self.run, self.tell)
-        self.sources = Sources(self.run, self.sinks, self.tell)
+        self.others = Others(self.run, self.trace)
+        self.sinks = Sinks(self.run, self.trace)
+        self.sources = Sources(self.run, self.sinks, self.trace)
         self.landing: list[tuple[int, Player]] = []
         self.late_names = False
         self._seen = 0
@@ -364,7 +364,7 @@ class Play:
         run = self.run
         self.others.withdraw()
         target = max(run.release_in_force(), 0)
-        self.tell(f"at rest, a process of release {target + 1} starts")
+        self.trace(f"at rest, a process of release {target + 1} starts")
         clock = ProcessClock(self.scheduler, began=50_000.0)
         engine, report = run.place.start(
             run.chain[target], run.releases[target], populate=run.place.populate(), clock=clock
@@ -418,16 +418,16 @@ class Play:
             self.land(self.scheduler.step)
         if len(self._commits) != self._seen:
             if call in ("append.done", "create.done"):
-                self.tell(f"{player} commits: {about}")
+                self.trace(f"{player} commits: {about}")
             self.guarded(self.look)
         elif call in ANNOUNCED:
             self.guarded(lambda: self.announced(player, call, str(about)))
         elif call in DESTROYING:
             if self.story is not None:
-                self.tell(f"{player}: {self.where(call, about)}")
+                self.trace(f"{player}: {self.where(call, about)}")
             self.guarded(self.look)
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
-            self.tell(f"{player}: {self.where(call, about)}")
+            self.trace(f"{player}: {self.where(call, about)}")
         while self.scheduler.step >= self._next_step:
             event = self._outside.pop()
             self._next_step = self._outside[-1].step if self._outside else NEVER
@@ -460,7 +460,7 @@ class Play:
         first = next((player for player in self.players if player.lives), None)
         if first is not None:
             first.lives = {}
-            self.tell(f"the session of {first} ends")
+            self.trace(f"the session of {first} ends")
         state = self.run.place.state()
         if state is None:
             return
@@ -470,7 +470,7 @@ class Play:
         ids = [key for key, row in sorted(state.sessions.items()) if row.holder in gone]
         if ids:
             remove_sessions(self.run.place.log, ids)
-            self.tell(f"an operator takes {counted(len(ids), 'session')} off the record")
+            self.trace(f"an operator takes {counted(len(ids), 'session')} off the record")
 
     def guarded(self, act: Callable[[], object]) -> None:
         """A check: what it finds ends the run, whatever the code under test would catch."""
@@ -499,7 +499,7 @@ class Play:
         if due:
             self.landing = [entry for entry in self.landing if entry not in due]
             if self.run.place.log.land():
-                self.tell(f"the commit of {due[0][1]} that was under way lands")
+                self.trace(f"the commit of {due[0][1]} that was under way lands")
 
     def holds(self, player: Player) -> bool:
         """Whether the lease is this process's by the catalog."""
@@ -519,7 +519,7 @@ class Play:
         self.scheduler.fail(InvariantBroken(invariant, message))
 
     # telling --------------------------------------------------------------------------------------
-    def tell(self, *words: object) -> None:
+    def trace(self, *words: object) -> None:
         """One line of the story."""
         if self.story is not None:
             said = " ".join(str(word) for word in words if word)
