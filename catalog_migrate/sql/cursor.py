@@ -43,7 +43,13 @@ class Cursor:
 
     def sees(self, *words: str) -> bool:
         """Whether these keywords come next; notes nothing."""
-        return all(self.peek(n).keyword == word for n, word in enumerate(words))
+        at = self.at
+        for word in words:
+            token = self.tokens[at]
+            if token.kind != "word" or token.text.upper() != word:
+                return False
+            at += 1  # a word is never the last token: that is the end
+        return True
 
     def sees_mark(self, *marks: str) -> bool:
         """Whether one of these signs comes next; notes nothing."""

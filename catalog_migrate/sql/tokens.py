@@ -129,7 +129,7 @@ def split_statements(tokens: Iterable[Token]) -> list[list[Token]]:
     """The tokens of each statement, without the ``;`` between them; empty ones are left out."""
     groups: list[list[Token]] = [[]]
     for token in tokens:
-        if token.is_operator(";"):
+        if token.text == ";" and token.kind == "operator":
             groups.append([])
         else:
             groups[-1].append(token)
