@@ -36,8 +36,8 @@ class Step(msgspec.Struct, frozen=True):
     """One change of one name.
 
     ``drop`` takes ``standing`` away, ``create`` puts ``wanted`` where nothing is, ``replace`` puts
-    it in place of ``standing``. ``after`` are the identities whose steps, if they have any, must
-    have been taken.
+    it in place of ``standing``. ``after`` are identities: when the step of one of them failed, this
+    one is left for the next run.
     """
 
     op: Literal["drop", "create", "replace"]
@@ -236,7 +236,8 @@ def _waves(
 
     def step(op: str, identity: Identity) -> Step:
         if op == "drop":
-            return Step("drop", identity, frozenset(old.used_by(identity)), there[identity])
+            still_reads = replaced.keys() & old.used_by(identity)
+            return Step("drop", identity, frozenset(still_reads), there[identity])
         after = frozenset(new.uses(identity))
         if op == "redefine":
             return Step("replace", identity, after, there[identity], desired[identity])
