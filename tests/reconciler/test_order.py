@@ -8,9 +8,10 @@ import pytest
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.hook import migrate
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.release.release import Release
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -28,10 +29,13 @@ class Recorder:
         self.world = world
         self.engine = SimulatedEngine(world, persistent=True, on_call=self)
         self.taken: list[str] = []
+        self.refuses = ""
         self.broken: list[tuple[str, str]] = []
 
     def __call__(self, call: str) -> None:
         method, _, done = call.partition(".")
+        if not done and self.refuses == f"{method} {self.engine.about}":
+            raise EngineFailure("not today")
         if not done or method not in CHANGES:
             return
         self.taken.append(f"{method} {self.engine.about}")
@@ -47,20 +51,29 @@ class Recorder:
                 ]
 
 
+class Place:
+    """A catalog and a metastore; starts say what changed and what their plan was."""
+
+    def __init__(self) -> None:
+        self.log, self.tokens, self.recorder = MemoryLog(), count(), Recorder(World())
+
+    def start(self, text: str, name: str) -> BootstrapReport:
+        """Bring a release in; what it changes is recorded anew."""
+        self.recorder.taken.clear()
+        release = load_texts([("all.sql", text)], name=name, default_schema="s")
+        return migrate(
+            self.recorder.engine, self.log, release, warehouse="/w", clock=SimulatedClock(),
+            holder="start", token=lambda: f"{next(self.tokens)}", approve=["s.old"],
+        )
+
+
 def upgraded(*texts: str) -> tuple[Recorder, list[tuple[str, str]]]:
     """The changes of names of the last of several releases, and the steps of its plan."""
-    recorder, log, tokens = Recorder(World()), MemoryLog(), count()
+    place = Place()
     for number, text in enumerate(texts, 1):
-        recorder.taken.clear()
-        release: Release = load_texts(
-            [("all.sql", text)], name=str(number), default_schema="s"
-        )
-        report = migrate(
-            recorder.engine, log, release, warehouse="/w", clock=SimulatedClock(), holder="start",
-            token=lambda: f"{next(tokens)}", approve=["s.old"],
-        )
+        report = place.start(text, str(number))
         assert report.plan is not None
-    return recorder, [(step.op, step.name) for step in report.plan.steps]
+    return place.recorder, [(step.op, step.name) for step in report.plan.steps]
 
 
 def test_a_view_lets_go_of_a_table_before_the_table_goes() -> None:
@@ -86,6 +99,21 @@ def test_a_chain_of_views_lets_go_from_the_bottom() -> None:
         "register_table s.t", "create_view s.w", "create_view s.v", "drop s.u", "drop s.old",
     ]
     assert [name for _, name in steps] == [taken.split()[1] for taken in recorder.taken]
+
+
+def test_a_table_stays_while_a_view_still_reads_it() -> None:
+    """A view that could not be replaced keeps its table; the next start goes on from there."""
+    place = Place()
+    place.start("CREATE TABLE old (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.old;", "1")
+    place.recorder.refuses = "create_view s.v"
+    second = "CREATE TABLE new (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.new;"
+    with pytest.raises(NotReconciled, match=r"create s\.v"):
+        place.start(second, "2")
+    assert place.recorder.taken == ["register_table s.new"]
+    place.recorder.refuses = ""
+    place.start(second, "2")
+    assert place.recorder.taken == ["create_view s.v", "drop s.old"]
+    assert place.recorder.broken == []
 
 
 @pytest.mark.parametrize("seed", range(40))
