@@ -69,8 +69,9 @@ def shared(state: State, old: str, new: str, theirs: Collection[str]) -> Iterato
         paths.update(path for path in intent.paths if not is_absolute(path))
     for path in sorted(paths):
         here = shard_location(new, path)
-        if is_seen(here) and (
-            is_same_place(here, shard_location(old, path)) or resolved(here) in theirs
+        # a link is one though what it leads to is away
+        if resolved(here) in theirs or (
+            is_seen(here) and is_same_place(here, shard_location(old, path))
         ):
             yield here
 

@@ -171,7 +171,9 @@ def _looked_up(
         name, equals, path = entry.partition("=")
         item = _item(name)
         if equals:
-            wanted.append(Wanted(item, path if "://" in path else rows_directory(path), "path"))
+            if not is_remote(path):
+                path = rows_directory(local_path(path) if "://" in path else path)
+            wanted.append(Wanted(item, path, "path"))
         else:
             named.append(item)
     if not schemas and not named:

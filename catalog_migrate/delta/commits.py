@@ -23,6 +23,7 @@ from catalog_migrate.delta.log import LOG, commit_name, versions_of
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
@@ -290,6 +291,8 @@ class CommitLog:
             actions = _actions(self._table.read(commit_name(version)))
         except FileNotFoundError as error:
             self._damaged(place, "is missing", error)
+        except StoreFailure:  # nobody could look: that is no damage
+            raise
         except OSError as error:
             self._damaged(place, f"cannot be read: {error.strerror}", error)
         except (ValueError, RecursionError) as error:
@@ -334,6 +337,8 @@ class CommitLog:
             return list(self._table.names(LOG))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except StoreFailure:
+            raise
         except OSError as error:
             self._damaged(self._table.place(LOG), f"cannot be read: {error.strerror}", error)
 

@@ -64,8 +64,9 @@ def _delete_data(store: Store, folder: str) -> None:
     An adopted directory may hold more than the table: hidden names (a query's ``_checkpoints``)
     and other tables are left alone.
     """
+    names = tuple(store.names(folder))  # first: a folder that comes meanwhile is not among them
     folders = frozenset(store.folders(folder))
-    for name in store.names(folder):
+    for name in names:
         entry = _in(folder, name)
         if _is_hidden(name):
             continue

@@ -274,6 +274,14 @@ def _old_graph(
                     uses[user].add(used)
     by_item = {name.item_id: identity for identity, name in desired.items()}
     for identity, registration in there.items():
+        if identity in serials and registration.kind == "view":
+            # what it reads may be registered anew, or have gone with a later release
+            uses[identity].update(
+                used for used, found in drops.items()
+                if found.kind == "table" and (
+                    serials[used] > serials[identity] if used in serials else used in desired
+                )
+            )
         if identity in serials or identity in replaced:
             continue
         if identity in desired:

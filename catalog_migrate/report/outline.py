@@ -351,7 +351,7 @@ def _absences(plan: Plan) -> Section:
     """
     swapped = {
         change.name for change in plan.changes
-        if change.action == "update" and change.contents == "copy"
+        if change.action == "update" and change.contents in {"copy", "derived"}
     }
     if not plan.drops and not swapped:
         return Section("Which names are absent")

@@ -7,6 +7,7 @@ that of the statements and that of a release, read by it; each reports :class:`R
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from catalog_migrate.sql.source import Refused, is_secret, nearest_keyword, one_
 from catalog_migrate.sql.tokens import Token, end_token, has_lone_surrogate, string_value
 
 _FOUND_WIDTH = 40
+_NUMBERED = re.compile(r"\d+[A-Za-z]+\Z")
+"""Names that the lexer takes for numbers with a suffix: ``2d``, ``5s``."""
 _UNTOLD = "a word that is not shown"
 Choice = TypeVar("Choice")
 
@@ -122,11 +125,14 @@ class Cursor:
 
     def need_part(self, what: str) -> str:
         """Take one part of a name, with its case."""
-        if not self.token.is_name:
+        token = self.token
+        name = token.name
+        if not token.is_name and not (token.kind == "number" and _NUMBERED.match(name)):
             raise self.unexpected(what)
-        if not self.token.name or has_lone_surrogate(self.token.name):
+        if not name or has_lone_surrogate(name):
             raise self.problem("this is no name", remedy="write at least one whole character")
-        return self.advance().name
+        self.advance()
+        return name
 
     def need_string(self, what: str) -> str:
         """Take a string literal; what it stands for."""
@@ -186,7 +192,7 @@ class Cursor:
     def _found(self, token: Token) -> str:
         if token.kind == "end":
             return "the end of the statement"
-        if token.is_string:
+        if token.kind == "string":
             return "a text in quotes"
         if is_secret(self.tokens, self.tokens.index(token)):
             return _UNTOLD

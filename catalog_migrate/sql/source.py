@@ -76,7 +76,7 @@ class Source:
         self.text = text
         self._lines = LineIndex(text)
         # without the quotes around them
-        self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.is_string]
+        self._masked = [(t.start + 1, t.end - 1) for t in tokens if t.kind == "string"]
         self._masked += [(t.start, t.end) for t in _behind_as_of_secrets(tokens)]
 
     def problem(self, refused: Refused, *, masked_from: int | None = None) -> SyntaxProblem:

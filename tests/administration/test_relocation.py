@@ -10,10 +10,13 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
+from catalog_migrate.administration.placement import shared
 from catalog_migrate.administration.relocation import Relocation, RelocationRefused, relocate
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogMoved
 from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.opening import create_catalog
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
     HoldRecord,
@@ -398,3 +401,22 @@ def add_source(place: Place) -> None:
         return changes
 
     commit(place.log(), decide, kind="test")
+
+
+def test_a_link_to_the_original_counts_while_its_disk_is_away(tmp_path: Path) -> None:
+    """A copy would go through it one day; that nobody can look does not make it the copy's."""
+    rows = tmp_path / "disk" / "s" / "t" / "x"
+    (rows / "_delta_log").mkdir(parents=True)
+    link = tmp_path / "copy" / "s" / "t" / "x"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(rows)
+    log = MemoryLog()
+    state = create_catalog(log, warehouse=str(tmp_path / "copy"))
+    changes = Changes()
+    changes.put("shard", "s/t/x", ShardRecord(item_id="i1", global_id="s1", state="live"))
+    (tmp_path / "disk").rename(tmp_path / "away")
+    found = shared(
+        state.changed(state.version, changes.effective(state)), str(tmp_path / "former"),
+        str(tmp_path / "copy"), {str(rows)},
+    )
+    assert list(found) == [str(link)]

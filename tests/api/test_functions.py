@@ -151,3 +151,11 @@ def test_a_catalog_that_is_named_has_to_be_there(configured: Configured) -> None
     """``against`` a catalog does not mean the one that would be made."""
     with pytest.raises(CatalogNotFound):
         releases.check_release(configured(catalog="none"), against="catalog:")
+
+
+def test_a_table_is_adopted_by_its_path(configured: Configured, tmp_path: Path) -> None:
+    """An address of a file is the path that Spark would show."""
+    wanted, _ = administration._looked_up(
+        configured(), (), (f"s.t=file://{tmp_path}/rows",), lambda _: None
+    )
+    assert [each.path for each in wanted] == [f"{tmp_path}/rows"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from catalog_migrate.delta.directory import (
     delete_data,
     delete_table,
@@ -12,6 +14,7 @@ from catalog_migrate.delta.directory import (
     table_around,
     tables_below,
 )
+from catalog_migrate.store.local import LocalStore
 
 
 def table(path: Path) -> Path:
@@ -69,3 +72,25 @@ def test_shadow_tables_are_swept(tmp_path: Path) -> None:
     left = sorted(entry.name for entry in one.iterdir() if entry.is_dir())
     assert left[1:] == ["_delta_log", "inner"]
     assert left[0].startswith("_catalog_migrate-")
+
+
+def test_a_table_that_comes_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process puts a table into the directory while its data are being removed."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "part-0.parquet").write_text("x")
+    theirs = tmp_path / "archive" / "_delta_log" / f"{0:020d}.json"
+    listed = LocalStore.folders
+
+    def folders(self: LocalStore, folder: str = "") -> list[str]:
+        found = listed(self, folder)
+        if not folder:
+            theirs.parent.mkdir(parents=True)
+            theirs.write_text("{}")
+        return found
+
+    monkeypatch.setattr(LocalStore, "folders", folders)
+    delete_data(str(tmp_path))
+    assert theirs.exists()
+    assert not (tmp_path / "part-0.parquet").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -185,6 +186,16 @@ def test_every_error_is_found_in_errors() -> None:
     }
     assert loaded <= found
     assert errors.LeaseLost.__module__ == "catalog_migrate.catalog.errors"
+
+
+def test_type_checkers_see_every_error() -> None:
+    """The stub names what the module finds where it stands, and what it has itself."""
+    stub = ast.parse((ROOT / "catalog_migrate" / "errors.pyi").read_text(encoding="utf-8"))
+    seen = {node.name for node in stub.body if isinstance(node, ast.ClassDef)}
+    for node in stub.body:
+        if isinstance(node, ast.ImportFrom):
+            seen |= {alias.name for alias in node.names}
+    assert {kind.__name__ for kind in every_error()} <= seen
 
 
 def test_an_exception_keeps_its_old_name() -> None:

@@ -129,6 +129,6 @@ def test_no_view_reads_an_absent_name_at_any_step(seed: int) -> None:
         _, report = place.start(draft, release_of(draft), engine=recorder.engine)
         copied = {
             change.name for change in report.plan.changes
-            if change.action == "update" and change.contents == "copy"
+            if change.action == "update" and change.contents in {"copy", "derived"}
         } if report.plan else set()
         assert [each for each in recorder.broken if each[0] not in copied] == [], recorder.taken

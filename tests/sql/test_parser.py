@@ -363,6 +363,21 @@ def test_what_stands_for_a_secret_is_masked_without_quotes_too(text: str, line: 
     assert caught.value.message.endswith("found a word that is not shown")
 
 
+def test_bytes_in_quotes_are_masked_as_texts_are() -> None:
+    """A password behind X is no value, and is not shown."""
+    with pytest.raises(SyntaxProblem) as caught:
+        parse("ALTER CONNECTION c SET (SASL PASSWORD X'hunter2') x")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["2d", "5s", "1L"])
+def test_a_name_may_begin_with_a_digit(name: str) -> None:
+    """Though the lexer takes it for a number with a suffix."""
+    assert parse_one(f"CREATE CLUSTER {name}") == CreateCluster(f"`{name}`")
+    with pytest.raises(SyntaxProblem, match="the name of a cluster, found '10'"):
+        parse_one("CREATE CLUSTER 10")
+
+
 @pytest.mark.parametrize("name", ["s", "secret"])
 def test_an_option_that_is_a_secret_hides_nothing_else(name: str) -> None:
     """Behind AS of an INCLUDE a mistake is told with the word that was meant."""

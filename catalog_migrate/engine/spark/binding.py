@@ -138,7 +138,7 @@ class Binding:
     """Binds on one session; remembers what it analysed for :meth:`body_types`."""
 
     def __init__(self, spark: SparkSession, threads: int) -> None:
-        self._spark = spark
+        self._spark: SparkSession = spark
         self._threads = threads
         self._analysed: dict[tuple[str, str, str], tuple[str, ...]] = {}
 

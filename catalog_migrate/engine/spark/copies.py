@@ -31,7 +31,7 @@ class Copies:
     """Bulk and tail copies by ``INSERT ... SELECT``."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self._spark: SparkSession = spark
 
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Projection

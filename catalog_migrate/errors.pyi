@@ -1,0 +1,208 @@
+"""What type checkers see of :mod:`catalog_migrate.errors`: every error by its type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from catalog_migrate.administration.adoption import (
+    AdoptedElsewhere as AdoptedElsewhere,
+)
+from catalog_migrate.administration.adoption import (
+    AdoptionRefused as AdoptionRefused,
+)
+from catalog_migrate.administration.export import NotSettled as NotSettled
+from catalog_migrate.administration.lost import (
+    CatalogLost as CatalogLost,
+)
+from catalog_migrate.administration.lost import (
+    RebuildRefused as RebuildRefused,
+)
+from catalog_migrate.administration.relocation import RelocationRefused as RelocationRefused
+from catalog_migrate.api.manifests import StaleManifest as StaleManifest
+from catalog_migrate.api.status import UnknownObject as UnknownObject
+from catalog_migrate.catalog.errors import (
+    CatalogCorrupt as CatalogCorrupt,
+)
+from catalog_migrate.catalog.errors import (
+    CatalogExported as CatalogExported,
+)
+from catalog_migrate.catalog.errors import (
+    CatalogMoved as CatalogMoved,
+)
+from catalog_migrate.catalog.errors import (
+    CatalogNotFound as CatalogNotFound,
+)
+from catalog_migrate.catalog.errors import (
+    CheckFailed as CheckFailed,
+)
+from catalog_migrate.catalog.errors import (
+    CommitConflict as CommitConflict,
+)
+from catalog_migrate.catalog.errors import (
+    CommitOutcomeUnknown as CommitOutcomeUnknown,
+)
+from catalog_migrate.catalog.errors import (
+    LeaseHeld as LeaseHeld,
+)
+from catalog_migrate.catalog.errors import (
+    LeaseLost as LeaseLost,
+)
+from catalog_migrate.catalog.errors import (
+    NotACatalog as NotACatalog,
+)
+from catalog_migrate.catalog.errors import (
+    UnknownSerial as UnknownSerial,
+)
+from catalog_migrate.catalog.errors import (
+    UnknownSession as UnknownSession,
+)
+from catalog_migrate.config import InvalidConfiguration as InvalidConfiguration
+from catalog_migrate.connections.findings import ConnectionFailed as ConnectionFailed
+from catalog_migrate.connections.options import InvalidOptions as InvalidOptions
+from catalog_migrate.connections.secrets import UnresolvedSecret as UnresolvedSecret
+from catalog_migrate.engine.spark.engine import UnsuitableSession as UnsuitableSession
+from catalog_migrate.model.graph import DependencyCycle as DependencyCycle
+from catalog_migrate.model.names import InvalidName as InvalidName
+from catalog_migrate.model.types import UnknownType as UnknownType
+from catalog_migrate.planner.planfile import (
+    EditedPlan as EditedPlan,
+)
+from catalog_migrate.planner.planfile import (
+    StalePlan as StalePlan,
+)
+from catalog_migrate.reconciler.execution_context import PrepareFailed as PrepareFailed
+from catalog_migrate.reconciler.reconcile import NotReconciled as NotReconciled
+from catalog_migrate.sql.source import SyntaxProblem as SyntaxProblem
+from catalog_migrate.store.object_store import StoreFailure as StoreFailure
+from catalog_migrate.streams.checkpoint.errors import (
+    BehindSink as BehindSink,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    CheckpointCorrupt as CheckpointCorrupt,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    EditConflict as EditConflict,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    ForeignCheckpoint as ForeignCheckpoint,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    InvalidPosition as InvalidPosition,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    QueryRunning as QueryRunning,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    SnapshotNotFound as SnapshotNotFound,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    SourcesChanged as SourcesChanged,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    UnsettledCheckpoint as UnsettledCheckpoint,
+)
+from catalog_migrate.streams.checkpoint.errors import (
+    UnsupportedCheckpoint as UnsupportedCheckpoint,
+)
+from catalog_migrate.streams.errors import (
+    AlterFailed as AlterFailed,
+)
+from catalog_migrate.streams.errors import (
+    AlterSetBack as AlterSetBack,
+)
+from catalog_migrate.streams.errors import (
+    AlterUnfinished as AlterUnfinished,
+)
+from catalog_migrate.streams.errors import (
+    LedgerMismatch as LedgerMismatch,
+)
+from catalog_migrate.streams.errors import (
+    NotFencedOut as NotFencedOut,
+)
+from catalog_migrate.streams.errors import (
+    PositionLost as PositionLost,
+)
+from catalog_migrate.streams.errors import (
+    QueryFenced as QueryFenced,
+)
+from catalog_migrate.streams.errors import (
+    RefusedStatement as RefusedStatement,
+)
+from catalog_migrate.streams.errors import (
+    ShardGone as ShardGone,
+)
+from catalog_migrate.streams.errors import (
+    UnknownItem as UnknownItem,
+)
+from catalog_migrate.streams.errors import (
+    UnsafeBlocked as UnsafeBlocked,
+)
+from catalog_migrate.streams.errors import (
+    UnsafeRefused as UnsafeRefused,
+)
+from catalog_migrate.streams.errors import (
+    UpstreamChanged as UpstreamChanged,
+)
+from catalog_migrate.streams.errors import (
+    ValidationFailed as ValidationFailed,
+)
+
+class CatalogMigrateError(Exception):
+    code: ClassVar[str]
+    exit_code: ClassVar[int]
+    message: str
+    remedy: str | None
+    data: dict[str, Any]
+    def __init__(self, message: str, *, remedy: str | None = None, **data: Any) -> None: ...
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    code: str
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    text: str | None = None
+    remedy: str | None = None
+
+class InvalidRelease(CatalogMigrateError, ValueError):
+    problems: tuple[Problem, ...]
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None: ...
+
+class UnsupportedFormat(CatalogMigrateError, ValueError): ...
+class CatalogWriteRefused(CatalogMigrateError, PermissionError): ...
+
+class Refusal(CatalogMigrateError, ValueError):
+    problems: tuple[Problem, ...]
+    def __init__(
+        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
+    ) -> None: ...
+
+class FencedOut(CatalogMigrateError, RuntimeError): ...
+
+DECISION_CODES: frozenset[str]
+
+class MigrationBlocked(CatalogMigrateError, RuntimeError):
+    plan: Any
+    def __init__(self, message: str, *, plan: Any = None, remedy: str | None = None) -> None: ...
+
+class EngineFailure(CatalogMigrateError, RuntimeError):
+    condition: str | None
+    transient: bool
+    def __init__(
+        self,
+        message: str,
+        *,
+        condition: str | None = None,
+        transient: bool = False,
+        remedy: str | None = None,
+    ) -> None: ...
+
+class RowNotConverted(EngineFailure): ...
+class PrerequisiteMissing(CatalogMigrateError, RuntimeError): ...
+class UsageError(CatalogMigrateError, ValueError): ...
+
+LostTrail = PositionLost
+CatalogGivenBack = CatalogExported
