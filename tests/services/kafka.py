@@ -305,7 +305,8 @@ class KafkaCluster(Broker):
         except KafkaException as error:
             if error.args[0].code() not in (
                 KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE,
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_LEADER_EPOCH,
+                KafkaError.FENCED_LEADER_EPOCH,
             ):
                 raise
             return False
