@@ -171,9 +171,7 @@ def _looked_up(
         name, equals, path = entry.partition("=")
         item = _item(name)
         if equals:
-            if not is_remote(path):
-                path = rows_directory(local_path(path) if "://" in path else path)
-            wanted.append(Wanted(item, path, "path"))
+            wanted.append(Wanted(item, path if is_remote(path) else rows_directory(path), "path"))
         else:
             named.append(item)
     if not schemas and not named:

@@ -290,8 +290,7 @@ class Catalog:
         for it. ``limit`` is how many seconds restarted queries have to become healthy before they
         are set back. ``confirm`` is shown the plan of an unsafe operation and says whether it is
         meant; without it none is begun. The whole text is parsed first; the first error ends it.
-        Raises
-        StatementSyntax, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
+        Raises SyntaxProblem, InvalidOptions, UnknownItem, RefusedStatement, ValidationFailed,
         CommitConflict (SQLSTATE 40001), AlterSetBack, AlterFailed, AlterUnfinished.
         """
         from catalog_migrate.sql.parser import parse
@@ -501,6 +500,7 @@ class Catalog:
                 f"the catalog was opened read-only, and {verb} writes",
                 remedy='open it with mode="write"',
             )
+
 
 def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
     """(rows, bytes) of a table's shard from its log's statistics, None when unknown."""

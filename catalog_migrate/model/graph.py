@@ -99,12 +99,16 @@ class DependencyGraph:
 
         An object stands in the wave after the last one of those of the subset that it uses,
         directly or through objects outside the subset; ranked within a wave. Backwards the waves
-        are an order for drops. Nodes that are not in the graph are ignored.
+        are an order for drops. Nodes that are not in the graph are ignored. Imports nothing: every
+        start of a session asks for it. Raises :class:`DependencyCycle`.
         """
+        ordered, stuck = self._used_first()
+        if stuck:
+            raise self._in_a_circle()
         chosen = self._rank.keys() if subset is None else frozenset(subset)
         level: dict[Identity, int] = {}
         groups: list[list[Identity]] = []
-        for node in self._topological:
+        for node in ordered:
             depth = max((level[used] + (used in chosen) for used in self._uses[node]), default=0)
             level[node] = depth
             if node in chosen:
@@ -175,21 +179,34 @@ class DependencyGraph:
 
         Its first and last element are the same; each uses the next. Cheap, and imports nothing.
         """
+        _, stuck = self._used_first()
+        for node in sorted(stuck, key=self._rank.__getitem__):
+            path = self._way_back(node, stuck)
+            if path:
+                return path
+        return ()
+
+    def _used_first(self) -> tuple[list[Identity], set[Identity]]:
+        """Objects in some order, each behind what it uses, and those that have no such place."""
         open_uses = {node: len(used) for node, used in self._uses.items()}
         ready = [node for node, count in open_uses.items() if count == 0]
-        left = set(open_uses)
+        ordered: list[Identity] = []
         while ready:
             node = ready.pop()
-            left.discard(node)
+            ordered.append(node)
             for user in self._used_by[node]:
                 open_uses[user] -= 1
                 if open_uses[user] == 0:
                     ready.append(user)
-        for node in sorted(left, key=self._rank.__getitem__):
-            path = self._way_back(node, left)
-            if path:
-                return path
-        return ()
+        return ordered, open_uses.keys() - ordered
+
+    def _in_a_circle(self) -> DependencyCycle:
+        path = tuple(str(self._keys[node]) for node in self.cycle())
+        return DependencyCycle(
+            f"objects use each other in a circle: {' -> '.join(path)}",
+            path=path,
+            remedy="take one of these references out",
+        )
 
     def _way_back(self, start: Identity, within: set[Identity]) -> tuple[Identity, ...]:
         """The shortest path along ``uses`` from ``start`` to itself, () when there is none."""
@@ -228,12 +245,7 @@ class DependencyGraph:
     def _topological(self) -> tuple[Identity, ...]:
         order = _sorted_graph(tuple(self._uses.items()))
         if order is None:
-            path = tuple(str(self._keys[node]) for node in self.cycle())
-            raise DependencyCycle(
-                f"objects use each other in a circle: {' -> '.join(path)}",
-                path=path,
-                remedy="take one of these references out",
-            )
+            raise self._in_a_circle()
         return order
 
 

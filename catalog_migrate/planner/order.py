@@ -74,6 +74,8 @@ def order_waves(
     redefines: Collection[Identity],
 ) -> tuple[tuple[tuple[str, Identity], ...], ...]:
     """The steps of :func:`order_steps` in waves: a step stands behind the last one it waits for."""
+    if not drops and not redefines:  # a session gets its names: nothing has to go for them
+        return tuple(tuple((_CREATE, name) for name in wave) for wave in new.waves(creates))
     before, ordered, _ = _ordered(old, new, set(drops), set(creates), set(redefines))
     level = dict.fromkeys(before, 0)
     grouped: dict[int, list[tuple[str, Identity]]] = {}

@@ -273,14 +273,15 @@ def _old_graph(
                 if user is not None and serials.get(user, tombstone.serial) == tombstone.serial:
                     uses[user].add(used)
     by_item = {name.item_id: identity for identity, name in desired.items()}
+    tables = [identity for identity, found in drops.items() if found.kind == "table"]
+    anew = [identity for identity in tables if identity not in serials and identity in desired]
+    oldest = min(serials.values(), default=0)
+    later = [identity for identity in tables if serials.get(identity, oldest) > oldest]
     for identity, registration in there.items():
         if identity in serials and registration.kind == "view":
             # what it reads may be registered anew, or have gone with a later release
             uses[identity].update(
-                used for used, found in drops.items()
-                if found.kind == "table" and (
-                    serials[used] > serials[identity] if used in serials else used in desired
-                )
+                anew, (used for used in later if serials[used] > serials[identity])
             )
         if identity in serials or identity in replaced:
             continue

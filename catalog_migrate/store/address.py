@@ -111,7 +111,7 @@ def moved_along(address: str, old: str, new: str) -> str:
 
 
 def rows_directory(text: str) -> str:
-    """The absolute directory of rows that a text names; UsageError for one that names none."""
+    """The absolute directory of rows that a path or ``file:`` URI names; UsageError for no such."""
     if is_remote(text):
         raise UsageError(
             f"{shown_address(text)} is on an object store; rows are kept in directories",
@@ -123,7 +123,7 @@ def rows_directory(text: str) -> str:
             "the directory of rows is named by an empty text",
             remedy="name a directory; is a variable not set?",
         )
-    return os.path.abspath(text)
+    return os.path.abspath(local_path(text) if text.startswith("file:") else text)
 
 
 class Storage:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +22,7 @@ from catalog_migrate.testing.world import World
 from tests.simulation.installation import Installation, release_of
 from tests.simulation.releases import draft_chain
 
+ROOT = Path(__file__).parents[2]
 CHANGES = ("drop", "create_view", "create_function", "register_table")
 
 
@@ -132,3 +136,23 @@ def test_no_view_reads_an_absent_name_at_any_step(seed: int) -> None:
             if change.action == "update" and change.contents in {"copy", "derived"}
         } if report.plan else set()
         assert [each for each in recorder.broken if each[0] not in copied] == [], recorder.taken
+
+
+def test_a_session_gets_its_names_without_the_graph_library() -> None:
+    """Every start registers the names of its session: it does not pay for the import."""
+    program = """
+import sys
+from tests.reconciler.test_order import Place
+from catalog_migrate.testing.engine import SimulatedEngine
+place = Place()
+text = "CREATE TABLE t (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.t;"
+place.start(text, "1")
+sys.modules.pop("networkx", None)
+place.recorder.engine = SimulatedEngine(place.recorder.world, persistent=False)
+assert place.start(text, "1").names == 2
+print("networkx" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT,
+    )
+    assert done.stdout == "False\n"
