@@ -13,8 +13,6 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.protocol import set_properties_after
-from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemKey, quote_part, split_name
 from catalog_migrate.model.objects import ObjectDefinition
@@ -102,6 +100,8 @@ def cleared() -> dict[str, str]:
 
 def mark_at(path: str) -> Mark | None:
     """The mark of the Delta table at ``path``; None without one."""
+    from catalog_migrate.delta.table import load_table
+
     return read_mark(load_table(path).metadata().configuration)
 
 
@@ -111,6 +111,9 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
     The commit lands exactly after the version that was looked at, so of two installations only
     one can win; the other finds the winner's mark. Raises :class:`Marked` then.
     """
+    from catalog_migrate.delta.protocol import set_properties_after
+    from catalog_migrate.delta.table import load_table
+
     for _ in range(_ATTEMPTS):
         table = load_table(path)
         configuration = table.metadata().configuration

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from uuid import uuid4
 
@@ -102,6 +101,8 @@ class LocalStore:
         """See :class:`~catalog_migrate.store.Store`."""
         path = self.place(name)
         if os.path.isdir(path) and not os.path.islink(path):
+            import shutil  # here: it takes longer than all that a start without changes asks of us
+
             shutil.rmtree(path)
         else:
             _unlink(path)

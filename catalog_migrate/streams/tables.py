@@ -5,14 +5,15 @@ The simulation has another one behind it. Read by delta-rs, so that no Spark job
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import read_change, rows_added
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
@@ -118,17 +119,6 @@ class Tables(Protocol):
         """When the first and the last stored record of each stretch were written, as text."""
 
 
-def newest_version(path: str) -> int | None:
-    """The newest version of a table, None where there is none yet."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return DeltaTable(path).version() if DeltaTable.is_deltatable(path) else None
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot open {path}: {error}") from error
-
-
 def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str]:
     """The commits of versions after ``after`` that neither the query nor an operation made.
 
@@ -151,25 +141,39 @@ def foreign_commits(path: str, after: int, upto: int, query_id: str) -> list[str
     return found
 
 
-def rows_at(path: str, version: int, within: Sequence[Stretch] = ()) -> int:
-    """Rows of one version of a table, of all or of stretches of partitions."""
+def _asked(
+    path: str, query: str, within: Sequence[Stretch] = (), *, version: int | None = None,
+    what: str,
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a query on a version of a table, which it calls ``t``; None is the newest.
+
+    ``{where}`` in it stands for stretches of partitions, so many in one query. ``what`` tells an
+    EngineFailure what was being done.
+    """
     from deltalake import DeltaTable, QueryBuilder
     from deltalake.exceptions import DeltaError
 
-    wheres = ["TRUE"] if not within else [
+    wheres = [
         " OR ".join(each.condition for each in within[start:start + AT_ONCE])
         for start in range(0, len(within), AT_ONCE)
-    ]
-    total = 0
+    ] or ["TRUE"]
     try:
         for where in wheres:
             table = QueryBuilder().register("t", DeltaTable(path, version=version)).execute(
-                f"SELECT count(*) AS total FROM t WHERE {where}"
+                query.replace("{where}", where)
             ).read_all()
-            total += sum(table.column("total").to_pylist())
+            columns = [table.column(name).to_pylist() for name in table.column_names]
+            yield from zip(*columns, strict=True)
     except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
-    return total
+        raise EngineFailure(f"cannot {what} of {path}: {error}") from error
+
+
+def rows_at(path: str, version: int, within: Sequence[Stretch] = ()) -> int:
+    """Rows of one version of a table, of all or of stretches of partitions."""
+    query = "SELECT count(*) AS total FROM t WHERE {where}"
+    return sum(
+        total for total, in _asked(path, query, within, version=version, what="count the rows")
+    )
 
 
 def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
@@ -203,32 +207,23 @@ def rows_in(
 
     ``version`` None is the newest.
     """
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError
-
     listed = list(wanted)
-    found: dict[Partition, tuple[int, int]] = {}
-    try:
-        for start in range(0, len(listed), AT_ONCE):
-            where = " OR ".join(each.condition for each in listed[start:start + AT_ONCE])
-            at = DeltaTable(path, version=version)
-            table = QueryBuilder().register("t", at).execute(
-                "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
-                f"FROM t WHERE {where} GROUP BY _topic, _partition"
-            ).read_all()
-            columns = [table.column(name).to_pylist() for name in table.column_names]
-            for topic, number, total, distinct in zip(*columns, strict=True):
-                found[topic, number] = (total, distinct)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot count the rows of {path}: {error}") from error
-    return found
+    if not listed:
+        return {}
+    query = (
+        "SELECT _topic, _partition, count(*) AS total, count(DISTINCT _offset) AS found "
+        "FROM t WHERE {where} GROUP BY _topic, _partition"
+    )
+    return {
+        (topic, number): (total, distinct)
+        for topic, number, total, distinct in _asked(
+            path, query, listed, version=version, what="count the rows"
+        )
+    }
 
 
 def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
     """When the last stored record of each partition was written (ms), by the table of a source."""
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError
-
     if not topics:
         return {}
     names = ", ".join(map(_literal, sorted(topics)))
@@ -238,39 +233,24 @@ def last_times(path: str, topics: Collection[str]) -> dict[Partition, int]:
         f"_topic, _partition ORDER BY _offset DESC) AS newest FROM t WHERE _topic IN ({names})) "
         "WHERE newest = 1"
     )
-    try:
-        table = QueryBuilder().register("t", DeltaTable(path)).execute(query).read_all()
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot read the times of {path}: {error}") from error
-    columns = [table.column(name).to_pylist() for name in table.column_names]
     return {
         (topic, number): round(at.timestamp() * 1000)
-        for topic, number, at in zip(*columns, strict=True) if at is not None
+        for topic, number, at in _asked(path, query, what="read the times") if at is not None
     }
 
 
 def time_spans(path: str, stretches: Sequence[Stretch]) -> dict[Partition, tuple[str, str]]:
     """When the first and the last stored record of each stretch were written, as text."""
-    from deltalake import DeltaTable, QueryBuilder
-    from deltalake.exceptions import DeltaError
-
-    found: dict[Partition, tuple[str, str]] = {}
-    try:
-        if not stretches or not DeltaTable.is_deltatable(path):
-            return found
-        for start in range(0, len(stretches), AT_ONCE):
-            where = " OR ".join(each.condition for each in stretches[start:start + AT_ONCE])
-            table = QueryBuilder().register("t", DeltaTable(path)).execute(
-                "SELECT _topic, _partition, cast(min(_timestamp) AS varchar) AS first, "
-                f"cast(max(_timestamp) AS varchar) AS last FROM t WHERE {where} "
-                "GROUP BY _topic, _partition"
-            ).read_all()
-            columns = [table.column(name).to_pylist() for name in table.column_names]
-            for topic, number, first, last in zip(*columns, strict=True):
-                found[topic, number] = (first, last)
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot read the times of {path}: {error}") from error
-    return found
+    if not stretches or shard_version(path) is None:
+        return {}
+    query = (
+        "SELECT _topic, _partition, cast(min(_timestamp) AS varchar) AS first, "
+        "cast(max(_timestamp) AS varchar) AS last FROM t WHERE {where} GROUP BY _topic, _partition"
+    )
+    return {
+        (topic, number): (first, last)
+        for topic, number, first, last in _asked(path, query, stretches, what="read the times")
+    }
 
 
 def _literal(text: str) -> str:
@@ -283,7 +263,7 @@ class DeltaTables:
 
     batch = staticmethod(delta_batch)
     fence = staticmethod(delta_fence)
-    newest = staticmethod(newest_version)
+    newest = staticmethod(shard_version)
     bounds = staticmethod(delta_bounds)
     target = staticmethod(delta_target)
     has_rows = staticmethod(has_rows_between)

@@ -14,13 +14,14 @@ from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import ClusterRecord, UnsafeAct
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.main import main
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import delta_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
-from catalog_migrate.streams.tables import newest_version, rows_at
+from catalog_migrate.streams.tables import rows_at
 from catalog_migrate.streams.unsafe.exported import export
 from catalog_migrate.streams.unsafe.history import history
 from catalog_migrate.streams.unsafe.undo import undo_request
@@ -319,7 +320,7 @@ def test_backfill(branch: Pipeline) -> None:
 
     def dead() -> int:
         path = f"{state.config['warehouse'].value}/{state.items[bad].shard}"
-        return rows_at(path, newest_version(path) or 0)
+        return rows_at(path, shard_version(path) or 0)
 
     assert dead() == 1
     branch.run(f"PAUSE SOURCE {branch.q('s')}")

@@ -12,6 +12,7 @@ import pytest
 
 from catalog_migrate.catalog.records import ShardRecord
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.delta.table import shard_version
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
@@ -21,7 +22,7 @@ from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.execute import unsafe_result
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.tables import DeltaTables, newest_version
+from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
@@ -67,7 +68,7 @@ class Table:
 
     @property
     def version(self) -> int:
-        return newest_version(self.path) or 0
+        return shard_version(self.path) or 0
 
     @property
     def ids(self) -> list[int]:
