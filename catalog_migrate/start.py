@@ -30,7 +30,7 @@ from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import fenced_out
 from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.missing_data import gone
+from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, with_missing_data
 from catalog_migrate.planner.planfile import stale
@@ -424,7 +424,7 @@ class Start:
         migration = self._plan(state, owner, release)
         if owner != "release":
             return migration
-        return with_missing_data(migration, gone(state, self.engine.why_no_shard))
+        return with_missing_data(migration, missing_data(state, self.engine.why_no_shard))
 
     def _plan(self, state: State, owner: Owner, release: Release) -> Migration:
         if not self.approve:

@@ -192,7 +192,7 @@ class Catalog:
         """
         from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.delta.log import why_no_log
-        from catalog_migrate.planner.missing_data import gone
+        from catalog_migrate.planner.missing_data import missing_data
 
         if is_remote(self.log.uri):
             return ()
@@ -200,7 +200,7 @@ class Catalog:
             require_in_use(state, self.log)
         except (CatalogExported, CatalogMoved):
             return ()
-        return gone(state, why_no_log)
+        return missing_data(state, why_no_log)
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
@@ -428,7 +428,7 @@ class Catalog:
     def repair(
         self, engine: Engine, *, timeout: float = 60.0, on_progress: OnProgress | None = None
     ) -> int:
-        """Mend the drift; returns the number of steps. Names that are not ours are left alone."""
+        """Repair the drift; returns the number of steps. Names that are not ours are left alone."""
         self._writing("drift --repair")
         from catalog_migrate.catalog.lease import acquire
         from catalog_migrate.catalog.opening import require_in_use

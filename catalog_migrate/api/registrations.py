@@ -38,10 +38,10 @@ _NO_NAMES = (
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Where names differed, in how many steps that was mended, and what differs still."""
+    """Where names differed, in how many steps that was repaired, and what differs still."""
 
     found: tuple[Drift, ...]
-    mended: int
+    repaired: int
     left: tuple[Drift, ...]
 
 
@@ -51,7 +51,7 @@ def compare_registrations(
 ) -> Comparison | None:
     """Where the names in the configured metastore are not what is committed.
 
-    ``repair`` mends it, after ``confirm`` has been told how many there are; names that are not ours
+    ``repair`` fixes it, after ``confirm`` has been told how many there are; names that are not ours
     are left alone. None where names end with the session, so that nothing can differ.
     """
     catalog = open_catalog(settings, write=repair)
@@ -66,10 +66,10 @@ def compare_registrations(
         found = catalog.drift(engine)
         if not (repair and found and (confirm is None or confirm(len(found)))):
             return Comparison(found, 0, found)
-        mended = catalog.repair(
+        repaired = catalog.repair(
             engine, timeout=settings.number("bootstrap.timeout") or 0.0, on_progress=on_progress
         )
-        return Comparison(found, mended, catalog.drift(engine))
+        return Comparison(found, repaired, catalog.drift(engine))
 
 
 def query(

@@ -29,12 +29,12 @@ def command(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_i
       catalog-migrate drift --catalog catalog --detailed-exitcode
       catalog-migrate drift --catalog catalog --repair --yes
     """
-    def mend(count: int) -> bool:
+    def wanted(count: int) -> bool:
         return confirm(f"Mend {count}?", yes=yes, no_input=no_input)
 
     with progress() as on_progress:
         found = compare_registrations(
-            options.settings(), repair=repair, confirm=mend,
+            options.settings(), repair=repair, confirm=wanted,
             on_progress=on_progress, on_note=note,
         )
     if found is None:
@@ -47,13 +47,13 @@ def command(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_i
             for each in found.found
         ]
         left = [each.name for each in found.left]
-        emit(as_json({"drift": entries, "mended": found.mended, "left": left}))
+        emit(as_json({"drift": entries, "mended": found.repaired, "left": left}))
     else:
         rows = [(each.kind, each.name, each.reason) for each in found.found]
         emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
         if found.left and not repair:
             emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
-        if found.mended:
-            steps = f"{found.mended} step{'s' if found.mended != 1 else ''}"
+        if found.repaired:
+            steps = f"{found.repaired} step{'s' if found.repaired != 1 else ''}"
             emit(f"repaired in {steps}; {len(found.left)} left\n")
     return 2 if detailed_exitcode and found.left else 0

@@ -25,7 +25,7 @@ class MissingData(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def gone(state: State, why_missing: Callable[[str], str | None]) -> tuple[MissingData, ...]:
+def missing_data(state: State, why_missing: Callable[[str], str | None]) -> tuple[MissingData, ...]:
     """The release's tables whose directories show no Delta log any more, by name.
 
     ``why_missing`` looks at an absolute path; None where a log is. Where every one of several

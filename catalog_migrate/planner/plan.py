@@ -173,7 +173,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def is_noop(self) -> bool:
-        """Whether neither an object nor a shipped connection, source or sink changes."""
+        """Whether neither an object nor a bundled connection, source or sink changes."""
         return not self.changes and not self.shipments
 
     @property

@@ -16,7 +16,7 @@ from catalog_migrate.release.release import Release
 
 _UNHASHED = ("plan_hash", "tool_version", "validations", "bound", "shipments",
              "point_of_no_return", "fenced_out", "unparsed")
-# what becomes of shipped connections depends on users, who may ALTER them after the approval;
+# what becomes of bundled connections depends on users, who may ALTER them after the approval;
 # a plan bound by Spark's analyser is the same plan: approving either approves both; whether a
 # release may go back is asked again, and answered by the flag of whoever applies it
 _UNHASHED_IN_CHANGES = ("rows", "bytes")

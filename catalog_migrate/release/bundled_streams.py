@@ -169,7 +169,7 @@ def _qualified(name: str, default_schema: str) -> str:
 def _depth(
     statement: Statement, found: dict[tuple[str, str], tuple[int, Statement, Place]]
 ) -> int:
-    """How many shipped connections a connection inherits from: bases come first."""
+    """How many bundled connections a connection inherits from: bases come first."""
     depth = 0
     seen: set[str] = set()
     external = getattr(statement, "external", None)

@@ -86,9 +86,9 @@ def _load_manifest(
     title = name or manifest.release
     schema = default_schema or manifest.default_schema
     written = [(text, Place(file)) for text in manifest.statements]
-    shipped, problems = canonical_statements(written, default_schema=schema)
+    bundled, problems = canonical_statements(written, default_schema=schema)
     declared = [Declared(definition, place, {}, place) for definition in manifest.objects]
-    if declared or not shipped:
+    if declared or not bundled:
         resolved = resolve(declared, default_schema=schema, contracts=contracts)
     else:
         resolved = Resolved((), {}, [])
@@ -98,7 +98,7 @@ def _load_manifest(
     _refuse(title, [*resolved.problems, *problems, *contrary], declared)
     hashed = hash_of(data, default_schema=overriding(default_schema, manifest.default_schema))
     return Release(
-        title, resolved.objects, hashed, resolved.uses, {}, shipped, tuple(declared), dropped
+        title, resolved.objects, hashed, resolved.uses, {}, bundled, tuple(declared), dropped
     )
 
 
@@ -130,11 +130,11 @@ def load_texts(
         )
         for schema in sorted(nowhere)
     )
-    shipped, more = canonical_statements(written, default_schema=default_schema)
+    bundled, more = canonical_statements(written, default_schema=default_schema)
     problems.extend(more)
     dropped, contrary = dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
-    if declared or not (problems or shipped):
+    if declared or not (problems or bundled):
         resolved = resolve(
             declared, default_schema=default_schema, contracts=contracts, own=own
         )
@@ -146,9 +146,9 @@ def load_texts(
     return Release(
         name, objects,
         hash_of(
-            encode_manifest(name, objects, statements=shipped, dropped=dropped, pretty=False)
+            encode_manifest(name, objects, statements=bundled, dropped=dropped, pretty=False)
         ),
-        resolved.uses, {entry.definition.identity: entry.place for entry in declared}, shipped,
+        resolved.uses, {entry.definition.identity: entry.place for entry in declared}, bundled,
         tuple(declared), dropped,
     )
 

@@ -46,7 +46,7 @@ class Release:
     the release qualified, so that Spark understands each text as it stands. ``uses`` maps every
     identity to the identities inside the release that it reads or uses, sorted. ``places`` is
     empty for a manifest. ``manifest_hash`` does not depend on file order or blanks.
-    ``statements`` are the shipped connections, sources and sinks as CREATE statements, each in its
+    ``statements`` are the bundled connections, sources and sinks as CREATE statements, each in its
     one canonical form, in the order in which they can be executed. ``written`` are the objects as
     their author wrote them, for messages about their texts; empty for what comes from a catalog.
     ``dropped`` are the names of the tables that it gives up with their rows, sorted.

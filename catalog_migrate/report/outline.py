@@ -427,7 +427,7 @@ def _no_return(plan: Plan) -> Section:
 
 
 def _shipments(plan: Plan) -> Section:
-    """What becomes of shipped connections, sources and sinks; a user's ALTER always stays."""
+    """What becomes of bundled connections, sources and sinks; a user's ALTER always stays."""
     return Section(
         "Connections, sources and sinks", tuple(Entry(line) for line in plan.shipments)
     )

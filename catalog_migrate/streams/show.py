@@ -187,7 +187,7 @@ def _gate(state: State, cluster: str) -> str:
 def _queries(kind: str) -> Callable[[State], Rows]:
     def listing(state: State) -> Rows:
         statuses: Mapping[str, QueryStatus] = latest(state)
-        mended = _mended(state)
+        repaired = _repaired(state)
         rows = []
         for each in _named(state, kind):
             said = statuses.get(each.item_id)
@@ -211,7 +211,7 @@ def _queries(kind: str) -> Callable[[State], Rows]:
                     status.at if status is not None else None,
                     each.item.quarantined or (
                         _error(status, "") if alive
-                        else _error(earlier, mended.get(each.item_id, ""))
+                        else _error(earlier, repaired.get(each.item_id, ""))
                     ),
                     status.run_id if status is not None else None,
                     _earlier(earlier) if earlier is not None else None,
@@ -261,7 +261,7 @@ def _age(at: str) -> str:
     return f"{seconds} s"
 
 
-def _mended(state: State) -> dict[str, str]:
+def _repaired(state: State) -> dict[str, str]:
     """When the newest unsafe operation on each item was asked for that was done, to the second."""
     found: dict[str, str] = {}
     for row in state.operations.values():
@@ -271,12 +271,12 @@ def _mended(state: State) -> dict[str, str]:
     return found
 
 
-def _error(status: QueryStatus | None, mended: str) -> str | None:
+def _error(status: QueryStatus | None, repaired: str) -> str | None:
     """What a query failed of, unless it was put on another footing since and did not run yet.
 
-    ``mended`` is for queries without a runtime: one that lives reports anew.
+    ``repaired`` is for queries without a runtime: one that lives reports anew.
     """
-    if status is None or status.error is None or _second(status.at) <= mended:
+    if status is None or status.error is None or _second(status.at) <= repaired:
         return None
     return shortly(status.error)
 

@@ -329,7 +329,7 @@ class Supervisor:
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
-                each.error = None  # of before what an operation has mended
+                each.error = None  # of before what an operation has repaired
                 self._begin(state, each, known)
 
     def start_query(

@@ -16,11 +16,12 @@ LookIn = Callable[[World], None]
 @pytest.fixture
 def look_in(monkeypatch: pytest.MonkeyPatch) -> LookIn:
     """Has plans and status look for rows in a simulated world instead of on the disk."""
-    look = missing_data.gone
+    look = missing_data.missing_data
 
     def in_this(world: World) -> None:
         monkeypatch.setattr(
-            missing_data, "gone", lambda state, _: look(state, SimulatedEngine(world).why_no_shard)
+            missing_data, "missing_data",
+            lambda state, _: look(state, SimulatedEngine(world).why_no_shard),
         )
 
     return in_this

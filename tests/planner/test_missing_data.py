@@ -13,7 +13,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.model.names import parse_reference
-from catalog_migrate.planner.missing_data import MissingData, gone
+from catalog_migrate.planner.missing_data import MissingData, missing_data
 
 PLACE = "/rows"
 
@@ -35,7 +35,7 @@ def state_of(*tables: tuple[str, str, ShardState], owner: str = "release") -> St
 
 def seen(state: State, *standing: str) -> tuple[MissingData, ...]:
     """What is gone where only these directories have a log."""
-    return gone(state, lambda path: None if path in standing else "Stale file handle")
+    return missing_data(state, lambda path: None if path in standing else "Stale file handle")
 
 
 def names(found: Iterable[MissingData]) -> list[str]:
