@@ -8,13 +8,13 @@ those in the environment and on the command line from where the process stands.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from catalog_migrate.errors import CatalogMigrateError, Problem
+from catalog_migrate.errors import Problem, WithProblems
 from catalog_migrate.policy import RULE_KEYS, Rule, read_rules
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.local import read_file
@@ -26,20 +26,11 @@ _PYPROJECT_TABLE = "catalog-migrate"
 ValueType = Literal["text", "path", "uri", "integer", "seconds", "choice"]
 
 
-class InvalidConfiguration(CatalogMigrateError, ValueError):
-    """Configuration with unknown keys or values; ``problems`` lists all of them."""
+class InvalidConfiguration(WithProblems, ValueError):
+    """Configuration with unknown keys or values."""
 
     code = "CM0600"
     exit_code = 78
-
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
 
 
 class Key(msgspec.Struct, frozen=True):

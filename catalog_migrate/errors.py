@@ -76,10 +76,8 @@ class Problem:
         return head
 
 
-class InvalidRelease(CatalogMigrateError, ValueError):
-    """A release that cannot be used; ``problems`` lists everything wrong with it, not the first."""
-
-    code = "CM0100"
+class WithProblems(CatalogMigrateError):
+    """Base of errors whose ``problems`` list everything that is wrong, not the first."""
 
     def __init__(
         self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
@@ -88,8 +86,13 @@ class InvalidRelease(CatalogMigrateError, ValueError):
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
-        lines = [super().__str__(), *(str(problem) for problem in self.problems)]
-        return "\n".join(lines)
+        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
+
+
+class InvalidRelease(WithProblems, ValueError):
+    """A release that cannot be used."""
+
+    code = "CM0100"
 
 
 class UnsupportedFormat(CatalogMigrateError, ValueError):
@@ -104,20 +107,11 @@ class CatalogWriteRefused(CatalogMigrateError, PermissionError):
     code = "CM0203"
 
 
-class Refusal(CatalogMigrateError, ValueError):
-    """Something that is asked for as a whole and cannot be; ``problems`` lists every reason."""
+class Refusal(WithProblems, ValueError):
+    """Something that is asked for as a whole and cannot be."""
 
     code = "CM0809"
     exit_code = 3
-
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
 
 
 class FencedOut(CatalogMigrateError, RuntimeError):

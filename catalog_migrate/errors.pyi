@@ -165,20 +165,18 @@ class Problem:
     text: str | None = None
     remedy: str | None = None
 
-class InvalidRelease(CatalogMigrateError, ValueError):
+class WithProblems(CatalogMigrateError):
     problems: tuple[Problem, ...]
     def __init__(
         self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
     ) -> None: ...
+
+class InvalidRelease(WithProblems, ValueError): ...
 
 class UnsupportedFormat(CatalogMigrateError, ValueError): ...
 class CatalogWriteRefused(CatalogMigrateError, PermissionError): ...
 
-class Refusal(CatalogMigrateError, ValueError):
-    problems: tuple[Problem, ...]
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None: ...
+class Refusal(WithProblems, ValueError): ...
 
 class FencedOut(CatalogMigrateError, RuntimeError): ...
 

@@ -18,7 +18,7 @@ from catalog_migrate.connections.kinds import (
     fold_option,
 )
 from catalog_migrate.connections.values import BadValue, canonical_value
-from catalog_migrate.errors import CatalogMigrateError, Problem
+from catalog_migrate.errors import Problem, WithProblems
 from catalog_migrate.model.external import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
 from catalog_migrate.sql.vocabulary import BASE_CONNECTION
@@ -36,23 +36,14 @@ TWICE = "CM0719"
 _SHOWN = 60
 
 
-class InvalidOptions(CatalogMigrateError, ValueError):
-    """Options that a connection, source or sink cannot have; ``problems`` lists all of them.
+class InvalidOptions(WithProblems, ValueError):
+    """Options that a connection, source or sink cannot have.
 
     No message holds the value of an option that may be a secret.
     """
 
     code = "CM0710"
     exit_code = 3
-
-    def __init__(
-        self, message: str, *, problems: Sequence[Problem] = (), remedy: str | None = None
-    ) -> None:
-        super().__init__(message, remedy=remedy, problems=tuple(problems))
-        self.problems = tuple(problems)
-
-    def __str__(self) -> str:
-        return "\n".join([super().__str__(), *(str(problem) for problem in self.problems)])
 
 
 def section_of(connector: str, section: SectionName, *, where: str = "") -> Section:

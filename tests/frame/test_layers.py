@@ -173,7 +173,7 @@ def test_every_exit_code_has_a_runbook_page() -> None:
 
 def test_every_error_code_is_used_once() -> None:
     """Codes never share a meaning."""
-    codes = [kind.code for kind in every_error() if CatalogMigrateError in kind.__bases__]
+    codes = [kind.code for kind in every_error() if "code" in vars(kind)]
     assert len(codes) == len(set(codes))
 
 
