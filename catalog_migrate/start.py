@@ -193,7 +193,7 @@ class Start:
         if not self._shared_to_do(state, first):
             local = not self.engine.persistent_names
             if local or not self._names_to_do(work, state):
-                signed = self._sign_in(state)
+                signed = self._register_session(state)
                 if signed is None:
                     self.opening = None
                     return self.run(warehouse)
@@ -223,10 +223,10 @@ class Start:
         """The newest state, with word left of this process."""
         signed = None
         while signed is None:
-            signed = self._sign_in(read_state(self.log))
+            signed = self._register_session(read_state(self.log))
         return signed
 
-    def _sign_in(self, state: State) -> State | None:
+    def _register_session(self, state: State) -> State | None:
         """Leave word of this process before it makes names of ``state``; None when that is old."""
         if not self.session:
             return state

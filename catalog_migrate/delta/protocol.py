@@ -131,7 +131,7 @@ def create_shadow_table(path: str, form: Form) -> None:
     if beyond:
         raise EngineFailure(
             f"a table with {', '.join(sorted(beyond))} has no shadow table to try statements on",
-            condition="TWIN_NOT_POSSIBLE",
+            condition="NO_SHADOW_TABLE",
         )
     with failing(f"create the shadow table {path}"):
         create_empty(path, form)

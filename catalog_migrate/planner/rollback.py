@@ -30,7 +30,7 @@ from catalog_migrate.planner.migration import Segment
 from catalog_migrate.planner.plan import Blocked
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk
 
-NO_RETURN = "CM0340"
+IRREVERSIBLE = "CM0340"
 ROWS_CHANGED = "CM0341"
 ROWS_NOT_HELD = "CM0342"
 CAME_BY_ADOPTION = "CM0343"
@@ -166,10 +166,10 @@ class _Losses:
     def block(self, code: str, reason: str, remedy: str, column: str | None = None) -> None:
         self._blocked[code, column] = Blocked(str(self.key), code, reason, remedy, column)
 
-    def no_return(self, column: Column, where: str = "") -> None:
+    def irreversible(self, column: Column, where: str = "") -> None:
         """Note that the values of a column of then are nowhere any more, at least ``where``."""
         self.block(
-            NO_RETURN,
+            IRREVERSIBLE,
             f"column {quote_part(column.name)} was dropped in place and its values{where} with it",
             _AFTER_THE_DROP, column.name,
         )
@@ -192,7 +192,7 @@ def revived(definition: ObjectDefinition, origin: Origin | None, approvals: Appr
         return Movement("derived")
     losses = _Losses(definition.key, approvals)
     losses.block(
-        NO_RETURN,
+        IRREVERSIBLE,
         "its rows are gone: "
         + (origin.gone if origin is not None and origin.gone else "no shard of then is known"),
         _RESTORE,
@@ -258,7 +258,7 @@ def _changed_in_place(base: Source, definition: ObjectDefinition, losses: _Losse
         return
     for column in definition.columns:
         if column.generated is None and column.name.lower() not in base.columns:
-            losses.no_return(column)
+            losses.irreversible(column)
     for other in base.others:
         losses.lose(
             "drop_column", COLUMN_REMOVED,
@@ -271,11 +271,11 @@ def _from_then(definition: ObjectDefinition, origin: Origin, approvals: Approval
     assert origin.base is not None
     losses = _Losses(definition.key, approvals)
     if origin.gone is not None:
-        losses.block(NO_RETURN, f"its rows are gone: {origin.gone}", _RESTORE)
+        losses.block(IRREVERSIBLE, f"its rows are gone: {origin.gone}", _RESTORE)
         return Movement("copy", blocked=losses.blocked)
     if origin.rewritten:  # of a table that is gone: its last rows stand nowhere else
         losses.block(
-            NO_RETURN, "its rows were changed or removed before it was dropped", _ROWS_CHANGED
+            IRREVERSIBLE, "its rows were changed or removed before it was dropped", _ROWS_CHANGED
         )
     _changed_in_place(origin.base, definition, losses)
     segments = [_whole(origin.base, definition)]
@@ -299,7 +299,7 @@ def _tail(definition: ObjectDefinition, tail: Source, losses: _Losses) -> Segmen
         if before is not None:
             expression = _expression(column, before, silent)
         elif column.name.lower() in tail.dropped and tail.rows != 0:
-            losses.no_return(column, " in rows written since")
+            losses.irreversible(column, " in rows written since")
             continue
         elif column.nullable:
             expression = f"CAST(NULL AS {column.type})"
@@ -387,15 +387,15 @@ def _from_now(
             or folded not in origin.base.columns
             or any(folded in tail.dropped for tail in origin.tails)
         ):
-            losses.no_return(column)
+            losses.irreversible(column)
         elif origin.gone is not None:
             losses.block(
-                NO_RETURN, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
+                IRREVERSIBLE, f"the values of column {name} are gone: {origin.gone}", _RESTORE,
                 column.name,
             )
         elif not column.nullable:
             losses.block(
-                NO_RETURN,
+                IRREVERSIBLE,
                 f"rows were changed since, and column {name} (NOT NULL) is not there any more to"
                 " be put beside them",
                 _RESTORE, column.name,

@@ -175,7 +175,7 @@ class SimulatedEngine:
                 raise EngineFailure(
                     f"{view.name} exists already", condition="TABLE_OR_VIEW_ALREADY_EXISTS"
                 )
-            self._prove(view)
+            self._require_bindable(view)
             self._names.relations[view.name.folded] = view
             self._wrote_name()
 
@@ -383,7 +383,7 @@ class SimulatedEngine:
             if original.clustered_by:
                 raise EngineFailure(
                     "a table with clustering has no shadow table to try statements on",
-                    condition="TWIN_NOT_POSSIBLE",
+                    condition="NO_SHADOW_TABLE",
                 )
             if shadow not in self.world.shards:
                 first = replace(original.versions[-1], act="create", rows=(), transactions={})
@@ -509,7 +509,7 @@ class SimulatedEngine:
             if isinstance(held, TableEntry):
                 self.world.rows(held.path)
             elif key not in but:
-                self._prove(held)
+                self._require_bindable(held)
 
     def why_not(
         self, view: ViewSpec,
@@ -531,7 +531,7 @@ class SimulatedEngine:
                 f"the schema {name.schema} cannot be found", condition="SCHEMA_NOT_FOUND"
             )
 
-    def _prove(self, view: ViewSpec) -> None:
+    def _require_bindable(self, view: ViewSpec) -> None:
         """EngineFailure unless the view's body analyses against what stands, within its contract.
 
         Views below are proven too, down to tables: replacing a view may close a circle.

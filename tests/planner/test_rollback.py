@@ -11,7 +11,7 @@ from catalog_migrate.planner.migration import Migration, Segment
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.rollback import (
     CAME_BY_ADOPTION,
-    NO_RETURN,
+    IRREVERSIBLE,
     ROWS_CHANGED,
     ROWS_NOT_HELD,
     GoingBack,
@@ -120,7 +120,7 @@ def test_past_the_point_of_no_return(origin: Origin, reason: str) -> None:
     migration = planned(
         release("1", A, B), release("2", A), {"a": "a"}, origin, "s.t", "s.t.b"
     )
-    assert codes(migration) == [(NO_RETURN, "b")]
+    assert codes(migration) == [(IRREVERSIBLE, "b")]
     assert reason in migration.plan.blocked[0].reason
     assert not migration.plan.applyable
 
@@ -135,7 +135,7 @@ def test_the_shard_of_then_may_have_lost_a_column_in_place() -> None:
 
     for rows, rewritten in ((-1, False), (4, False), (4, True)):
         held = planned(then, now, {"a": "a"}, origin(rows, rewritten=rewritten), "s.t", "s.t.b")
-        assert codes(held) == [(NO_RETURN, "b")]
+        assert codes(held) == [(IRREVERSIBLE, "b")]
     empty = planned(then, now, {"a": "a"}, origin(0))
     assert empty.plan.applyable
     assert [each.projection for each in empty.targets[0].segments] == [
@@ -155,7 +155,7 @@ def test_a_later_column_of_the_shard_of_then_is_a_loss() -> None:
 
 @pytest.mark.parametrize(
     ("dropped", "rows", "blocked"),
-    [("b", 3, [(NO_RETURN, "b")]), ("b", -1, [(NO_RETURN, "b")]), ("b", 0, []), ("", 3, [])],
+    [("b", 3, [(IRREVERSIBLE, "b")]), ("b", -1, [(IRREVERSIBLE, "b")]), ("b", 0, []), ("", 3, [])],
 )
 def test_rows_since_that_lost_a_column_in_place(
     dropped: str, rows: int, blocked: list[tuple[str, str]]
@@ -171,7 +171,7 @@ def test_rows_since_that_lost_a_column_in_place(
     assert codes(migration) == blocked
     changed = Origin(source("p", None, 7, -1, A, B), (tail,), rewritten=True)
     assert codes(planned(then, now, {"a": "a"}, changed, "s.t.b")) == (
-        [(NO_RETURN, "b")] if dropped else []
+        [(IRREVERSIBLE, "b")] if dropped else []
     )
     if not blocked:
         assert migration.targets[0].segments[-1].projection == (
@@ -179,14 +179,14 @@ def test_rows_since_that_lost_a_column_in_place(
         )
     must = release("1", A, column("b", null=False))
     base = source("p", None, 7, -1, A, column("b", null=False))
-    assert (NO_RETURN, "b") not in blocked or codes(
+    assert (IRREVERSIBLE, "b") not in blocked or codes(
         planned(must, now, {"a": "a"}, Origin(base, (tail,)), "s.t", "s.t.b")
     ) == blocked
 
 
 def test_a_table_without_rows_misses_no_value() -> None:
     """A column dropped in place of an empty table comes back; of any other it does not."""
-    for rows, wanted in ((0, []), (1, [(NO_RETURN, "b")]), (-1, [(NO_RETURN, "b")])):
+    for rows, wanted in ((0, []), (1, [(IRREVERSIBLE, "b")]), (-1, [(IRREVERSIBLE, "b")])):
         migration = plan_migration(
             Baseline.from_release(release("2", A)), release("1", A, column("b", null=False)),
             sizes=lambda _, rows=rows: (rows, 0),  # type: ignore[misc]

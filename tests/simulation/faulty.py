@@ -191,7 +191,7 @@ def goes_back_by_names() -> AbstractContextManager[None]:
 
 def brings_back_nulls() -> AbstractContextManager[None]:
     """A rollback makes columns that were dropped in place anew, and does not say that."""
-    return _instead((rollback._Losses, "no_return", lambda *_: None))
+    return _instead((rollback._Losses, "irreversible", lambda *_: None))
 
 
 def reshapes_under_sessions() -> AbstractContextManager[None]:

@@ -88,10 +88,10 @@ NEVER = float("inf")
 LOG_CALLS = frozenset(["read", "append", "create", "compact", "renew", "wait"])
 
 
-class Player:
+class Process:
     """One process of a scenario."""
 
-    def __init__(self, play: Play, number: int) -> None:
+    def __init__(self, play: ScenarioRun, number: int) -> None:
         scenario = play.scenario
         self.play = play
         self.number = number
@@ -297,7 +297,7 @@ def _is_no_way_back(error: CatalogMigrateError) -> bool:
     return isinstance(error, MigrationBlocked | UsageError | UnknownSerial)
 
 
-class Play:
+class ScenarioRun:
     """One run of a scenario; ``telling`` keeps every event of note in ``story``."""
 
     def __init__(
@@ -316,22 +316,22 @@ class Play:
         self.others = Others(self.run, self.trace)
         self.sinks = Sinks(self.run, self.trace)
         self.sources = Sources(self.run, self.sinks, self.trace)
-        self.landing: list[tuple[int, Player]] = []
+        self.landing: list[tuple[int, Process]] = []
         self.late_names = False
         self._seen = 0
         self._commits = self.run.place.log.history
         # the next one last; of two at one step the first one drawn comes first
         self._outside = sorted(scenario.outside, key=lambda each: each.step)[::-1]
         self._next_step: float = self._outside[-1].step if self._outside else NEVER
-        self.players: list[Player] = []
+        self.players: list[Process] = []
 
     def random(self, salt: int) -> Random:
         """Chance that hangs on the scenario and one number only."""
         return Random(self.scenario.chain * 1_000_003 + salt)
 
     # the whole ---------------------------------------------------------------------------------
-    def to_its_end(self) -> Run:
-        """Play all of it; raises what breaks: InvariantBroken, Endless, or any other error."""
+    def run_to_end(self) -> Run:
+        """Run all of it; raises what breaks: InvariantBroken, Endless, or any other error."""
         run = self.run
         if self.scenario.installed:
             if self.scenario.first is None or self.scenario.without or self.scenario.letters:
@@ -343,7 +343,7 @@ class Play:
             run.starts += 1
             self.look()
             run.write(3, must=True)
-        self.players = [Player(self, number) for number in range(len(self.scenario.starts))]
+        self.players = [Process(self, number) for number in range(len(self.scenario.starts))]
         self.scheduler.run()
         self.land(None)
         self.look()
@@ -412,7 +412,7 @@ class Play:
             work.lease.release()
 
     # every step ----------------------------------------------------------------------------------
-    def after(self, player: Player, call: str, about: object) -> None:
+    def after(self, player: Process, call: str, about: object) -> None:
         """What happens at every point: commits land, others act, the catalog is looked at."""
         if self.landing:
             self.land(self.scheduler.step)
@@ -445,7 +445,7 @@ class Play:
             else:
                 self.guarded(lambda event=event: self.others.act(event, self.random(event.pick)))  # type: ignore[misc]
 
-    def announced(self, player: Player, call: str, path: str) -> None:
+    def announced(self, player: Process, call: str, path: str) -> None:
         """A process has made or sealed something. Late shadow tables are empty, and go at once."""
         state = self.run.place.state()
         if state is None:
@@ -501,13 +501,13 @@ class Play:
             if self.run.place.log.land():
                 self.trace(f"the commit of {due[0][1]} that was under way lands")
 
-    def holds(self, player: Player) -> bool:
+    def holds(self, player: Process) -> bool:
         """Whether the lease is this process's by the catalog."""
         state = self.run.place.state()
         held = None if state is None else state.leases.get("migration")
         return held is not None and held.holder == player.holder
 
-    def named(self, player: Player) -> None:
+    def named(self, player: Process) -> None:
         """A process acts on names: late, when the lease is another's by now."""
         if self.scenario.persistent and not self.holds(player):
             self.late_names = True
@@ -561,9 +561,9 @@ class Firsts:
         return held[1]
 
 
-def play(scenario: Scenario) -> Run:
-    """Play a scenario to its end; raises what breaks."""
-    return Play(scenario).to_its_end()
+def run_scenario(scenario: Scenario) -> Run:
+    """Run a scenario to its end; raises what breaks."""
+    return ScenarioRun(scenario).run_to_end()
 
 
-__all__ = ["Endless", "Firsts", "Play", "play"]
+__all__ = ["Endless", "Firsts", "ScenarioRun", "run_scenario"]

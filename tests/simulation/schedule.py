@@ -75,7 +75,7 @@ class _Schedule:
         chain = draft_chain(seed, self.random.choice(LENGTHS))
         self.run = Run(chain, persistent=self.random.random() < 0.5, random=self.random)
 
-    def to_its_end(self) -> ScheduleReport:
+    def run_to_end(self) -> ScheduleReport:
         """Every release in turn, with rows written after each."""
         run = self.run
         for target in range(len(run.chain)):
@@ -122,7 +122,7 @@ def run_schedule(seed: int) -> ScheduleReport:
     """Run the schedule of a seed; ScheduleFailed says how it broke and how it came there."""
     schedule = _Schedule(seed)
     try:
-        return schedule.to_its_end()
+        return schedule.run_to_end()
     except (InvariantBroken, CatalogMigrateError) as error:
         raise ScheduleFailed(seed, schedule.run.trace, error) from error
 

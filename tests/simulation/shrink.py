@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.simulation.installation import NO_FAULT, PortFault
 from tests.simulation.invariants import InvariantBroken
 from tests.simulation.scenario import Scenario, Start, encode
-from tests.simulation.scenario_run import Play
+from tests.simulation.scenario_run import ScenarioRun
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -25,7 +25,7 @@ ATTEMPTS = 1_500
 def failure_of(scenario: Scenario, fault: PortFault = NO_FAULT) -> str | None:
     """In which way a scenario fails, None when it does not: an invariant or a class of error."""
     try:
-        Play(scenario, fault=fault).to_its_end()
+        ScenarioRun(scenario, fault=fault).run_to_end()
     except InvariantBroken as broken:
         return broken.invariant
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again
@@ -151,10 +151,10 @@ def _simpler(start: Start) -> Iterator[Start]:
 
 def explain(scenario: Scenario) -> str:
     """A scenario as a story: its releases, what happened, and how it ended."""
-    run = Play(scenario, telling=True)
+    run = ScenarioRun(scenario, telling=True)
     ending = "it ends well"
     try:
-        run.to_its_end()
+        run.run_to_end()
     except InvariantBroken as broken:
         ending = str(broken)
     except Exception as error:  # noqa: BLE001 - it is told, not handled

@@ -83,11 +83,11 @@ def _one(number: int, firsts: Firsts | None = None) -> tuple[int, int, int]:
         return report.starts, report.crashes, report.rows
     if number % STREAMS == STREAMS - 1:
         return _streams(number)
-    from tests.simulation.scenario_run import Play
+    from tests.simulation.scenario_run import ScenarioRun
 
-    play = Play(draw(number), firsts=firsts)
+    play = ScenarioRun(draw(number), firsts=firsts)
     try:
-        run = play.to_its_end()
+        run = play.run_to_end()
     except Exception as error:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
     play.let_go()
@@ -103,11 +103,11 @@ def _streams_of(number: int) -> StreamScenario:
 
 
 def _streams(number: int) -> tuple[int, int, int]:
-    from tests.simulation.stream_run import StreamPlay
+    from tests.simulation.stream_run import StreamRun
 
-    play = StreamPlay(_streams_of(number))
+    play = StreamRun(_streams_of(number))
     try:
-        play.to_its_end()
+        play.run_to_end()
     except Exception as error:
         raise ScheduleFailed(number, [], f"{type(error).__name__} {error}") from error
     crashes = sum(fault.kind == "crash" for fault in play.scenario.faults)
@@ -194,7 +194,7 @@ def _end_with_parent() -> None:
 
 
 def replay(scenario: Scenario) -> int:
-    """Play a kept schedule and tell it; the exit code."""
+    """Run a kept schedule and explain it; the exit code."""
     print(explain(scenario))
     return 1 if failure_of(scenario) else 0
 

@@ -91,7 +91,7 @@ class _Clock(ProcessClock):
 class Actor(ABC):
     """One process: a runtime or a client."""
 
-    def __init__(self, play: StreamPlay, number: int, name: str, at: float) -> None:
+    def __init__(self, play: StreamRun, number: int, name: str, at: float) -> None:
         self.play = play
         self.name = name
         self.faults = [fault for fault in play.scenario.faults if fault.process == number]
@@ -203,7 +203,7 @@ class RuntimeActor(Actor):
 class ClientActor(Actor):
     """One that says a statement and waits for what becomes of it."""
 
-    def __init__(self, play: StreamPlay, number: int, client: Client) -> None:
+    def __init__(self, play: StreamRun, number: int, client: Client) -> None:
         number_ = client.statement
         self.statement = (
             MOVES[(number_ - MOVED) % len(MOVES)] if number_ >= MOVED
@@ -230,7 +230,7 @@ class ClientActor(Actor):
             )
 
 
-class StreamPlay:
+class StreamRun:
     """One run of a scenario; ``telling`` keeps every event of note in ``story``.
 
     ``fault`` is put in on purpose.
@@ -264,15 +264,15 @@ class StreamPlay:
             )
         )
 
-    def to_its_end(self) -> None:
-        """Play all of it; raises what breaks."""
+    def run_to_end(self) -> None:
+        """Run all of it; raises what breaks."""
         try:
             self._play()
         finally:
             shutil.rmtree(self.warehouse, ignore_errors=True)
 
     def let_go(self) -> None:
-        """As :meth:`tests.simulation.scenario_run.Play.let_go`."""
+        """As :meth:`tests.simulation.scenario_run.ScenarioRun.let_go`."""
         for actor in (*self.ended, *self.actors):
             vars(actor).clear()
         vars(self).clear()
@@ -524,7 +524,7 @@ def _count(
 def failure_of(scenario: StreamScenario, fault: StreamFault = NO_FAULT) -> str | None:
     """In which way a scenario fails, None when it does not."""
     try:
-        StreamPlay(scenario, fault=fault).to_its_end()
+        StreamRun(scenario, fault=fault).run_to_end()
     except InvariantBroken as broken:
         return broken.invariant
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what has to be found again
@@ -534,10 +534,10 @@ def failure_of(scenario: StreamScenario, fault: StreamFault = NO_FAULT) -> str |
 
 def explain(scenario: StreamScenario) -> str:
     """A scenario as a story."""
-    run = StreamPlay(scenario, telling=True)
+    run = StreamRun(scenario, telling=True)
     ending = "it ends well"
     try:
-        run.to_its_end()
+        run.run_to_end()
     except Exception as error:  # noqa: BLE001 - it is told, not handled
         ending = f"{type(error).__name__}: {error}"
     return "\n".join((*(run.story or ()), f"==> {ending}"))

@@ -22,7 +22,7 @@ from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planfile import StalePlan
-from catalog_migrate.planner.rollback import NO_RETURN, ROWS_CHANGED, ROWS_NOT_HELD
+from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_CHANGED, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.rollback import plan_rollback, read_past, roll_back
@@ -421,7 +421,7 @@ def test_point_of_no_return() -> None:
     assert place.start("2", TWO, approve=("s.gone",)).outcome == "resumed"
     copied.start("2", "CREATE TABLE t (id INT NOT NULL, b STRING RENAMED FROM a);")
     blocked = place.plan(1, "s.wide.more", "s.fresh", "s.gone").blocked
-    assert [(b.name, b.code) for b in blocked] == [("s.gone", NO_RETURN), ("s.t", "CM0301")]
+    assert [(b.name, b.code) for b in blocked] == [("s.gone", IRREVERSIBLE), ("s.t", "CM0301")]
     assert all("were deleted when its retention was over" in b.reason for b in blocked)
     with pytest.raises(MigrationBlocked):
         place.back(approve=("s.wide.more", "s.fresh", "s.gone"))
@@ -452,7 +452,7 @@ def test_behind_a_column_dropped_in_place() -> None:
     place.append("t", {"id": 2})
     three = "CREATE TABLE t (id INT NOT NULL, CHECK (id > 0)) DROPPED (b);"
     place.start("3", three)
-    assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(1, "s.t", "s.t.b")) == [(IRREVERSIBLE, "b")]
     with pytest.raises(MigrationBlocked, match="dropped in place and its values with it") as caught:
         place.back(1, approve=("s.t", "s.t.b"))
     assert caught.value.message.startswith("1 obstacle that no approval cures")
@@ -463,7 +463,7 @@ def test_behind_a_column_dropped_in_place() -> None:
     place.append("t", {"id": 3})
     place.back(2)
     assert place.read("t") == [{"id": 1}, {"id": 2}, {"id": 3}]
-    assert codes(place.plan(1, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(1, "s.t", "s.t.b")) == [(IRREVERSIBLE, "b")]
     assert place.world.newest(shard).is_sealed
 
 
@@ -494,10 +494,10 @@ def test_rows_written_between_a_copy_and_a_drop_in_place(between: bool) -> None:
         place.append("t", {"id": 2, "b": "b2"})
     report = place.start("3", "CREATE TABLE t (id INT NOT NULL, CHECK (id > 0)) DROPPED (b);")
     assert report.rows_copied == 0
-    assert codes(place.plan(2, "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(2, "s.t", "s.t.b")) == [(IRREVERSIBLE, "b")]
     plan = place.plan(1, "s.t", "s.t.b")
     if between:
-        assert codes(plan) == [(NO_RETURN, "b")]
+        assert codes(plan) == [(IRREVERSIBLE, "b")]
         assert plan.blocked[0].reason == (
             "column b was dropped in place and its values in rows written since with it"
         )
@@ -525,10 +525,10 @@ def test_a_shard_that_lost_a_column_before_it_was_replaced() -> None:
     )
     place.start("4", copied.replace("PARTITIONED BY (id)", "COMMENT 'x'"))
     place.start("5", copied)
-    assert codes(place.plan(1, "s.u", "s.t", "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(1, "s.u", "s.t", "s.t.b")) == [(IRREVERSIBLE, "b")]
     assert codes(place.plan(2)) == [("CM0302", "c")]
     place.start("6", "CREATE TABLE other (id INT NOT NULL);", approve=("s.t", "s.u"))
-    assert codes(place.plan(1, "s.t", "s.t.b", "s.other")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(1, "s.t", "s.t.b", "s.other")) == [(IRREVERSIBLE, "b")]
     assert codes(place.plan(2, "s.other")) == [("CM0302", "c")]
     place.back(2, approve=("s.other", "s.u.c"))
     assert place.read("t") == [{"id": 1}]
@@ -544,7 +544,7 @@ def test_a_column_dropped_in_place_and_given_again() -> None:
     place.start("3", T1)
     place.append("t", {"id": 2, "b": "another"})
     assert place.read("t") == [{"id": 1, "b": None}, {"id": 2, "b": "another"}]
-    assert codes(place.plan(1, "s.t.b")) == [(NO_RETURN, "b")]
+    assert codes(place.plan(1, "s.t.b")) == [(IRREVERSIBLE, "b")]
     place.back(2, approve=("s.t.b",))
     assert place.read("t") == [{"id": 1}, {"id": 2}]
 
@@ -701,7 +701,7 @@ def test_another_table_under_the_name_and_the_rows_of_then_are_gone() -> None:
     place.clock.sleep(8 * 86_400.0)
     place.start("3", APART)
     plan = place.plan(1)
-    assert [(b.name, b.code) for b in plan.blocked] == [("s.t", NO_RETURN)]
+    assert [(b.name, b.code) for b in plan.blocked] == [("s.t", IRREVERSIBLE)]
 
 
 def test_column_dropped_and_given_again() -> None:

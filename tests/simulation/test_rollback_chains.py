@@ -12,7 +12,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.plan import Plan
-from catalog_migrate.planner.rollback import NO_RETURN, ROWS_NOT_HELD
+from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_NOT_HELD
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.rollback import plan_rollback, read_past, roll_back
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -103,7 +103,7 @@ class Chain:
     def back(self, to: int) -> set[str]:
         """Roll back with every approval that is asked for; the tables that leave rows behind."""
         plan = self.plan(to, ())
-        gone = {(one.name, one.column) for one in plan.blocked if one.code == NO_RETURN}
+        gone = {(one.name, one.column) for one in plan.blocked if one.code == IRREVERSIBLE}
         if gone and self.policy is None:
             raise NoReturn(gone)
         assert all(one.remedy.startswith("--approve ") for one in plan.blocked), plan.blocked

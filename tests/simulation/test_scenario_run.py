@@ -13,7 +13,7 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.invariants import InvariantBroken
 from tests.simulation.scenario import Fault, Scenario, Start, decode, draw, encode
-from tests.simulation.scenario_run import Play, play
+from tests.simulation.scenario_run import ScenarioRun, run_scenario
 from tests.simulation.shrink import explain, shrink
 
 COPIED = (("add NOT NULL column", "partition"),)
@@ -50,7 +50,7 @@ def test_a_holder_stopped_while_it_takes_a_seal_off_spares_its_successors(kind: 
     second, awake again, leaves the seals of the third alone."""
     for chain in range(12):
         for aim in ("fence", "fence.done", "unseal"):
-            play(
+            run_scenario(
                 Scenario(
                     chain=chain, groups=COPIED, starts=(Start(1), Start(1, 50.0), Start(1, 60.0)),
                     faults=(
@@ -65,7 +65,7 @@ def test_a_commit_that_lands_after_it_was_given_up_harms_nobody() -> None:
     """Its holder undoes the attempt only once the commit can no longer land, or has landed."""
     for chain in range(12):
         for steps in (1.0, 3.0, 5.0, 8.0, 12.0):
-            play(
+            run_scenario(
                 Scenario(
                     chain=chain, groups=COPIED, starts=(Start(1),),
                     faults=(Fault(0, 30, "in flight", steps, "append"),),
@@ -97,7 +97,7 @@ def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def _breaks(scenario: Scenario) -> bool:
     try:
-        Play(scenario).to_its_end()
+        ScenarioRun(scenario).run_to_end()
     except (InvariantBroken, CatalogMigrateError) as error:
         return isinstance(error, InvariantBroken)
     return False

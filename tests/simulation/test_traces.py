@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.releases import chain_of
-from tests.simulation.trace import Start, Story, StoryFailed, carry_out
+from tests.simulation.trace import Start, Trace, TraceFailed, carry_out
 
 GROUP = st.lists(st.sampled_from(sorted(MUTATIONS)), min_size=1, max_size=3, unique=True)
 
 
 @st.composite
-def stories(draw: st.DrawFn, *, releases: int = 4, starts: int = 4) -> Story:
+def stories(draw: st.DrawFn, *, releases: int = 4, starts: int = 4) -> Trace:
     """A first release, others that are one group of mutations each, and starts of any of them."""
     groups = draw(st.lists(GROUP, min_size=1, max_size=releases - 1))
     chain = chain_of(draw(st.randoms(use_true_random=False)), groups)
@@ -30,12 +30,12 @@ def stories(draw: st.DrawFn, *, releases: int = 4, starts: int = 4) -> Story:
         populating=st.sampled_from(("fills", "absent", "fails")),
         writes=st.frozensets(st.integers(0, 120), max_size=3),
     )
-    return Story(chain, tuple(draw(st.lists(start, max_size=starts))), draw(st.booleans()))
+    return Trace(chain, tuple(draw(st.lists(start, max_size=starts))), draw(st.booleans()))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(stories())
-def test_no_story_breaks_an_invariant(story: Story) -> None:
+def test_no_story_breaks_an_invariant(story: Trace) -> None:
     """Any chain, any start killed at any call, any writer: I1 to I3, I5, I6 and I10 hold."""
     note(str(story))
     carry_out(story)
@@ -45,10 +45,10 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that forgets to drop names is told of by one release with one such change."""
     monkeypatch.setattr(SimulatedEngine, "drop", lambda *_, **__: None)
 
-    def breaks(story: Story) -> bool:
+    def breaks(story: Trace) -> bool:
         try:
             carry_out(story)
-        except StoryFailed:
+        except TraceFailed:
             return True
         return False
 
@@ -65,5 +65,5 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert len(story.starts) <= 2
     assert sum(len(draft.mutations) for draft in story.chain) <= 2
-    with pytest.raises(StoryFailed, match=r"(?s)names .*release 1: the first\n.*a process of"):
+    with pytest.raises(TraceFailed, match=r"(?s)names .*release 1: the first\n.*a process of"):
         carry_out(story)

@@ -38,7 +38,7 @@ class Start(msgspec.Struct, frozen=True):
         return "; ".join(words)
 
 
-class Story(msgspec.Struct, frozen=True):
+class Trace(msgspec.Struct, frozen=True):
     """A chain of releases and the processes that start on one installation, in order.
 
     ``persistent`` says whether names outlive a process.
@@ -59,15 +59,15 @@ class Story(msgspec.Struct, frozen=True):
         return "\n".join((*lines, *map(str, self.starts)))
 
 
-class StoryFailed(AssertionError):
+class TraceFailed(AssertionError):
     """A story broke an invariant or ended in an error; its message tells the whole of it."""
 
 
-def carry_out(story: Story) -> Run:
-    """Play a story to its end, with every invariant checked after each step, and return the run.
+def carry_out(story: Trace) -> Run:
+    """Run a trace to its end, with every invariant checked after each step, and return the run.
 
     After the last start a process of the latest release that any start had brings everything in
-    line. Raises StoryFailed.
+    line. Raises TraceFailed.
     """
     run = Run(story.chain, persistent=story.persistent, random=Random(0))
     try:
@@ -77,7 +77,7 @@ def carry_out(story: Story) -> Run:
         _play(run, Start(max(latest, run.release_in_force())), again=True)
         run.write(2, must=True)
     except (InvariantBroken, CatalogMigrateError) as error:
-        raise StoryFailed("\n".join((str(error), str(story), *run.trace))) from error
+        raise TraceFailed("\n".join((str(error), str(story), *run.trace))) from error
     return run
 
 

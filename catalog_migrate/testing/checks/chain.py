@@ -15,7 +15,7 @@ from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.delta.datatypes import without_lengths
 from catalog_migrate.errors import MigrationBlocked
-from catalog_migrate.planner.rollback import NO_RETURN
+from catalog_migrate.planner.rollback import IRREVERSIBLE
 from catalog_migrate.release.loader import load_release
 from catalog_migrate.release.release import Release
 
@@ -154,7 +154,7 @@ def _roll_back(
         try:
             back = platform.roll_back(serials[number])
         except MigrationBlocked as blocked:
-            gone = [one for one in blocked.plan.blocked if one.code == NO_RETURN]
+            gone = [one for one in blocked.plan.blocked if one.code == IRREVERSIBLE]
             if gone and any(final[number + 1 :]):
                 lost = ", ".join(f"{one.name}.{one.column}" for one in gone)
                 report.steps.append(f"no way back to {release.name}: {lost}")

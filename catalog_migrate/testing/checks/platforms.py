@@ -108,7 +108,7 @@ class _TrustingEngine(SimulatedEngine):
                 for request in requests
             ]
 
-    def _prove(self, view: ViewSpec) -> None:
+    def _require_bindable(self, view: ViewSpec) -> None:
         for schema, name in references(view.sql).relations:
             if schema is None:
                 continue  # a common table expression, or an alias
