@@ -25,6 +25,7 @@ from catalog_migrate.catalog.opening import (
 from catalog_migrate.catalog.records import Owner
 from catalog_migrate.catalog.sessions import register_session
 from catalog_migrate.catalog.state import State
+from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.assembly import in_force, rebased
 from catalog_migrate.planner.baseline import Baseline
@@ -33,14 +34,20 @@ from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.plan_validation import ROWS_GONE, with_missing_data
-from catalog_migrate.planner.planfile import stale
+from catalog_migrate.planner.planfile import same_plan, stale
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
 from catalog_migrate.policy import Policy
+from catalog_migrate.program.operations import Executed, Operation
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.bundled_streams import BundledStreams
 from catalog_migrate.reconciler.commit import put_in_force, put_release
-from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress, Progress
+from catalog_migrate.reconciler.execution_context import (
+    ExecutionContext,
+    Journal,
+    OnProgress,
+    Progress,
+)
 from catalog_migrate.reconciler.prepare import Populate, prepare, validate
 from catalog_migrate.reconciler.reconcile import (
     NotReconciled,
@@ -77,7 +84,9 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     metastore, our own views' among them, ``unfilled`` the derived tables that nobody has
     populated. ``outstanding`` says in words what could not be done for users' objects: the software
     starts without it, what can be tried again is tried at every start, what was set aside stays so
-    until it is dropped.
+    until it is dropped. ``steps`` is the program that this start had to execute: what was left of
+    the plan's steps and, of phase ``session``, the names of this session; ``executed`` is what it
+    executed of it. Our own views are in neither.
     """
 
     outcome: Outcome
@@ -89,6 +98,8 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     unfilled: tuple[str, ...] = ()
     reason: str | None = None
     outstanding: tuple[str, ...] = ()
+    steps: tuple[Operation, ...] = ()
+    executed: tuple[Executed, ...] = ()
 
 
 _OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
@@ -130,6 +141,7 @@ class Start:
         self.streams = streams
         self.bundled = BundledStreams(streams, release.statements)
         self.unnamed: list[str] = []
+        self.journal = Journal()
         self.parts: list[tuple[Owner, Release]] = [("release", release)]
         if system is not None:
             self.parts.append(("system", system))
@@ -216,7 +228,10 @@ class Start:
         signed = self._signed_in()
         if self.engine.persistent_names:
             return report
-        state, names = self._session_names(signed)
+        committed = report.plan is not None and report.outcome in ("initialized", "migrated")
+        state, names = self._session_names(
+            signed, report.plan.steps if committed and report.plan is not None else ()
+        )
         return self._done(report.outcome, report.plan, state, rows=report.rows_copied, names=names)
 
     def _signed_in(self) -> State:
@@ -235,14 +250,16 @@ class Start:
             token=self.token,
         )
 
-    def _session_names(self, state: State) -> tuple[State, int]:
+    def _session_names(
+        self, state: State, program: tuple[Operation, ...] = ()
+    ) -> tuple[State, int]:
         """Bring this session's names in line; again when the catalog moved on meanwhile.
 
         Nothing keeps another process from changing tables in place under these statements.
         """
         for _ in range(REPLANS):
             try:
-                return state, reconcile_names(self._work(state, None), state)
+                return state, reconcile_names(self._work(state, None), state, program)
             except NotReconciled:
                 newest = self._signed_in()
                 if newest.serial == state.serial:
@@ -411,6 +428,7 @@ class Start:
             engine=self.engine, log=self.log, clock=self.clock,
             warehouse=state.config["warehouse"].value, streams=self.streams, workers=self.workers,
             on_progress=self.on_progress, token=self.token, lease=lease, tolerated=self.unnamed,
+            journal=self.journal,
         )
 
     def _first_plan(self, state: State) -> Migration:
@@ -482,7 +500,7 @@ class Start:
     def _check_approved(self, state: State, migration: Migration) -> None:
         """An approved plan was handed in: the plan made now must be that very plan."""
         approved = self.approved
-        if approved is None or approved.plan_hash == migration.plan.plan_hash:
+        if approved is None or same_plan(approved, migration.plan):
             return
         in_force = _manifest_in_force(state)
         if migration.plan.is_empty and in_force == self.release.manifest_hash == (
@@ -516,10 +534,18 @@ class Start:
         unfilled: tuple[str, ...] = (), reason: str | None = None,
         outstanding: tuple[str, ...] = (),
     ) -> BootstrapReport:
+        own = {
+            each.schema.lower() for owner, part in self.parts if owner == "system"
+            for each in part.objects
+        }
         return BootstrapReport(
             outcome=outcome, plan=plan, release=self.release.name, serial=serial,
             rows_copied=rows, names=names, unfilled=unfilled, reason=reason,
             outstanding=outstanding,
+            steps=tuple(s for s in self.journal.steps if parse_reference(s.name)[1] not in own),
+            executed=tuple(
+                s for s in self.journal.executed if parse_reference(s.name)[1] not in own
+            ),
         )
 
 

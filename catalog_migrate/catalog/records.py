@@ -277,7 +277,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``failed``; only the holder of the lease of ``cluster`` moves it. ``target`` is the item that is
     altered from ``before`` to ``after`` (with the links of each); ``dependents`` are the items
     whose queries restart; ``limit`` is how many seconds they have to become healthy;
-    ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people. An
+    ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people.
+    ``program`` holds the operations that follow the commit, in their order, as JSON. An
     unsafe operation goes ``requested``, ``stopping``, (``restoring``,) ``committed``,
     (``backfilling``,) then ``done``,
     ``refused`` or ``stale``.
@@ -297,6 +298,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     validate: bool = True
     snapshots: dict[str, int] = {}
     unsafe: UnsafeAct | None = None
+    program: tuple[dict[str, str | int], ...] = ()
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -6,8 +6,10 @@ A commit that leaves many files behind it compacts the log.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from uuid import uuid4
+
+import msgspec
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.errors import CommitConflict, CommitOutcomeUnknown, LeaseLost
@@ -18,6 +20,7 @@ from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.catalog.records import ConfigRecord, Record
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import CatalogWriteRefused
+from catalog_migrate.program.operations import Executed
 
 _LONGEST_PAUSE = 0.1
 """Seconds: bound of the random pause between two attempts of a commit."""
@@ -123,12 +126,14 @@ def commit(
     reason: str | None = None,
     anyway: bool = False,
     rollback_to: int | None = None,
+    executed: Sequence[Executed] = (),
 ) -> State:
     """Commit what ``changes_for`` makes of the newest state, and return the state after it.
 
     ``changes_for`` is called again on a fresh state when another writer committed meanwhile;
     whatever it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word
-    for the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to.
+    for the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to,
+    ``executed`` the operations that were executed before it and are in no commit yet.
     ``anyway`` lets a catalog be written that is not in use here (moved, copied or given back):
     only for what makes it so, or ends it.
 
@@ -150,6 +155,8 @@ def commit(
         metadata = _metadata(after, edits, kind, epoch, reason)
         if rollback_to is not None:
             metadata["rollback_to"] = str(rollback_to)
+        if executed:
+            metadata["executed"] = msgspec.json.encode(executed).decode()
         try:
             version = log.append(
                 rows_of(before, edits), follows=before.version, commit_id=uuid4().hex,

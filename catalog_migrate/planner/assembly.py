@@ -22,11 +22,11 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
-    Step,
     Validation,
     point_of_no_return,
 )
 from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.program.operations import AnyOperation
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def assemble(
     changes: Sequence[Change] = (),
     drops: Sequence[str] = (),
     creates: Sequence[str] = (),
-    steps: Sequence[Step] = (),
+    steps: Sequence[AnyOperation] = (),
     validations: Sequence[Validation] = (),
     questions: Sequence[Question] = (),
     blocked: Sequence[Blocked] = (),

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import msgspec
 
 from catalog_migrate.model.names import quote_part
+from catalog_migrate.program.operations import AnyOperation
 
-PLAN_FORMAT = "1.0"
+PLAN_FORMAT = "1.1"
 
 Action = Literal["create", "drop", "migrate", "redefine", "update", "refresh", "restart"]
 ACTIONS: tuple[Action, ...] = (
@@ -76,14 +77,6 @@ class Change(msgspec.Struct, frozen=True):
     risk: str | None = None
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One step of the one total order."""
-
-    op: Literal["drop", "create", "redefine", "update"]
-    kind: str
-    name: str
-
-
 class Validation(msgspec.Struct, frozen=True):
     """One proof (a view bound, a name free) and its outcome."""
 
@@ -136,6 +129,7 @@ class PointOfNoReturn(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A whole plan; ``plan_hash`` covers all but rows, bytes, tool version, address and times.
 
+    ``steps`` is its program, in the order in which it is executed.
     ``approved`` are the approvals that the plan was made with, ``bound`` whether every view was
     bound by Spark's analyser. ``shipments`` says in words what becomes of the connections,
     sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
@@ -153,7 +147,7 @@ class Plan(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
     drops: tuple[str, ...]
     creates: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[AnyOperation, ...]
     queries: tuple[dict[str, Any], ...] = ()
     validations: tuple[Validation, ...] = ()
     questions: tuple[Question, ...] = ()

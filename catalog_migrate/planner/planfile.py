@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.errors import CatalogMigrateError, UnsupportedFormat
 from catalog_migrate.model.ids import number_of
@@ -60,6 +61,18 @@ def _hash_of(document: dict[str, Any]) -> str:
         for change in document["changes"]
     ]
     return hashlib.sha256(msgspec.json.encode(canonical, order="sorted")).hexdigest()
+
+
+def same_plan(approved: Plan, plan: Plan) -> bool:
+    """Whether the plan that was made now is the approved one.
+
+    A file of format 1.0 names the steps of names alone, in an order of its own: they follow from
+    the rest, which is compared.
+    """
+    if approved.format_version == plan.format_version:
+        return approved.plan_hash == plan.plan_hash
+    bare = {"steps": (), "format_version": PLAN_FORMAT}
+    return plan_hash(replace(approved, **bare)) == plan_hash(replace(plan, **bare))
 
 
 def encode_plan(plan: Plan) -> bytes:

@@ -32,10 +32,10 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
-    Step,
     Validation,
 )
 from catalog_migrate.planner.policy_evaluation import Approvals, Risk, ruled, undecided
+from catalog_migrate.planner.program import program
 from catalog_migrate.planner.rollback import (
     GoingBack,
     behind_adoption,
@@ -45,8 +45,9 @@ from catalog_migrate.planner.rollback import (
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
-    from catalog_migrate.planner.order import Order
     from catalog_migrate.policy import Policy
+    from catalog_migrate.program.operations import AnyOperation
+    from catalog_migrate.program.order import Order
     from catalog_migrate.release.release import Release
 
 Sizes = Callable[[str], tuple[int, int] | None]
@@ -140,7 +141,11 @@ class _Planning:
             if identity not in decided:
                 decided[identity] = self._decide(identity, actions, paths, items, ids)
         targets = tuple(self._target(decided[identity]) for identity in topological)
-        plan = self._finished_plan(order, [decided[identity] for identity in topological])
+        steps = program(
+            targets, self._baseline.objects, order.drops, order.creates,
+            (self._old_graph, self._new_graph),
+        )
+        plan = self._finished_plan(order, [decided[identity] for identity in topological], steps)
         heirs = {
             compared.old_identity
             for compared in difference.objects.values()
@@ -159,7 +164,7 @@ class _Planning:
         )
 
     def _order(self, actions: Mapping[Identity, Action | None]) -> Order:
-        from catalog_migrate.planner.order import order_steps
+        from catalog_migrate.program.order import order_steps
 
         objects = self._difference.objects
         migrated = [identity for identity, action in actions.items() if action == "migrate"]
@@ -278,7 +283,9 @@ class _Planning:
             reshape=decided.movement.reshape,
         )
 
-    def _finished_plan(self, order: Order, decided: Sequence[_Decided]) -> Plan:
+    def _finished_plan(
+        self, order: Order, decided: Sequence[_Decided], steps: tuple[AnyOperation, ...]
+    ) -> Plan:
         changes = [self._drop_change(identity) for identity in self._gone(order)]
         for one in decided:
             if one.action is not None:
@@ -292,9 +299,6 @@ class _Planning:
         self._blocked.extend(map(_no_text, without_text))
         if self._back is None:
             self._questions.extend(self._probable_renames(decided))
-        updates = [one.compared.key for one in decided if one.action == "update"]
-        steps = [self._step(op, identity) for op, identity in order.steps]
-        steps.extend(Step("update", key.kind, str(key)) for key in updates)
         return assemble(
             self._baseline.base,
             PlanTarget(
@@ -318,13 +322,6 @@ class _Planning:
     def _gone(self, order: Order) -> list[Identity]:
         removed = set(self._difference.removed)
         return [identity for identity in order.drops if identity in removed]
-
-    def _step(self, op: str, identity: Identity) -> Step:
-        if op == "drop":
-            key = self._old(identity).definition.key
-            return Step("drop", key.kind, str(key))
-        key = self._key(identity)
-        return Step("create" if op == "create" else "redefine", key.kind, str(key))
 
     def _drop_change(self, identity: Identity) -> Change:
         old = self._old(identity)

@@ -13,7 +13,7 @@ from catalog_migrate.engine.port import Registration
 from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, namespace_of
 from catalog_migrate.model.paths import without_placeholder
-from catalog_migrate.planner.order import order_waves
+from catalog_migrate.program.order import order_waves
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
 from catalog_migrate.reconciler.execution_context import relative
 
@@ -162,7 +162,7 @@ def actions_for(
     observed: Iterable[Registration],
     warehouse: str,
 ) -> Actions:
-    """What to do, from the two worlds, in the order of :mod:`catalog_migrate.planner.order`.
+    """What to do, from the two worlds, in the order of :mod:`catalog_migrate.program.order`.
 
     OLD is what the tombstones say of who used what; of a name that merely differs it is what the
     committed state says. A view or function of the same id is replaced, so that its name is there

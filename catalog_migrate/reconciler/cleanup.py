@@ -102,6 +102,8 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         changes.delete("intent", key)
         return changes
 
-    state = commit(work.log, changes_for, epoch=work.epoch, kind="clean up")
+    state = commit(
+        work.log, changes_for, epoch=work.epoch, kind="clean up", executed=work.journal.unlogged()
+    )
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state

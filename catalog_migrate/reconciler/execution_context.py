@@ -22,6 +22,7 @@ from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.migration import Target
+from catalog_migrate.program.operations import SESSION, Executed, Operation
 from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers
 
@@ -61,6 +62,20 @@ def new_token() -> str:
 
 
 @dataclass(slots=True)
+class Journal:
+    """What one start had to execute, and what it executed, both in the order of the program."""
+
+    steps: list[Operation] = field(default_factory=list)
+    executed: list[Executed] = field(default_factory=list)
+    _logged: int = 0
+
+    def unlogged(self) -> tuple[Executed, ...]:
+        """What was executed since this was asked last, for the commit that follows it."""
+        first, self._logged = self._logged, len(self.executed)
+        return tuple(one for one in self.executed[first:] if one.phase != SESSION)
+
+
+@dataclass(slots=True)
 class ExecutionContext:
     """The world and the catalog, with the right to change them while ``lease`` is held.
 
@@ -85,6 +100,7 @@ class ExecutionContext:
     """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
     named: int = 0
     """How many registrations were made or dropped so far, our own views' among them."""
+    journal: Journal = field(default_factory=Journal)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -117,25 +133,56 @@ class ExecutionContext:
                 self.clock.sleep(0.2 * 2 ** (attempt - 1))
         raise AssertionError("unreachable")
 
-    def each(self, items: Sequence[T], act: Callable[[T], R]) -> Iterator[tuple[T, R | Exception]]:
+    def each(
+        self, items: Sequence[T], act: Callable[[T], R],
+        operation: Callable[[T], Operation | None] | None = None,
+    ) -> Iterator[tuple[T, R | Exception]]:
         """Run ``act`` on independent items, in parallel where workers allow; failures are values.
 
         Results come in the order of ``items``; only :class:`Exception` is caught, so that a crash
-        or Ctrl-C ends the whole.
+        or Ctrl-C ends the whole. ``operation`` says which operation it is on an item, if any.
         """
-        def guarded(item: T) -> R | Exception:
+        def guarded(item: T) -> tuple[R | Exception, float, float]:
+            began = self.clock.wall()
+            result: R | Exception
             try:
-                return self.retrying(lambda: act(item))
+                result = self.retrying(lambda: act(item))
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
-                return error
+                result = error
+            return result, began, self.clock.wall()
 
-        yield from self.workers.each(items, guarded)
+        for item, (result, began, ended) in self.workers.each(items, guarded):
+            done = None if operation is None else operation(item)
+            if done is not None:
+                failed = f"failed: {result}" if isinstance(result, Exception) else "done"
+                self.journal.executed.append(Executed.of(done, began, ended, failed))
+            yield item, result
 
-    def all(self, items: Sequence[T], act: Callable[[T], R], *, phase: str) -> list[R]:
+    @contextmanager
+    def executing(self, operation: Operation) -> Iterator[None]:
+        """Put on record that an operation is executed inside, and how it ends."""
+        began, outcome = self.clock.wall(), "done"
+        try:
+            yield
+        except Exception as error:
+            outcome = f"failed: {error}"
+            raise
+        finally:
+            self.journal.executed.append(Executed.of(operation, began, self.clock.wall(), outcome))
+
+    def skipped(self, operation: Operation, reason: str) -> None:
+        """Put on record that there was nothing to do for an operation."""
+        now = self.clock.wall()
+        self.journal.executed.append(Executed.of(operation, now, now, f"skipped: {reason}"))
+
+    def all(
+        self, items: Sequence[T], act: Callable[[T], R], *, phase: str,
+        operation: Callable[[T], Operation | None] | None = None,
+    ) -> list[R]:
         """Run ``act`` on independent items; the first failure is raised after all have ended."""
         results: list[R] = []
         failure: Exception | None = None
-        for number, (item, result) in enumerate(self.each(items, act), start=1):
+        for number, (item, result) in enumerate(self.each(items, act, operation), start=1):
             if isinstance(result, Exception):
                 failure = failure or result
             else:

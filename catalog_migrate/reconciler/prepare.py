@@ -33,6 +33,15 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
+from catalog_migrate.planner.program import with_copies
+from catalog_migrate.program.operations import (
+    PREPARE,
+    BuildTable,
+    CopyTable,
+    Operation,
+    PopulateTable,
+    SealTable,
+)
 from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.desired import function_spec, shard_spec, view_spec
 from catalog_migrate.reconciler.execution_context import (
@@ -66,12 +75,13 @@ class Attempt(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Prepared:
-    """Everything the commit names: new shards by identity, seals on replaced ones, by path, and
-    what becomes of tables in place, by identity."""
+    """Everything the commit names: new shards by identity, seals on replaced ones, by path, what
+    becomes of tables in place, by identity, and the program that is executed."""
 
     shards: dict[Identity, NewShard] = field(default_factory=dict)
     sealed: dict[str, int] = field(default_factory=dict)
     shapes: dict[Identity, Shape] = field(default_factory=dict)
+    steps: tuple[Operation, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -195,12 +205,18 @@ def prepare(
     choice = choose(work, state, migration)
     shards = _new_shards(work, state, migration, choice)
     retiring = _retiring(state, migration, shards)
+    steps = with_copies(
+        migration.plan.steps,
+        [str(shard.target.definition.key) for shard in shards
+         if shard.target.identity in choice.copied],
+    )
+    work.journal.steps += [step for step in steps if step.phase == PREPARE]
     if not shards and not retiring:
-        return Prepared(shapes=choice.shapes)
+        return Prepared(shapes=choice.shapes, steps=steps)
     _require_no_backfill(work.streams, state, retiring)
     attempt = Attempt(migration.plan.plan_hash, migration.plan.target.release)
     prepared = _carry_over(work, state, attempt, shards, retiring, populate)
-    prepared.shapes = choice.shapes
+    prepared.shapes, prepared.steps = choice.shapes, steps
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
@@ -390,20 +406,42 @@ def _build(
         marks = marks_of(state, shard.target.item_id, definition, shard.source)
         work.engine.create_shard(shard_spec(definition, work.absolute(shard.path), marks))
 
-    work.all(shards, create, phase="create shards")
+    work.all(shards, create, phase="create shards", operation=_building)
     for shard in shards:
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
     with work.kept_alive():
-        for shard in work.all(copies, lambda shard: _bulk(work, shard), phase="copy rows"):
+        copied = work.all(
+            copies, lambda shard: _bulk(work, shard), phase="copy rows",
+            operation=lambda shard: _on(CopyTable, shard),
+        )
+        for shard in copied:
             prepared.shards[shard.target.identity] = shard
-    derived = [shard for shard in shards if shard.source is None and (
-        shard.target.contents == "derived" or shard.target.definition.is_derived)]
+    derived = [shard for shard in shards if _is_populated(shard)]
     for number, shard in enumerate(derived, start=1):
-        prepared.shards[shard.target.identity] = fill(work, shard, populate)
+        with work.executing(_on(PopulateTable, shard)):
+            prepared.shards[shard.target.identity] = fill(work, shard, populate)
         work.on_progress(
             Progress("populate", number, len(derived), str(shard.target.definition.item_name))
         )
+
+
+def _is_populated(shard: NewShard) -> bool:
+    """Whether its rows are the application's to make."""
+    target = shard.target
+    return shard.source is None and (target.contents == "derived" or target.definition.is_derived)
+
+
+def _building(shard: NewShard) -> Operation | None:
+    """The operation that ends when the shard is there and empty, if any does."""
+    if shard.source is not None or _is_populated(shard):
+        return None
+    return _on(BuildTable, shard)
+
+
+def _on(what: Callable[[str, str, str], Operation], shard: NewShard) -> Operation:
+    key = shard.target.definition.key
+    return what(key.kind, str(key), shard.target.item_id)
 
 
 def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> NewShard:
@@ -484,10 +522,12 @@ def _seal(
 
     A table that is dropped because its rows are gone has nothing to seal.
     """
-    pending = {
-        path: shard for path, shard in retiring.items()
-        if shard is not None or not _is_gone(work, path)
-    }
+    pending: dict[str, NewShard | None] = {}
+    for path, shard in retiring.items():
+        if shard is not None or not _is_gone(work, path):
+            pending[path] = shard
+        else:
+            work.skipped(_sealing(state, path), "its rows are gone")
     for _ in range(SEAL_ATTEMPTS):
         if not pending:
             return
@@ -495,21 +535,21 @@ def _seal(
         lost: dict[str, NewShard | None] = {}
         for path in list(pending):
             try:
-                work.ensure()
-                sealed = work.engine.seal(
-                    work.absolute(path), follows=follows[path], app_id=state.app_id,
-                    epoch=work.epoch,
-                )
+                with work.executing(_sealing(state, path)):
+                    work.ensure()
+                    sealed = work.engine.seal(
+                        work.absolute(path), follows=follows[path], app_id=state.app_id,
+                        epoch=work.epoch,
+                    )
+                    prepared.sealed[path] = sealed
+                    shard = pending[path]
+                    if shard is not None:
+                        current = prepared.shards[shard.target.identity]
+                        prepared.shards[shard.target.identity] = _tail(work, current, sealed)
             except EngineFailure as error:
                 if error.condition != SEAL_CONFLICT:
                     raise
                 lost[path] = pending[path]  # its properties are read again: they go back later
-                continue
-            prepared.sealed[path] = sealed
-            shard = pending[path]
-            if shard is not None:
-                current = prepared.shards[shard.target.identity]
-                prepared.shards[shard.target.identity] = _tail(work, current, sealed)
         pending = lost
         work.on_progress(
             Progress("seal", len(retiring) - len(pending), len(retiring))
@@ -518,6 +558,12 @@ def _seal(
         "others change these tables so often that they could not be sealed: " + ", ".join(pending),
         remedy="pause whoever changes their properties and start again; nothing was changed",
     )
+
+
+def _sealing(state: State, path: str) -> Operation:
+    item_id = state.shards[path].item_id
+    key = state.items[item_id].definition.key
+    return SealTable(key.kind, str(key), item_id)
 
 
 def _require_sealed(work: ExecutionContext, prepared: Prepared) -> None:

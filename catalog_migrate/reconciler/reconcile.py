@@ -10,20 +10,30 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.records import OperationRecord, ShardRecord
+from catalog_migrate.catalog.records import ItemRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.collector import collector_paused
-from catalog_migrate.model.names import Identity, ItemName
+from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.model.wording import counted
+from catalog_migrate.program.operations import (
+    NAMES,
+    SESSION,
+    CreateName,
+    DropName,
+    EvolveTable,
+    Operation,
+    ReplaceName,
+)
 from catalog_migrate.reconciler.actions import Actions, Step, actions_for
-from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.reconciler.commit import RECONCILE, stored_program
 from catalog_migrate.reconciler.desired import (
     DesiredName,
     desired_names_only,
@@ -126,8 +136,13 @@ def compare(work: ExecutionContext, state: State) -> Actions:
         return actions_for(state, desired_world(state), observed, work.warehouse)
 
 
-def reconcile_names(work: ExecutionContext, state: State) -> int:
-    """Bring names in line; returns how many steps were taken.
+def reconcile_names(
+    work: ExecutionContext, state: State, program: Sequence[Operation] = ()
+) -> int:
+    """Bring names in line, in the order of ``program``; returns how many steps were taken.
+
+    What ``program`` has and is observed to be done already is skipped. Where something else is
+    missing too, the order is made anew from all that is observed.
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them.
@@ -139,7 +154,7 @@ def reconcile_names(work: ExecutionContext, state: State) -> int:
         StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
         for r in actions.foreign
     ]
-    steps = _take(work, actions.waves, failures)
+    steps = _take(work, _scheduled(work, actions, program), failures)
     work.named += steps
     if failures and work.tolerated is not None:
         failures = _tolerated(work.tolerated, state, failures)
@@ -171,15 +186,60 @@ def _tolerated(
     return [failure for failure in failures if failure.name.lower() not in users]
 
 
+_Wave = Sequence[tuple[Step, Operation]]
+
+
+def _scheduled(
+    work: ExecutionContext, actions: Actions, program: Sequence[Operation]
+) -> list[_Wave]:
+    """The steps in the waves of the program, if it has them all, else in those of ``actions``."""
+    planned = {
+        (_STEPS[step.op], parse_reference(step.name)): step
+        for step in program if step.phase == NAMES
+    }
+    waves: dict[int, list[tuple[Step, Operation]]] = {}
+    steps = [step for wave in actions.waves for step in wave]
+    if all((step.op, step.identity) in planned for step in steps):
+        for step in steps:
+            operation = planned[step.op, step.identity]
+            waves.setdefault(operation.wave, []).append((step, operation))
+        places = {id(operation): place for place, operation in enumerate(planned.values())}
+        for wave in waves.values():
+            wave.sort(key=lambda pair: places[id(pair[1])])
+    else:
+        for number, found in enumerate(actions.waves, start=1):
+            waves[number] = [(step, _operation(step, number)) for step in found]
+    scheduled: list[_Wave] = [waves[number] for number in sorted(waves)]
+    if not work.engine.persistent_names:
+        scheduled = [
+            [(step, replace(operation, phase=SESSION)) for step, operation in wave]
+            for wave in scheduled
+        ]
+    work.journal.steps += [operation for wave in scheduled for _, operation in wave]
+    return scheduled
+
+
+_STEPS = {"drop": "drop", "create": "create", "redefine": "replace", "update": "replace"}
+_OPERATIONS = {"drop": DropName, "create": CreateName, "replace": ReplaceName}
+
+
+def _operation(step: Step, wave: int) -> Operation:
+    """The operation of a step that no program has."""
+    kind = step.wanted.kind if step.wanted is not None else step.standing.kind  # type: ignore[union-attr]
+    item_id = step.wanted.item_id if step.wanted is not None else ""
+    key = ItemKey(step.name.schema, kind, step.name.name)
+    return _OPERATIONS[step.op](kind, str(key), item_id, wave)
+
+
 class _Reported:
     """Progress over the release's names; our own views are no objects of its plan."""
 
-    def __init__(self, work: ExecutionContext, waves: Iterable[Iterable[Step]]) -> None:
+    def __init__(self, work: ExecutionContext, waves: Iterable[_Wave]) -> None:
         self._work = work
         self._done = {"drop": 0, "register": 0}
         self._total = {"drop": 0, "register": 0}
         for wave in waves:
-            for step in wave:
+            for step, _ in wave:
                 self._total[self._phase(step)] += not self._is_own(step.name)
 
     @staticmethod
@@ -200,23 +260,25 @@ class _Reported:
 
 
 def _take(
-    work: ExecutionContext, waves: Sequence[Sequence[Step]], failures: list[StepFailure]
+    work: ExecutionContext, waves: Sequence[_Wave], failures: list[StepFailure]
 ) -> int:
     """Take the steps wave by wave; what waits for one that failed is left out."""
     reported = _Reported(work, waves)
-    for schema in sorted({s.name.schema for wave in waves for s in wave if s.op != "drop"}):
+    for schema in sorted({s.name.schema for wave in waves for s, _ in wave if s.op != "drop"}):
         work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
     done = 0
     failed: set[Identity] = set()
     for wave in waves:
-        ready = [step for step in wave if not failed & {*step.after, step.identity}]
-        failed.update(step.identity for step in wave if failed & step.after)
-        drops = [step for step in ready if step.op == "drop"]
+        ready = [pair for pair in wave if not failed & {*pair[0].after, pair[0].identity}]
+        failed.update(step.identity for step, _ in wave if failed & step.after)
+        drops = [pair for pair in ready if pair[0].op == "drop"]
         groups = [drops[first : first + TOGETHER] for first in range(0, len(drops), TOGETHER)]
-        groups.append([step for step in ready if step.op != "drop"])
+        groups.append([pair for pair in ready if pair[0].op != "drop"])
         for group in groups:
-            beside = [step.standing for step in group if step.standing is not None]
-            for step, result in work.each(group, lambda step, b=beside: _do(work, step, b)):  # type: ignore[misc]
+            beside = [step.standing for step, _ in group if step.standing is not None]
+            for (step, _), result in work.each(
+                group, lambda pair, b=beside: _do(work, pair[0], b), lambda pair: pair[1]  # type: ignore[misc]
+            ):
                 done += 1
                 reported(step)
                 if isinstance(result, Exception):
@@ -262,9 +324,10 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     (recorded for ``status``) when a step keeps failing.
     """
     try:
-        state, evolved = _evolve(work, state)
+        program = stored_program(state)
+        state, evolved = _evolve(work, state, program)
         if work.engine.persistent_names:
-            reconcile_names(work, state)
+            reconcile_names(work, state, program)
     except NotReconciled as error:
         record_failure(work, error)
         raise
@@ -289,7 +352,10 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         return changes
 
     if cleared or evolved or given_up or RECONCILE in state.operations:
-        state = commit(work.log, changes_for, epoch=work.epoch, kind="reconcile")
+        state = commit(
+            work.log, changes_for, epoch=work.epoch, kind="reconcile",
+            executed=work.journal.unlogged(),
+        )
     return remove_data(work, state)
 
 
@@ -297,13 +363,23 @@ def _replace(record: ShardRecord, **changes: object) -> ShardRecord:
     return msgspec.structs.replace(record, **changes)
 
 
-def _evolve(work: ExecutionContext, state: State) -> tuple[State, list[str]]:
+def _evolve(
+    work: ExecutionContext, state: State, program: Sequence[Operation]
+) -> tuple[State, list[str]]:
     """Make pending changes in place; what is refused for good is copied instead."""
     pending = [
         (path, state.items[record.item_id])
         for path, record in sorted(state.shards.items())
         if record.evolve and record.item_id in state.items
     ]
+    pending.sort(key=lambda pair: str(pair[1].definition.key).lower())
+    planned = {step.id: step for step in program if isinstance(step, EvolveTable)}
+
+    def operation(pair: tuple[str, ItemRecord]) -> Operation:
+        item_id, key = state.shards[pair[0]].item_id, pair[1].definition.key
+        return planned.get(item_id) or EvolveTable(key.kind, str(key), item_id)
+
+    work.journal.steps += map(operation, pending)
     failures: list[StepFailure] = []
     evolved = []
     refused: list[tuple[str, str, StepFailure]] = []
@@ -318,6 +394,7 @@ def _evolve(work: ExecutionContext, state: State) -> tuple[State, list[str]]:
                 app_id=state.app_id,
                 epoch=work.epoch,
             ),
+            operation,
         ),
         start=1,
     ):

@@ -9,6 +9,7 @@ from catalog_migrate.catalog.records import IntentRecord, OperationRecord, Shard
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
+from catalog_migrate.program.operations import PopulateTable
 from catalog_migrate.reconciler import cleanup
 from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import shard_spec
@@ -44,6 +45,10 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
     }
 
     work.attempt.extend(paths.values())
+    work.journal.steps += [
+        PopulateTable(item.definition.kind, str(item.definition.key), item_id)
+        for item_id, item in pending
+    ]
 
     def declare(_: State) -> Changes:
         changes = Changes()
@@ -66,8 +71,9 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
             location = work.absolute(paths[item_id])
             name = str(item.definition.item_name)
             marks = marks_of(state, item_id, item.definition, item.shard)
-            work.engine.create_shard(shard_spec(item.definition, location, marks))
-            with work.kept_alive():
+            key = item.definition.key
+            with work.executing(PopulateTable(key.kind, str(key), item_id)), work.kept_alive():
+                work.engine.create_shard(shard_spec(item.definition, location, marks))
                 populate(name, location)
             work.ensure()
             versions[item_id] = work.engine.shard_version(location)
@@ -112,4 +118,6 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         )
         return changes
 
-    return finish_shared(work, commit(work.log, changes_for, epoch=work.epoch, kind="refill"))
+    return finish_shared(work, commit(
+        work.log, changes_for, epoch=work.epoch, kind="refill", executed=work.journal.unlogged()
+    ))

@@ -10,6 +10,7 @@ import msgspec
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.planner.plan_validation import NAME_HELD
+from catalog_migrate.program.operations import PREPARE, CreateName
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
@@ -23,6 +24,7 @@ from catalog_migrate.report.verdict import (
 
 _SIGNS = {"create": "+", "drop": "-", "migrate": "~"}
 _ABSENT_SHOWN = 12
+_STEPS_SHOWN = 20
 _DEPENDENTS_SHOWN = 8
 _MOVES = {
     "evolve": "rows stay where they are, metadata changes only",
@@ -76,6 +78,7 @@ def outline(plan: Plan) -> Outline:
         _obstacles(plan),
         _decide(plan),
         _questions(plan),
+        _steps(plan),
         _absences(plan),
         _shipments(plan),
         Section("What is not touched", note=_untouched(plan)),
@@ -343,48 +346,50 @@ def _questions(plan: Plan) -> Section:
     return Section("Probable renames, not guessed", tuple(entries))
 
 
-def _absences(plan: Plan) -> Section:
-    """Each dropped name in order, with the step that takes it away and the one that returns it.
+def _steps(plan: Plan) -> Section:
+    """The program, step by step; steps of one wave may go side by side."""
+    if not plan.steps:
+        return Section("Steps")
+    shown = tuple(
+        Entry(f"{number:>3}  {step.describe()}", step.symbol)
+        for number, step in enumerate(plan.steps[:_STEPS_SHOWN], 1)
+    )
+    waves = len({step.wave for step in plan.steps})
+    before = sum(step.phase == PREPARE for step in plan.steps)
+    note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}, " + (
+        f"{before} of them before the commit: until then the old release stays in force."
+        if before else "all of them right after the commit."
+    )
+    return Section("Steps, in this order", shown, note, len(plan.steps) - len(shown))
 
-    Counted from the program, less the steps of tables that are changed in place: those take no
-    name away. A table that is copied and keeps its id is registered anew in its one step.
-    """
-    swapped = {
-        change.name for change in plan.changes
-        if change.action == "update" and change.contents in {"copy", "derived"}
+
+def _absences(plan: Plan) -> Section:
+    """Each dropped name in order, with the step that takes it away and the one that returns it."""
+    returns = {
+        step.name: number for number, step in enumerate(plan.steps, 1)
+        if isinstance(step, CreateName)
     }
-    if not plan.drops and not swapped:
+    drops = [(number, step) for number, step in enumerate(plan.steps, 1) if step.absent]
+    standing = sum(
+        change.kind == "table" and change.action in ("migrate", "redefine")
+        and change.name not in returns
+        for change in plan.changes
+    ) if plan.steps else 0
+    if not drops and not standing:
         return Section("Which names are absent")
-    standing = _standing(plan)
-    steps = [
-        step for step in plan.steps
-        if step.name not in standing or step.op not in {"drop", "create"}
-    ]
-    returns = {step.name: number for number, step in enumerate(steps, 1) if step.op == "create"}
-    drops = [(number, step) for number, step in enumerate(steps, 1) if step.op == "drop"]
     meanwhile = sum(step.name in returns for _, step in drops)
-    if len(drops) + len(standing) != len(plan.drops):
-        entries = [Entry(name, "-") for name in plan.drops]
-    else:
-        entries = [Entry(_absence(step.name, number, returns), "-") for number, step in drops]
-    moments = [
-        Entry(f"{step.name}: within step {number}, while its copy is registered", "-")
-        for number, step in enumerate(steps, 1) if step.op == "update" and step.name in swapped
-    ]
-    note = "" if not drops and moments else "No name." if not drops else (
-        f"{counted(len(drops), 'drop')}, then {counted(len(returns), 'create')}, in"
-        f" {counted(len(steps), 'step')}; {counted(meanwhile, 'name')} absent meanwhile,"
+    entries = [Entry(_absence(step.name, number, returns), "-") for number, step in drops]
+    note = "No name." if not drops else (
+        f"{counted(len(drops), 'drop')} and {counted(len(returns), 'create')} among the steps;"
+        f" {counted(meanwhile, 'name')} absent meanwhile,"
         f" {counted(len(entries) - meanwhile, 'name')} for good."
     )
     if standing:
-        verbs = ("is", "stays") if len(standing) == 1 else ("are", "stay")
+        verbs = ("is", "stays") if standing == 1 else ("are", "stay")
         note += (
-            f" {counted(len(standing), 'table')} {verbs[0]} changed in place and {verbs[1]}"
+            f" {counted(standing, 'table')} {verbs[0]} changed in place and {verbs[1]}"
             " registered all the time."
         )
-    if moments:
-        note = f"{note} {counted(len(moments), 'name')} for a moment.".lstrip()
-    entries += moments
     shown = tuple(entries[:_ABSENT_SHOWN])
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
 
@@ -394,20 +399,6 @@ def _absence(name: str, number: int, returns: Mapping[str, int]) -> str:
     if back is None:
         return f"{name}: from step {number} for good"
     return f"{name}: from step {number} to step {back} ({counted(back - number, 'step')})"
-
-
-def _standing(plan: Plan) -> frozenset[str]:
-    """Tables that keep their directory under their name: the reconciler never drops those."""
-    dropped = frozenset(plan.drops)
-    return frozenset(
-        change.name
-        for change in plan.changes
-        if change.kind == "table"
-        and change.action in {"migrate", "redefine"}
-        and change.contents in {"none", "evolve"}
-        and change.old_name in {None, change.name}
-        and change.name in dropped
-    )
 
 
 def _no_return(plan: Plan) -> Section:

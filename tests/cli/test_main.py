@@ -46,7 +46,7 @@ def call(
 def manifest(path: Path, name: str, columns: list[tuple[str, str]]) -> str:
     """Write a manifest of one table and return its path."""
     path.write_text(json.dumps({
-        "format_version": "1.0", "release": name,
+        "format_version": "1.1", "release": name,
         "objects": [{
             "schema": "s", "kind": "table", "name": "t",
             "columns": [{"name": column, "type": kind} for column, kind in columns],
@@ -326,7 +326,7 @@ def test_formats_of_a_plan(call: Call, tmp_path: Path) -> None:
     """json is the plan file with two blanks of indentation, markdown and html start as such."""
     one = manifest(tmp_path / "1.json", "1", [("a", "INT")])
     base = ("plan", "--release", one, "--catalog", "c", "--format")
-    assert call(*base, "json").out.startswith('{\n  "format_version": "1.0",\n')
+    assert call(*base, "json").out.startswith('{\n  "format_version": "1.1",\n')
     assert call(*base, "markdown").out.startswith("**SAFE**: 1 created")
     assert call(*base, "html").out.startswith("<!doctype html>")
 

@@ -62,7 +62,9 @@ def replay(baseline: Baseline, migration: Migration) -> None:
     standing = dict.fromkeys(old_uses, "old")
     touched = {step.name for step in plan.steps if step.op != "update"}
     for step in plan.steps:
-        if step.op == "drop":
+        if step.op == "evolve":
+            standing[step.name] = "new"
+        elif step.op == "drop":
             assert standing.pop(step.name) == "old"
             assert not [
                 name for name, form in standing.items()
@@ -113,8 +115,14 @@ def test_steps_keep_both_orders_and_nothing_misses_what_it_reads(
         plan.creates,
         {str(t.definition.key): {f"s.{u[2]}" for u in t.uses} for t in migration.targets},
     )
-    assert plan.drops == tuple(step.name for step in plan.steps if step.op == "drop")
-    assert plan.creates == tuple(step.name for step in plan.steps if step.op == "create")
+    standing = {step.name for step in plan.steps if step.op in ("evolve", "copy")}
+    dropped = {step.name for step in plan.steps if step.op == "drop"}
+    created = {step.name for step in plan.steps if step.op == "create"}
+    assert dropped ^ {*plan.drops} <= standing
+    assert created ^ {*plan.creates} <= standing
+    waves = [step.wave for step in plan.steps]
+    assert waves == sorted(waves)
+    assert {*waves} == {*range(1, len({*waves}) + 1)}
     replay(baseline, migration)
 
 

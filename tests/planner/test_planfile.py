@@ -80,7 +80,7 @@ def test_what_is_no_plan_is_refused(data: bytes) -> None:
 def test_newer_major_is_refused_before_anything_else(plan: Plan) -> None:
     """A plan of format 2 is refused as such, not as an edited one."""
     with pytest.raises(UnsupportedFormat, match=r"format 2\.0"):
-        decode_plan(encode_plan(plan).replace(b'"1.0"', b'"2.0"', 1))
+        decode_plan(encode_plan(plan).replace(b'"1.1"', b'"2.0"', 1))
 
 
 def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:

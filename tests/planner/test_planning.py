@@ -11,9 +11,16 @@ from msgspec.structs import replace
 
 from catalog_migrate.model.objects import Argument, Column, ObjectDefinition
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Step, Validation
+from catalog_migrate.planner.plan import Base, Blocked, OptionChange, Question, Validation
 from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy, Rule
+from catalog_migrate.program.operations import (
+    BuildTable,
+    CreateName,
+    DropName,
+    EvolveTable,
+    ReplaceName,
+)
 from catalog_migrate.reconciler.refusal import blocked as refusal
 from catalog_migrate.report.text import render
 from catalog_migrate.report.verdict import failed_proofs
@@ -78,7 +85,7 @@ def test_another_body_with_the_same_contract_is_redefined_and_nothing_else(make:
     plan = plan_migration(make.baseline(*old), make.release(*new)).plan
     assert actions(plan) == [("s.v", "redefine", "self")]
     assert plan.changes[0].new_id == plan.changes[0].old_id == "s2"
-    assert plan.steps == (Step("redefine", "view", "s.v"),)
+    assert plan.steps == (ReplaceName("view", "s.v", "i2", 1),)
     assert (plan.drops, plan.creates) == ((), ())
 
 
@@ -88,8 +95,8 @@ def test_redefine_stands_between_what_it_reads_and_what_it_stops_reading(make: A
     new = [make.table("t"), make.view("q", ["s.t"], "a INT, b INT"), make.view("v", ["s.q"])]
     plan = plan_migration(make.baseline(*old), make.release(*new)).plan
     assert plan.steps == (
-        Step("create", "view", "s.q"), Step("redefine", "view", "s.v"),
-        Step("drop", "view", "s.p"),
+        CreateName("view", "s.q", "i4", 1), ReplaceName("view", "s.v", "i3", 2),
+        DropName("view", "s.p", "i2", 3),
     )
     assert actions(plan) == [
         ("s.p", "drop", None), ("s.q", "create", None), ("s.v", "redefine", "self"),
@@ -113,13 +120,16 @@ def test_swapped_views_are_dropped_and_created_with_their_ids(make: Any) -> None
     assert len(migration.plan.steps) == len(set(migration.plan.steps))
 
 
-def test_comment_only_is_an_update_at_the_end(make: Any) -> None:
-    """A comment changes in place, ids stay, and updates come last."""
+def test_comment_only_is_a_change_in_place(make: Any) -> None:
+    """A table's comment changes in place, before names come, and ids stay."""
     old = [make.table("t"), make.table("u")]
     new = [make.table("t", comment="why"), make.table("u"), make.table("z")]
     migration = plan_migration(make.baseline(*old), make.release(*new))
     assert actions(migration.plan) == [("s.t", "update", "self"), ("s.z", "create", None)]
-    assert migration.plan.steps == (Step("create", "table", "s.z"), Step("update", "table", "s.t"))
+    assert migration.plan.steps == (
+        BuildTable("table", "s.z", "i3", 1), EvolveTable("table", "s.t", "i1", 2),
+        CreateName("table", "s.z", "i3", 3),
+    )
     assert migration.targets[0].contents == "evolve"
 
 

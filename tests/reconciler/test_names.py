@@ -55,7 +55,7 @@ def test_names_are_counted_and_progress_is_the_plans(persistent: bool) -> None:
     second = start("2", TWO)  # u is dropped, v dropped and created, t changed in place
     assert second.plan is not None
     assert [(step.op, step.name) for step in second.plan.steps if step.name != "s.t"] == [
-        ("drop", "s.v"), ("drop", "s.u"), ("create", "s.v"),
+        ("seal", "s.u"), ("drop", "s.u"), ("drop", "s.v"), ("create", "s.v"),
     ]
     assert (progress()["drop"], progress()["register"]) == ((2, 2), (1, 1))
     assert second.names == 3

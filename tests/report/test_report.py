@@ -16,9 +16,17 @@ from catalog_migrate.planner.plan import (
     Plan,
     PlanTarget,
     Question,
-    Step,
     Validation,
     point_of_no_return,
+)
+from catalog_migrate.program.operations import (
+    BuildTable,
+    CopyTable,
+    CreateName,
+    DropName,
+    EvolveTable,
+    Operation,
+    SealTable,
 )
 from catalog_migrate.report import html, markdown, text
 from catalog_migrate.report.outline import amount, outline, size
@@ -33,7 +41,7 @@ def a_plan(
     blocked: tuple[Blocked, ...] = (),
     validations: tuple[Validation, ...] = (),
     questions: tuple[Question, ...] = (),
-    steps: tuple[Step, ...] = (),
+    steps: tuple[Operation, ...] = (),
     unchanged: int = 3,
     bound: bool = False,
 ) -> Plan:
@@ -76,9 +84,11 @@ GONE = Change("shop.gone", "table", "drop", because=("shop.gone",), rows=7, byte
 WIDER = msgspec.structs.replace(ORDERS, columns=(RETYPED,), risk=None)
 EMPTY = msgspec.structs.replace(GONE, rows=0, risk=None)
 STEPS = (
-    Step("drop", "view", "shop.v1"), Step("drop", "table", "shop.orders"),
-    Step("drop", "table", "shop.gone"), Step("create", "table", "shop.new"),
-    Step("create", "table", "shop.orders"), Step("create", "view", "shop.v1"),
+    BuildTable("table", "shop.new", wave=1), CopyTable("table", "shop.orders", wave=2),
+    SealTable("table", "shop.orders", wave=3), SealTable("table", "shop.gone", wave=3),
+    DropName("view", "shop.v1", wave=4), DropName("table", "shop.gone", wave=4),
+    CreateName("table", "shop.new", wave=4), DropName("table", "shop.orders", wave=5),
+    CreateName("table", "shop.orders", wave=6), CreateName("view", "shop.v1", wave=7),
 )
 LOSS = Blocked("shop.orders", "CM0302", "column flag is gone and its values with it",
                "DROPPED (flag)", "flag")
@@ -91,11 +101,12 @@ CASES = {
     "losses": a_plan(changes=(NEW, ORDERS, *DEPENDENTS, GONE), steps=STEPS, bound=True,
                      validations=(Validation("shop.v1", True),)),
     "decisions": a_plan(
-        changes=(ORDERS, *DEPENDENTS), blocked=(LOSS,), steps=STEPS[:2],
+        changes=(ORDERS, *DEPENDENTS), blocked=(LOSS,), steps=STEPS[1:3],
         questions=(Question("shop.orders", "shop.order", None, "RENAMED FROM order"),),
     ),
     "in_place": a_plan(
-        changes=(IN_PLACE, *DEPENDENTS, GONE), steps=STEPS[1:3],
+        changes=(IN_PLACE, *DEPENDENTS, GONE),
+        steps=(EvolveTable("table", "shop.orders", wave=1), DropName("table", "shop.gone", wave=2)),
     ),
     "blocked": a_plan(
         changes=(NEW, ORDERS), blocked=(LOSS, TAKEN),
@@ -180,24 +191,24 @@ def test_dependents_are_named() -> None:
 
 
 def test_a_table_changed_in_place_is_no_drop() -> None:
-    """Its steps are left out of every count: no name goes, so no name is absent."""
-    steps = (Step("drop", "table", "shop.orders"), Step("create", "table", "shop.orders"))
+    """No name goes, so no name is absent."""
+    steps = (EvolveTable("table", "shop.orders"),)
     found = text.render(a_plan(changes=(IN_PLACE,), steps=steps))
     assert (
         "  No name. 1 table is changed in place and stays registered all the time.\n"
     ) in found
+    assert "  ~   1  evolve table shop.orders\n" in found
 
 
 def test_a_copied_table_that_keeps_its_id_is_absent_for_a_moment() -> None:
-    """A CHECK is added: the rows are copied, and the name moves to the copy in one step."""
+    """A CHECK is added: the rows are copied, and the name is registered at the copy."""
     change = Change("shop.orders", "table", "update", because=("shop.orders",), contents="copy")
-    found = text.render(a_plan(changes=(change,), steps=(Step("update", "table", "shop.orders"),)))
-    assert (
-        "  1 name for a moment.\n"
-        "  - shop.orders: within step 1, while its copy is registered\n"
-    ) in found
-    there = msgspec.structs.replace(change, contents="evolve")
-    assert "for a moment" not in text.render(a_plan(changes=(there,)))
+    steps = (
+        CopyTable("table", "shop.orders"), SealTable("table", "shop.orders"),
+        DropName("table", "shop.orders"), CreateName("table", "shop.orders"),
+    )
+    found = text.render(a_plan(changes=(change,), steps=steps))
+    assert "  - shop.orders: from step 3 to step 4 (1 step)\n" in found
 
 
 def test_two_decisions_are_counted_in_the_plural() -> None:

@@ -1,7 +1,7 @@
 """The one order: drops, creates and redefines, such that nothing misses what it reads.
 
-The planner prints it step by step; the reconciler takes it in waves of steps that may go side by
-side.
+The planner orders a program by it; the reconciler and a session order by it what they observe to
+be missing. Steps of one wave may go side by side.
 
 Precedence, as edges of one graph over steps:
 
@@ -35,15 +35,18 @@ _Node = tuple[str, str, Identity]
 """(side ``old`` or ``new``, what happens, identity on that side)."""
 
 
+Wave = tuple[tuple[str, Identity], ...]
+"""(``drop``, ``redefine`` or ``create``, identity): steps that may go side by side, drops first."""
+
+
 class Order(msgspec.Struct, frozen=True):
-    """``steps`` holds (op, identity) of drops, creates and redefines; the tuples are its parts.
+    """Drops and creates, each in order.
 
     ``recreated`` are redefined objects, and users of such, that are dropped and created.
     """
 
     drops: tuple[Identity, ...]
     creates: tuple[Identity, ...]
-    steps: tuple[tuple[str, Identity], ...]
     recreated: frozenset[Identity] = frozenset()
 
 
@@ -58,11 +61,16 @@ def order_steps(
     """Order the steps; ``drops`` are names of OLD, ``creates`` and ``redefines`` names of NEW."""
     if not redefines:
         dropped, created = set(drops), set(creates)
-        steps = [(_DROP, name) for name in old.reverse_topological() if name in dropped]
-        steps += [(_CREATE, name) for name in new.topological() if name in created]
-        return _order(steps, frozenset())
+        return Order(
+            tuple(name for name in old.reverse_topological() if name in dropped),
+            tuple(name for name in new.topological() if name in created),
+        )
     _, ordered, recreated = _ordered(old, new, set(drops), set(creates), set(redefines))
-    return _order([(what, name) for _, what, name in ordered if what != _PASS], recreated)
+    return Order(
+        tuple(name for _, what, name in ordered if what == _DROP),
+        tuple(name for _, what, name in ordered if what == _CREATE),
+        recreated,
+    )
 
 
 def order_waves(
@@ -72,22 +80,57 @@ def order_waves(
     drops: Collection[Identity],
     creates: Collection[Identity],
     redefines: Collection[Identity],
-) -> tuple[tuple[tuple[str, Identity], ...], ...]:
-    """The steps of :func:`order_steps` in waves: a step stands behind the last one it waits for."""
+) -> tuple[Wave, ...]:
+    """The steps in waves: a step stands in the wave behind the last one that it waits for."""
     if not drops and not redefines:  # a session gets its names: nothing has to go for them
         return tuple(tuple((_CREATE, name) for name in wave) for wave in new.waves(creates))
-    before, ordered, _ = _ordered(old, new, set(drops), set(creates), set(redefines))
-    level = dict.fromkeys(before, 0)
-    grouped: dict[int, list[tuple[str, Identity]]] = {}
-    for node in ordered:
-        _, what, name = node
-        depth = level[node]
-        if what != _PASS:
-            grouped.setdefault(depth, []).append((what, name))
+    waves: dict[int, list[tuple[str, Identity]]] = {}
+    if redefines:
+        before, ordered, _ = _ordered(old, new, set(drops), set(creates), set(redefines))
+        level = dict.fromkeys(before, 0)
+        for node in ordered:
+            _, what, name = node
+            depth = level[node]
+            if what != _PASS:
+                waves.setdefault(depth, []).append((what, name))
+                depth += 1
+            for follower in before[node]:
+                level[follower] = max(level[follower], depth)
+    else:
+        _drops_then_creates(old, new, set(drops), set(creates), waves)
+    return tuple(
+        tuple(sorted(waves[depth], key=lambda step: (_RANK[step[0]], step[1])))
+        for depth in sorted(waves)
+    )
+
+
+def _drops_then_creates(
+    old: DependencyGraph,
+    new: DependencyGraph,
+    dropped: Collection[Identity],
+    created: Collection[Identity],
+    waves: dict[int, list[tuple[str, Identity]]],
+) -> None:
+    """Fill ``waves`` where nothing is redefined: linear in the edges, without a graph of steps."""
+    free: dict[Identity, int] = {}  # the first wave in which the name is free
+    for name in old.reverse_topological():
+        depth = free.get(name, 0)
+        if name in dropped:
+            waves.setdefault(depth, []).append((_DROP, name))
             depth += 1
-        for follower in before[node]:
-            level[follower] = max(level[follower], depth)
-    return tuple(tuple(grouped[depth]) for depth in sorted(grouped))
+        free[name] = depth
+        for used in old.uses(name):
+            free[used] = max(free.get(used, 0), depth)
+    there: dict[Identity, int] = {}  # the first wave in which what it uses is there
+    for name in new.topological():
+        depth = there.get(name, 0)
+        if name in created:
+            if name in dropped:
+                depth = max(depth, free[name])
+            waves.setdefault(depth, []).append((_CREATE, name))
+            depth += 1
+        for user in new.used_by(name):
+            there[user] = max(there.get(user, 0), depth)
 
 
 def _ordered(
@@ -116,15 +159,6 @@ def _ordered(
         redefined -= moved
         dropped |= moved
         created |= moved
-
-
-def _order(steps: list[tuple[str, Identity]], recreated: frozenset[Identity]) -> Order:
-    return Order(
-        tuple(identity for what, identity in steps if what == _DROP),
-        tuple(identity for what, identity in steps if what == _CREATE),
-        tuple(steps),
-        recreated,
-    )
 
 
 def _with_users(

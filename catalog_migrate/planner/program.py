@@ -1,0 +1,167 @@
+"""The program of a migration: every operation that its plan leads to, in the order of execution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from catalog_migrate.model.names import Identity
+from catalog_migrate.planner.baseline import BaselineObject
+from catalog_migrate.planner.migration import Target
+from catalog_migrate.program.operations import (
+    AnyOperation,
+    BuildTable,
+    CopyTable,
+    CreateName,
+    DropName,
+    EvolveTable,
+    PopulateTable,
+    ReplaceName,
+    SealTable,
+    UpdateComment,
+)
+from catalog_migrate.program.order import order_waves
+
+if TYPE_CHECKING:
+    from catalog_migrate.model.graph import DependencyGraph
+
+NAMED_KINDS = frozenset({"table", "view", "function"})
+"""Kinds whose names Spark's catalog holds; of others nothing is executed."""
+_MOVES = frozenset({"copy", "derived"})
+_BEFORE_NAMES = (BuildTable, CopyTable, PopulateTable, SealTable, EvolveTable)
+
+
+def program(
+    targets: Sequence[Target],
+    old: Mapping[Identity, BaselineObject],
+    drops: Collection[Identity],
+    creates: Collection[Identity],
+    graphs: tuple[DependencyGraph, DependencyGraph],
+) -> tuple[AnyOperation, ...]:
+    """What a migration executes, wave by wave.
+
+    ``targets`` are all objects of NEW in creation order, ``old`` those in force; ``drops`` are the
+    names of OLD that go, in their order, ``creates`` those of NEW that come, both with those that
+    go for a moment; ``graphs`` are OLD and NEW.
+
+    Tables are built, copied, filled and sealed before the commit, changed in place right after it;
+    then names go and come. The name of a table whose directory stays is never dropped.
+    """
+    changed = [target for target in targets if target.action is not None]
+    waves = [
+        list(_built(changed)),
+        list(_copied(changed)),
+        [_on(PopulateTable, target) for target in changed if target.contents == "derived"],
+        list(_sealed(changed, targets, old, drops)),
+        sorted(
+            (_on(EvolveTable, target) for target in changed if _in_place(target)),
+            key=lambda operation: operation.name.lower(),
+        ),
+        *_names(changed, old, set(drops), set(creates), graphs),
+    ]
+    return _numbered(filter(None, waves))
+
+
+def with_copies(
+    steps: Sequence[AnyOperation], copied: Collection[str]
+) -> tuple[AnyOperation, ...]:
+    """A program in which tables, by name, are copied that were to be changed in place."""
+    if not copied:
+        return tuple(steps)
+    waves: dict[tuple[int, int], list[AnyOperation]] = {}
+    for step in steps:
+        place = _BEFORE_NAMES.index(type(step)) if type(step) in _BEFORE_NAMES else None
+        if isinstance(step, EvolveTable) and step.name in copied:
+            waves.setdefault((1, 0), []).append(CopyTable(step.kind, step.name, step.id))
+            waves.setdefault((3, 0), []).append(SealTable(step.kind, step.name, step.id))
+        elif place is not None:
+            waves.setdefault((place, 0), []).append(step)
+        else:
+            waves.setdefault((len(_BEFORE_NAMES), step.wave), []).append(step)
+    return _numbered(waves[key] for key in sorted(waves))
+
+
+def _numbered(waves: Iterable[Iterable[AnyOperation]]) -> tuple[AnyOperation, ...]:
+    return tuple(
+        replace(operation, wave=number)
+        for number, wave in enumerate(waves, start=1) for operation in wave
+    )
+
+
+def _on(what: Callable[[str, str, str], AnyOperation], target: Target) -> AnyOperation:
+    key = target.definition.key
+    return what(key.kind, str(key), target.item_id)
+
+
+def _gone(what: Callable[[str, str, str], AnyOperation], held: BaselineObject) -> AnyOperation:
+    key = held.definition.key
+    return what(key.kind, str(key), held.item_id)
+
+
+def _built(changed: Sequence[Target]) -> Iterator[AnyOperation]:
+    for target in changed:
+        if target.definition.kind == "table" and target.contents == "none":
+            yield _on(BuildTable, target)
+
+
+def _copied(changed: Sequence[Target]) -> Iterator[AnyOperation]:
+    for target in changed:
+        if target.contents == "copy":
+            yield _on(CopyTable, target)
+
+
+def _sealed(
+    changed: Sequence[Target], targets: Sequence[Target], old: Mapping[Identity, BaselineObject],
+    drops: Collection[Identity],
+) -> Iterator[AnyOperation]:
+    """What is copied from a table in force, and what goes for good or becomes another kind."""
+    for target in changed:
+        if target.contents == "copy" and target.old is not None:
+            yield _gone(SealTable, old[target.old])
+    tables = {target.item_id for target in targets if target.definition.kind == "table"}
+    for identity in drops:
+        held = old[identity]
+        if held.definition.kind == "table" and held.item_id not in tables:
+            yield _gone(SealTable, held)
+
+
+def _in_place(target: Target) -> bool:
+    if target.definition.kind != "table" or target.contents in _MOVES:
+        return False
+    return target.contents == "evolve" or target.action == "update"
+
+
+def _names(
+    changed: Sequence[Target],
+    old: Mapping[Identity, BaselineObject],
+    drops: set[Identity],
+    creates: set[Identity],
+    graphs: tuple[DependencyGraph, DependencyGraph],
+) -> Iterator[list[AnyOperation]]:
+    replaced: dict[Identity, AnyOperation] = {}
+    by_identity = {target.identity: target for target in changed}
+    for identity, target in by_identity.items():
+        if target.definition.kind == "table":
+            if target.old == identity and old[identity].definition.kind == "table":
+                moves = target.contents in _MOVES
+                (drops.add if moves else drops.discard)(identity)
+                (creates.add if moves else creates.discard)(identity)
+        elif target.definition.kind not in NAMED_KINDS or identity in creates:
+            continue
+        elif target.action in ("redefine", "update"):
+            what = ReplaceName if target.action == "redefine" else UpdateComment
+            replaced[identity] = _on(what, target)
+    drops = {identity for identity in drops if old[identity].definition.kind in NAMED_KINDS}
+    creates = {
+        identity for identity in creates
+        if by_identity[identity].definition.kind in NAMED_KINDS
+    }
+    for wave in order_waves(*graphs, drops=drops, creates=creates, redefines=replaced):
+        yield [
+            _gone(DropName, old[identity]) if op == "drop"
+            else replaced[identity] if op == "redefine"
+            else _on(CreateName, by_identity[identity])
+            for op, identity in wave
+        ]

@@ -1,0 +1,195 @@
+"""Operations are values: what is done to one object, and what is recorded once it was done.
+
+A program is a tuple of operations in their one order (:mod:`catalog_migrate.program.order`). It is
+printed by the report, carried by the plan file as ``steps``, stored with the commit that it follows
+from, and executed. Modelled on Alembic's ``operations.ops`` and Django's migration operations.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import ClassVar
+
+import msgspec
+
+PREPARE, IN_PLACE, NAMES, SESSION = "prepare", "in place", "names", "session"
+STREAMS = "streams"
+
+
+class Operation(msgspec.Struct, frozen=True, tag_field="op"):
+    """One operation on one object.
+
+    ``kind`` and ``name`` say which object as a person would, ``id`` is its item id. Operations of
+    one ``wave`` do not depend on each other; a wave begins when the one before it has ended.
+    ``phase`` is when it is taken: ``prepare`` before the commit, ``in place`` and ``names`` after
+    it, ``session`` for names of this session alone, ``streams`` for running queries.
+    """
+
+    kind: str
+    name: str
+    id: str = ""
+    wave: int = 0
+    phase: str = ""
+
+    symbol: ClassVar[str] = "~"
+    """``+`` something comes, ``-`` something goes, ``~`` something changes."""
+    verb: ClassVar[str] = ""
+    table_verb: ClassVar[str] = ""
+    """The verb for a table, whose name comes and goes while its rows stay."""
+    absent: ClassVar[bool] = False
+    """Whether the name is absent from this operation on."""
+    stands_still: ClassVar[bool] = False
+    """Whether the query stands still from this operation on."""
+    inverse: ClassVar[type[Operation] | None] = None
+    """What takes it back, where anything does."""
+
+    @property
+    def op(self) -> str:
+        """The word for the operation in plan files and reports."""
+        return str(type(self).__struct_config__.tag)
+
+    def describe(self) -> str:
+        """``copy table shop.orders``."""
+        name = self.name.partition(":")[2] if ":" in self.name.partition("`")[0] else self.name
+        verb = (self.kind == "table" and self.table_verb) or self.verb or self.op
+        return f"{verb} {self.kind.replace('_', ' ')} {name}"
+
+
+class BuildTable(Operation, frozen=True, tag="build"):
+    """Make the directory of a new table, empty."""
+
+    phase: str = PREPARE
+    symbol: ClassVar[str] = "+"
+
+
+class CopyTable(Operation, frozen=True, tag="copy"):
+    """Make a new directory for a table and copy its rows there, from the one in force."""
+
+    phase: str = PREPARE
+
+
+class PopulateTable(Operation, frozen=True, tag="populate"):
+    """Make a new directory for a derived table and let the application fill it."""
+
+    phase: str = PREPARE
+
+
+class SealTable(Operation, frozen=True, tag="seal"):
+    """Close the directory in force for writers and copy what was appended meanwhile."""
+
+    phase: str = PREPARE
+
+
+class EvolveTable(Operation, frozen=True, tag="evolve"):
+    """Change the columns, properties or comments of a table in place."""
+
+    phase: str = IN_PLACE
+
+
+class DropName(Operation, frozen=True, tag="drop"):
+    """Drop a name; rows stay where they are."""
+
+    phase: str = NAMES
+    symbol: ClassVar[str] = "-"
+    table_verb: ClassVar[str] = "unregister"
+    absent: ClassVar[bool] = True
+
+
+class ReplaceName(Operation, frozen=True, tag="redefine"):
+    """Replace a view or function under its name, which is there all the time."""
+
+    phase: str = NAMES
+    verb: ClassVar[str] = "replace"
+
+
+class UpdateComment(Operation, frozen=True, tag="update"):
+    """Change what a view or function says of itself: its comments and properties."""
+
+    phase: str = NAMES
+
+
+class CreateName(Operation, frozen=True, tag="create"):
+    """Create a view or function, or register a table."""
+
+    phase: str = NAMES
+    symbol: ClassVar[str] = "+"
+    table_verb: ClassVar[str] = "register"
+    inverse: ClassVar[type[Operation] | None] = DropName
+
+
+class ValidateConnection(Operation, frozen=True, tag="validate"):
+    """Reach out to a connection with the options that it is to have."""
+
+    phase: str = STREAMS
+    symbol: ClassVar[str] = " "
+
+
+class StartQuery(Operation, frozen=True, tag="start"):
+    """Start the query of a source or sink."""
+
+    phase: str = STREAMS
+    symbol: ClassVar[str] = "+"
+
+
+class StopQuery(Operation, frozen=True, tag="stop"):
+    """Stop the query of a source or sink after its batch."""
+
+    phase: str = STREAMS
+    symbol: ClassVar[str] = "-"
+    stands_still: ClassVar[bool] = True
+    inverse: ClassVar[type[Operation] | None] = StartQuery
+
+
+class SettleCheckpoint(Operation, frozen=True, tag="settle"):
+    """Settle a batch that was begun and not committed, so that none is lost or doubled."""
+
+    phase: str = STREAMS
+
+
+class EditCheckpoint(Operation, frozen=True, tag="edit"):
+    """Write another position into a checkpoint; its snapshot takes it back."""
+
+    phase: str = STREAMS
+
+
+class ProbeQuery(Operation, frozen=True, tag="probe"):
+    """Wait until a query that was started is healthy."""
+
+    phase: str = STREAMS
+    symbol: ClassVar[str] = " "
+
+
+AnyOperation = (
+    BuildTable | CopyTable | PopulateTable | SealTable | EvolveTable | DropName | ReplaceName
+    | UpdateComment | CreateName | ValidateConnection | StopQuery | SettleCheckpoint
+    | EditCheckpoint | StartQuery | ProbeQuery
+)
+"""Every operation there is, told apart by ``op`` in JSON."""
+
+
+class Executed(msgspec.Struct, frozen=True):
+    """One operation that was executed: ``op``, ``kind``, ``name``, ``id`` and ``phase`` are its.
+
+    ``started`` is ISO 8601 in UTC, ``seconds`` how long it took, ``outcome`` ``done``, or why
+    not: ``failed: <reason>``, ``skipped: <reason>``.
+    """
+
+    op: str
+    kind: str
+    name: str
+    id: str
+    phase: str
+    started: str
+    seconds: float
+    outcome: str = "done"
+
+    @classmethod
+    def of(
+        cls, operation: Operation, began: float, ended: float, outcome: str = "done"
+    ) -> Executed:
+        """What was executed from ``began`` to ``ended`` (seconds since the epoch)."""
+        moment = datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="milliseconds")
+        return cls(
+            operation.op, operation.kind, operation.name, operation.id, operation.phase,
+            moment, round(max(ended - began, 0.0), 3), outcome,
+        )
