@@ -403,20 +403,11 @@ class Catalog:
 
     def graph(self, *, system: bool = True) -> DependencyGraph:
         """What uses what, in force now; our own built-ins too unless ``system`` is False."""
-        from catalog_migrate.model.graph import DependencyGraph
-
         state = self.state()
-        mappings = [
-            mapping for mapping in state.mappings.values() if system or mapping.owner != "system"
-        ]
-        identity = {mapping.item_id: mapping.identity for mapping in mappings}
-        uses = {
-            mapping.identity: tuple(
-                identity[use] for use in state.items[mapping.item_id].uses if use in identity
-            )
-            for mapping in mappings
-        }
-        return DependencyGraph(uses, {mapping.identity: mapping.key for mapping in mappings})
+        if system:
+            return state.graph
+        owners = {name: state.items[item_id].owner for name, item_id in state.item_ids.items()}
+        return state.graph.part(name for name, owner in owners.items() if owner != "system")
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""

@@ -30,6 +30,8 @@ from catalog_migrate.catalog.records import (
     TombstoneRecord,
 )
 from catalog_migrate.errors import UnsupportedFormat
+from catalog_migrate.model.graph import DependencyGraph
+from catalog_migrate.model.names import Identity
 
 RawCollections = Mapping[str, Mapping[str, str]]
 """Collection -> key -> the record's JSON text, as it stands in the log."""
@@ -305,6 +307,43 @@ class State:
             if mark in text and self.items[item_id].definition.kind == kind
         ]
         return tuple(sorted(shard for shard in found if shard is not None))
+
+    @property
+    def item_ids(self) -> Mapping[Identity, str]:
+        """The ids of the items in force by their names."""
+        question = ("item", "ids")
+        if question not in self._found:
+            self._found[question] = {
+                item.definition.identity: item_id for item_id, item in self.items.items()
+            }
+        found: Mapping[Identity, str] = self._found[question]
+        return found
+
+    @property
+    def graph(self) -> DependencyGraph:
+        """Who uses whom by name, with the roles of the items' ``links``: all objects in force.
+
+        Edges to what is gone (a quarantined object may have them) are left out.
+        """
+        question = ("item", "graph")
+        if question not in self._found:
+            items = self.items
+            names = {item_id: name for name, item_id in self.item_ids.items()}
+            self._found[question] = DependencyGraph(
+                {
+                    names[item_id]: [names[use] for use in item.uses if use in names]
+                    for item_id, item in items.items()
+                },
+                {names[item_id]: item.definition.key for item_id, item in items.items()},
+                {
+                    names[item_id]: {
+                        role: names[use] for role, use in item.links.items() if use in names
+                    }
+                    for item_id, item in items.items() if item.links
+                },
+            )
+        found: DependencyGraph = self._found[question]
+        return found
 
     @property
     def serial(self) -> int:

@@ -1,13 +1,14 @@
-"""Who uses whom: orders, waves, dependents and the path that explains each of them.
+"""Who uses whom: orders, waves, dependents, circles and the path that explains each of them.
 
-Every answer is a function of the objects alone, never of the order they were read in: nodes are
-ranked by :func:`catalog_migrate.model.objects.order_key`, ties do not exist.
+The one place where edges are walked. Every answer is a function of the objects alone, never of the
+order they were read in: nodes are ranked by :func:`catalog_migrate.model.objects.order_key`, ties
+do not exist. networkx sorts, and finds the way round a circle; what a start without a change,
+``status`` and a session's names ask for goes without it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
@@ -31,45 +32,41 @@ class DependencyCycle(CatalogMigrateError, ValueError):
 
 
 class DependencyGraph:
-    """The dependencies of one release or catalog.
+    """The dependencies of one release or catalog: types, tables, views, connections, queries.
 
     ``uses`` names for each object what it uses directly (an object that uses nothing may be left
     out), ``keys`` has the key of every object; an identity in ``uses`` without a key is a
-    :class:`UsageError`. A cycle is found by the methods that need an order (and by
-    :meth:`cycle`), not by the constructor, so that graphs of broken releases can be looked at.
+    :class:`UsageError`. ``links`` says of some objects as what they use another, by role
+    (``connection``, ``reads``); an edge without a role is possible. A cycle is found by the methods
+    that need an order (and by :meth:`cycle`), not by the constructor, so that graphs of broken
+    releases can be looked at.
     """
 
     def __init__(
-        self, uses: Mapping[Identity, Iterable[Identity]], keys: Mapping[Identity, ItemKey]
+        self, uses: Mapping[Identity, Iterable[Identity]], keys: Mapping[Identity, ItemKey],
+        links: Mapping[Identity, Mapping[str, Identity]] | None = None,
     ) -> None:
-        ranked = sorted(keys, key=lambda identity: order_key(keys[identity]))
         self._keys = keys
-        self._rank = {identity: rank for rank, identity in enumerate(ranked)}
-        self._used_by: dict[Identity, list[Identity]] = {identity: [] for identity in ranked}
-        self._uses: dict[Identity, tuple[Identity, ...]] = dict.fromkeys(ranked, ())
-        try:
-            rank_of = self._rank.__getitem__
-            for identity in sorted(uses, key=rank_of):
-                used = tuple(sorted(set(uses[identity]), key=rank_of))
-                self._uses[identity] = used
-                for other in used:
-                    self._used_by[other].append(identity)
-        except KeyError as error:
-            raise UsageError(
-                f"the graph has no object {error.args[0]!r}",
-                remedy="give a key for every object that is used",
-                identity=error.args[0],
-            ) from error
+        self._links = {} if links is None else links
+        self._uses = {node: tuple(dict.fromkeys(uses.get(node, ()))) for node in keys}
+        self._used_by: dict[Identity, list[Identity]] = {node: [] for node in keys}
+        for node, used in self._uses.items():
+            for other in used:
+                if other not in self._used_by:
+                    raise _unknown(other)
+                self._used_by[other].append(node)
+        if not uses.keys() <= keys.keys():
+            raise _unknown(min(uses.keys() - keys.keys()))
         self._explained: tuple[frozenset[Identity], dict[Identity, Identity | None]] | None = None
 
     def __len__(self) -> int:
-        return len(self._rank)
+        return len(self._keys)
 
     def __contains__(self, node: object) -> bool:
-        return node in self._rank
+        return node in self._keys
 
     def __iter__(self) -> Iterator[Identity]:
-        return iter(self._rank)
+        return iter(self._ranked(self._keys))
 
     def key(self, node: Identity) -> ItemKey:
         """The key of an object of the graph."""
@@ -77,11 +74,16 @@ class DependencyGraph:
 
     def uses(self, node: Identity) -> tuple[Identity, ...]:
         """What ``node`` uses directly, in rank order; () for a node that is not in the graph."""
-        return self._uses.get(node, ())
+        return self._ranked(self._uses.get(node, ()))
 
     def used_by(self, node: Identity) -> tuple[Identity, ...]:
         """What uses ``node`` directly, in rank order; () for a node that is not in the graph."""
-        return tuple(self._used_by.get(node, ()))
+        return self._ranked(self._used_by.get(node, ()))
+
+    def roles(self, user: Identity, used: Identity) -> tuple[str, ...]:
+        """As what ``user`` uses ``used``, sorted; () where no role is on record."""
+        links = self._links.get(user, {})
+        return tuple(sorted(role for role, other in links.items() if other == used))
 
     def topological(self) -> tuple[Identity, ...]:
         """All objects, what is used first, of several possible next ones the lowest rank.
@@ -100,12 +102,17 @@ class DependencyGraph:
         An object stands in the wave after the last one of those of the subset that it uses,
         directly or through objects outside the subset; ranked within a wave. Backwards the waves
         are an order for drops. Nodes that are not in the graph are ignored. Imports nothing: every
-        start of a session asks for it. Raises :class:`DependencyCycle`.
+        start of a session asks for it. Raises :class:`DependencyCycle` for one among the objects
+        and what they use.
         """
-        ordered, stuck = self._used_first()
+        chosen: Collection[Identity] = self._keys.keys()
+        if subset is not None:
+            chosen = {node for node in subset if node in self._keys}
+        ordered, stuck = self._used_first(
+            chosen if subset is None else {*chosen, *self.dependencies(chosen)}
+        )
         if stuck:
             raise self._in_a_circle()
-        chosen = self._rank.keys() if subset is None else frozenset(subset)
         level: dict[Identity, int] = {}
         groups: list[list[Identity]] = []
         for node in ordered:
@@ -115,40 +122,49 @@ class DependencyGraph:
                 if depth == len(groups):
                     groups.append([])
                 groups[depth].append(node)
-        return tuple(tuple(sorted(group, key=self._rank.__getitem__)) for group in groups)
+        return tuple(map(self._ranked, groups))
 
     def dependents(
         self, roots: Iterable[Identity], *, both: DependencyGraph | None = None,
-        without: Container[Identity] = (),
+        without: Container[Identity] = (), role: Callable[[str], bool] | None = None,
     ) -> frozenset[Identity]:
         """Everything that uses one of ``roots``, directly or not; a root only when it does, too.
 
         With ``both`` only what uses it there as well is followed; what is in ``without`` is not.
+        With ``role`` only those edges are followed of which it accepts a role.
         """
 
         def users(node: Identity) -> Iterable[Identity]:
             there = self._used_by.get(node, [])
-            if both is None and not without:
+            if both is None and not without and role is None:
                 return there
             also = there if both is None else both._used_by.get(node, [])
-            return [user for user in there if user in also and user not in without]
+            return [
+                user for user in there if user in also and user not in without
+                and (role is None or any(map(role, self.roles(user, node))))
+            ]
 
         return _reached(roots, users)
 
     def dependencies(self, roots: Iterable[Identity]) -> frozenset[Identity]:
         """Everything that one of ``roots`` uses, directly or not; a root only when it is, too."""
-        return _reached(roots, self.uses)
+        return _reached(roots, lambda node: self._uses.get(node, ()))
 
     def with_dependencies(self, nodes: Iterable[Identity]) -> DependencyGraph:
         """The part of the graph that has ``nodes`` and everything that they use, directly or not.
 
         The order and the waves of ``nodes`` are the same in it. Unknown nodes are ignored.
         """
-        chosen = {node for node in nodes if node in self._rank}
-        reached = chosen | self.dependencies(chosen)
+        chosen = set(nodes)
+        return self.part(chosen | self.dependencies(chosen))
+
+    def part(self, nodes: Iterable[Identity]) -> DependencyGraph:
+        """The graph of ``nodes`` alone, with the edges between them; unknown ones are ignored."""
+        kept = {node for node in nodes if node in self._keys}
         return DependencyGraph(
-            {node: self._uses[node] for node in reached},
-            {node: self._keys[node] for node in reached},
+            {node: [used for used in self._uses[node] if used in kept] for node in kept},
+            {node: self._keys[node] for node in kept},
+            {node: self._links[node] for node in kept & self._links.keys()},
         )
 
     def because(self, roots: Container[Identity], node: Identity) -> tuple[Identity, ...]:
@@ -160,44 +176,62 @@ class DependencyGraph:
         """
         found = self._explained
         if found is None or found[0] is not roots:
-            starts = frozenset(identity for identity in self._rank if identity in roots)
+            starts = frozenset(identity for identity in self._keys if identity in roots)
             if found is None or found[0] != starts:
                 memo = roots if isinstance(roots, frozenset) else starts
                 found = self._explained = memo, self._explain(starts)
-        parents = found[1]
-        if node not in parents:
-            return ()
-        path = [node]
-        parent = parents[node]
-        while parent is not None:
-            path.append(parent)
-            parent = parents[parent]
-        return tuple(reversed(path))
+        return _path(found[1], node)
 
     def cycle(self) -> tuple[Identity, ...]:
-        """A shortest cycle through the lowest-ranked object that is on one; () without cycles.
+        """A shortest cycle through the lowest-ranked object that is on one; () without cycles."""
+        stuck = self._ranked(self._stuck)
+        return next((path for path in map(self.loop, stuck) if path), ())
 
-        Its first and last element are the same; each uses the next. Cheap, and imports nothing.
+    def loop(self, node: Identity) -> tuple[Identity, ...]:
+        """A shortest cycle through ``node``; () when it is on none, which costs next to nothing.
+
+        Its first and last element are the same; each uses the next.
         """
-        _, stuck = self._used_first()
-        for node in sorted(stuck, key=self._rank.__getitem__):
-            path = self._way_back(node, stuck)
-            if path:
-                return path
-        return ()
+        if node not in self._stuck:
+            return ()
+        import networkx
 
-    def _used_first(self) -> tuple[list[Identity], set[Identity]]:
-        """Objects in some order, each behind what it uses, and those that have no such place."""
-        open_uses = {node: len(used) for node, used in self._uses.items()}
+        used = networkx.from_dict_of_lists(dict(self._uses_in_order()), networkx.DiGraph)
+        parents: dict[Identity, Identity | None] = {node: None}
+        parents.update(networkx.bfs_predecessors(used, node))
+        last = next((each for each in parents if node in self._uses[each]), None)
+        return () if last is None else (*_path(parents, last), node)
+
+    @cached_property
+    def _stuck(self) -> set[Identity]:
+        """What is on a cycle or uses something that is: none of it has a place in an order."""
+        return self._used_first(self._keys.keys())[1]
+
+    def _ranked(self, nodes: Iterable[Identity]) -> tuple[Identity, ...]:
+        return tuple(sorted(nodes, key=lambda node: order_key(self._keys[node])))
+
+    def _uses_in_order(self) -> tuple[tuple[Identity, tuple[Identity, ...]], ...]:
+        rank = {node: number for number, node in enumerate(self)}
+        return tuple(
+            (node, tuple(sorted(self._uses[node], key=rank.__getitem__))) for node in rank
+        )
+
+    def _used_first(self, within: Collection[Identity]) -> tuple[list[Identity], set[Identity]]:
+        """Objects in some order, each behind what it uses, and those that have no such place.
+
+        ``within`` has everything that its objects use.
+        """
+        open_uses = {node: len(self._uses[node]) for node in within}
         ready = [node for node, count in open_uses.items() if count == 0]
         ordered: list[Identity] = []
         while ready:
             node = ready.pop()
             ordered.append(node)
             for user in self._used_by[node]:
-                open_uses[user] -= 1
-                if open_uses[user] == 0:
-                    ready.append(user)
+                if user in open_uses:
+                    open_uses[user] -= 1
+                    if open_uses[user] == 0:
+                        ready.append(user)
         return ordered, open_uses.keys() - ordered
 
     def _in_a_circle(self) -> DependencyCycle:
@@ -207,23 +241,6 @@ class DependencyGraph:
             path=path,
             remedy="take one of these references out",
         )
-
-    def _way_back(self, start: Identity, within: set[Identity]) -> tuple[Identity, ...]:
-        """The shortest path along ``uses`` from ``start`` to itself, () when there is none."""
-        came_from: dict[Identity, Identity] = {}
-        waiting = deque([start])
-        while waiting:
-            node = waiting.popleft()
-            for used in self._uses[node]:
-                if used == start:
-                    path = [start, node]
-                    while path[-1] != start:
-                        path.append(came_from[path[-1]])
-                    return tuple(reversed(path)) if node != start else (start, start)
-                if used in within and used not in came_from:
-                    came_from[used] = node
-                    waiting.append(used)
-        return ()
 
     def _explain(self, starts: frozenset[Identity]) -> dict[Identity, Identity | None]:
         """For each node reached from ``starts`` the node before it on its first shortest path."""
@@ -243,10 +260,37 @@ class DependencyGraph:
 
     @cached_property
     def _topological(self) -> tuple[Identity, ...]:
-        order = _sorted_graph(tuple(self._uses.items()))
+        order = _sorted_graph(self._uses_in_order())
         if order is None:
             raise self._in_a_circle()
         return order
+
+
+def _unknown(identity: Identity) -> UsageError:
+    return UsageError(
+        f"the graph has no object {identity!r}",
+        remedy="give a key for every object that is used", identity=identity,
+    )
+
+
+def _path(parents: Mapping[Identity, Identity | None], node: Identity) -> tuple[Identity, ...]:
+    """From the first parent, which has none itself, to ``node``; () when it has no entry."""
+    path = []
+    here = node if node in parents else None
+    while here is not None:
+        path.append(here)
+        here = parents[here]
+    return tuple(reversed(path))
+
+
+def chain(start: Node, following: Callable[[Node], Node | None]) -> list[Node]:
+    """``start``, what it leads to, and so on; ends before anything would come again."""
+    found = [start]
+    node = following(start)
+    while node is not None and node not in found:
+        found.append(node)
+        node = following(node)
+    return found
 
 
 def find_cycle(

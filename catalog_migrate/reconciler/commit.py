@@ -6,6 +6,7 @@ What users declared on objects that get new ids is linked to those in the same c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -388,15 +389,14 @@ def relink(changes: Changes, state: State, migration: Migration) -> None:
     touched: set[str] = {
         key for key in waiting if not set(back).isdisjoint(state.items[key].uses)
     }
-    again = True
-    while again:
-        again = False
-        for key, item in sorted(waiting.items()):
-            if key in present or not present.issuperset(item.uses):
-                continue
-            if key not in touched and touched.isdisjoint(item.uses):
-                continue  # quarantined for a reason that has nothing to do with these tables
-            changes.put("item", key, item)
-            present.add(key)
-            touched.add(key)
-            again = True
+    names = {state.items[key].definition.identity: key for key in waiting}
+    for name in chain(*state.graph.part(names).waves()):  # users after what they use
+        key = names[name]
+        item = waiting[key]
+        if key in present or not present.issuperset(item.uses):
+            continue
+        if key not in touched and touched.isdisjoint(item.uses):
+            continue  # quarantined for a reason that has nothing to do with these tables
+        changes.put("item", key, item)
+        present.add(key)
+        touched.add(key)

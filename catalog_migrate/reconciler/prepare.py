@@ -25,8 +25,9 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
+from catalog_migrate.engine.port import BindRequest, BindResult, ViewSpec
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, RowNotConverted
+from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemName, namespace_of, quote_sql
 from catalog_migrate.model.objects import Column
@@ -97,35 +98,28 @@ def bind_requests(migration: Migration) -> list[BindRequest]:
         for identity, target in by_identity.items()
         if target.definition.kind == "function"
     }
+    calls = DependencyGraph(
+        {name: [use for use in by_identity[name].uses if use in functions] for name in functions},
+        {name: by_identity[name].definition.key for name in functions},
+    )
     requests = []
     for target in migration.targets:
         definition = target.definition
         if definition.kind != "view" or target.action is None or definition.sql is None:
             continue
+        own = functions.keys() & set(target.uses)
+        # what a function calls comes before it
+        called = [name for wave in calls.waves(own | calls.dependencies(own)) for name in wave]
         parents: dict[ItemName, tuple[Column, ...]] = {}
-        called: dict[Identity, FunctionSpec] = {}
-        _collect(target, by_identity, functions, parents, called)
+        for reader in (*called, target.identity):
+            for use in by_identity[reader].uses:
+                if use in by_identity and use not in functions:
+                    parent = by_identity[use].definition
+                    if parent.columns:
+                        parents[parent.item_name] = parent.columns
         view: ViewSpec = view_spec(definition, {})
-        requests.append(BindRequest(view, parents, tuple(called.values())))
+        requests.append(BindRequest(view, parents, tuple(functions[name] for name in called)))
     return requests
-
-
-def _collect(
-    target: Target,
-    by_identity: Mapping[Identity, Target],
-    functions: Mapping[Identity, FunctionSpec],
-    parents: dict[ItemName, tuple[Column, ...]],
-    called: dict[Identity, FunctionSpec],
-) -> None:
-    for use in target.uses:
-        if use in functions:
-            if use not in called:
-                # what a function calls comes before it
-                _collect(by_identity[use], by_identity, functions, parents, called)
-                called[use] = functions[use]
-        elif use in by_identity and by_identity[use].definition.columns:
-            parent = by_identity[use].definition
-            parents[parent.item_name] = parent.columns
 
 
 def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:

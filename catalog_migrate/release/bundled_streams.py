@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.errors import Problem
+from catalog_migrate.model.graph import chain
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.sql.source import SyntaxProblem
 
@@ -56,8 +57,11 @@ def canonical_statements(
         return (), problems
     from catalog_migrate.sql.printer import render
 
+    connections = {name: each for (kind, name), (_, each, _) in found.items()
+                   if kind == "CreateConnection"}
     ordered = sorted(
-        found.items(), key=lambda entry: (entry[1][0], _depth(entry[1][1], found), entry[0][1])
+        found.items(),
+        key=lambda entry: (entry[1][0], _depth(entry[1][1], connections), entry[0][1]),
     )
     return tuple(render(statement) for _, (_, statement, _) in ordered), problems
 
@@ -166,19 +170,12 @@ def _qualified(name: str, default_schema: str) -> str:
     return f"{quote_part(schema or default_schema)}.{quote_part(last)}"
 
 
-def _depth(
-    statement: Statement, found: dict[tuple[str, str], tuple[int, Statement, Place]]
-) -> int:
+def _depth(statement: Statement, bundled: Mapping[str, Statement]) -> int:
     """How many bundled connections a connection inherits from: bases come first."""
-    depth = 0
-    seen: set[str] = set()
-    external = getattr(statement, "external", None)
-    while external is not None and external.connection is not None:
-        name = external.connection.lower()
-        entry = found.get(("CreateConnection", name))
-        if entry is None or name in seen:
-            break
-        seen.add(name)
-        depth += 1
-        external = getattr(entry[1], "external", None)
-    return depth
+
+    def base(each: Statement | None) -> str | None:
+        name = getattr(getattr(each, "external", None), "connection", None)
+        return name.lower() if name is not None and name.lower() in bundled else None
+
+    first = base(statement)
+    return 0 if first is None else len(chain(first, lambda name: base(bundled[name])))

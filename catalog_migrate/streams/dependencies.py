@@ -14,7 +14,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
-from catalog_migrate.model.names import namespace_of, split_name
+from catalog_migrate.model.graph import DependencyGraph, chain
+from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
@@ -182,23 +183,20 @@ def changed_options(before: ObjectDefinition, now: ObjectDefinition) -> str:
 
 def effective(state: State, connection_id: str) -> Effective:
     """Resolve a connection's inheritance: what it does not set comes from its base."""
-    chain: list[str] = []
     options: dict[str, OptionValue] = {}
     secrets: dict[str, str] = {}
-    current: str | None = connection_id
     connector = ""
-    while current is not None:
-        item = state.items[current]
+    inherited = chain(connection_id, lambda each: state.items[each].links.get("connection"))
+    for each in inherited:
+        item = state.items[each]
         external = external_of(item)
         connector = connector or (external.connector or "")
-        chain.append(current)
         for name, value in external.options.items():
             if name not in options:
                 options[name] = value
                 if isinstance(value, SecretRef):
                     secrets[name] = item.links[SECRET + name]
-        current = item.links.get("connection")
-    return Effective(connector, options, secrets, tuple(chain))
+    return Effective(connector, options, secrets, tuple(inherited))
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -242,26 +240,34 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
     Follows secrets and connections only: a sink does not restart because the source whose table
     it reads does.
     """
-    users: dict[str, set[str]] = {}
-    for user_id, item in state.items.items():
-        for role, used in item.links.items():
-            if role == "connection" or role.startswith((SECRET, OVERRIDE)):
-                users.setdefault(used, set()).add(user_id)
-    reached: set[str] = set()
-    pending = [item_id]
-    while pending:
-        for user in users.get(pending.pop(), ()):
-            if user not in reached:
-                reached.add(user)
-                pending.append(user)
-    found = [user for user in reached if is_query(state.items[user])]
-    return tuple(sorted(found, key=lambda each: int(each[1:])))
+    reached = state.graph.dependents(_named(state, [item_id]), role=_is_access)
+    return tuple(each for each in ids_of(state, reached) if is_query(state.items[each]))
+
+
+def _is_access(role: str) -> bool:
+    return role == "connection" or role.startswith((SECRET, OVERRIDE))
 
 
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
     """The items that use an item directly, by number of id."""
-    found = [user for user, item in state.items.items() if item_id in item.uses]
+    return ids_of(state, (
+        user for used in _named(state, [item_id]) for user in state.graph.used_by(used)
+    ))
+
+
+def topological(state: State, item_ids: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Queries in waves: a source before the sinks that read it, independent ones together."""
+    return tuple(ids_of(state, wave) for wave in state.graph.waves(_named(state, item_ids)))
+
+
+def ids_of(state: State, names: Iterable[Identity]) -> tuple[str, ...]:
+    """The item ids of objects of :attr:`State.graph`, by number."""
+    found = (state.item_ids[name] for name in names)
     return tuple(sorted(found, key=lambda each: int(each[1:])))
+
+
+def _named(state: State, item_ids: Iterable[str]) -> list[Identity]:
+    return [state.items[each].definition.identity for each in item_ids if each in state.items]
 
 
 def fingerprint(state: State, item_id: str) -> str:
@@ -314,28 +320,9 @@ def _unresolved(value: OptionValue) -> str:
     return value if isinstance(value, str) else f"secret {value.secret}"
 
 
-def topological(state: State, item_ids: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Queries in waves: a source before the sinks that read it, independent ones together."""
-    wanted = set(item_ids)
-
-    def depth(item_id: str) -> int:
-        item = state.items[item_id]
-        upstream = item.links.get("reads")
-        return 1 + depth(upstream) if upstream in wanted and upstream is not None else 0
-
-    waves: dict[int, list[str]] = {}
-    for item_id in sorted(wanted, key=lambda each: int(each[1:])):
-        waves.setdefault(depth(item_id), []).append(item_id)
-    return tuple(tuple(waves[level]) for level in sorted(waves))
-
-
 def redefine(item: ItemRecord, external: External, **changes: object) -> ObjectDefinition:
     """An item's definition with another external part."""
     return msgspec.structs.replace(item.definition, external=external, **changes)
-
-
-Topic = tuple[str, str]
-"""(brokers, name)."""
 
 
 def refuse_new_loops(before: State, after: State) -> None:
@@ -350,50 +337,45 @@ def refuse_new_loops(before: State, after: State) -> None:
     known = _loops(before)
     for sink in sorted(found, key=lambda sink: (sink in before.items, sink)):  # the new one first
         if sink not in known:
-            topic, source = found[sink]
+            _, source, topic, *_ = found[sink]
             raise RefusedStatement(
                 f"sink {display(after, sink)} would read what it writes: its topic "
-                f"{topic[1]} comes back through source {display(after, source)}",
+                f"{topic.name} comes back through source {source.item_name}",
                 remedy="write to another topic",
             )
 
 
-def _loops(state: State) -> Mapping[str, tuple[Topic, str]]:
-    """By sink: a topic that it writes, and the source by which that comes back to it."""
-    writes: dict[str, tuple[str, set[Topic]]] = {}
-    sources: dict[str, set[Topic]] = {}
+def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:
+    """By sink the way on which its rows come back to it: the sink, the source that it reads, the
+    topic which that reads, whoever writes this, and so on to the sink."""
+    keys: dict[Identity, ItemKey] = {}
+    uses: dict[Identity, list[Identity]] = {}
+    sinks: dict[str, Identity] = {}
     for found in queries(state):
         if found.external.connector != "KAFKA":
             continue
+        name = found.mapping.identity
+        keys[name] = found.mapping.key
         topics = _topics(state, found.item.links["connection"], found.external)
+        keys.update(topics)
         if found.mapping.kind == "sink":
-            writes[found.item_id] = found.item.links["reads"], topics
+            sinks[found.item_id] = name
+            read = state.items[found.item.links["reads"]].definition
+            keys[read.identity] = read.key
+            uses[name] = [read.identity]
+            for topic in topics:  # what is in it is what its sinks read
+                uses.setdefault(topic, []).append(name)
         else:
-            sources[found.item_id] = topics
-    readers: dict[Topic, list[str]] = {}
-    for source, topics in sources.items():
-        for topic in topics:
-            readers.setdefault(topic, []).append(source)
-    feeds: dict[str, set[Topic]] = {}
-    for reads, topics in writes.values():
-        feeds.setdefault(reads, set()).update(topics)
-    loops: dict[str, tuple[Topic, str]] = {}
-    for sink, (reads, topics) in writes.items():
-        if reads not in sources:
-            continue
-        reached, pending = set(topics), list(topics)
-        while pending:
-            topic = pending.pop()
-            for source in readers.get(topic, ()):
-                if source == reads:
-                    loops[sink] = topic, source
-                onward = feeds.get(source, set()) - reached
-                reached |= onward
-                pending += onward
-    return loops
+            uses[name] = list(topics)
+    graph = DependencyGraph(uses, keys)
+    loops = {item_id: graph.loop(name) for item_id, name in sinks.items()}
+    return {item_id: tuple(map(graph.key, loop)) for item_id, loop in loops.items() if loop}
 
 
-def _topics(state: State, connection: str, external: External) -> set[Topic]:
-    """(brokers, topic) of each topic that a source reads or a sink writes."""
+def _topics(state: State, connection: str, external: External) -> dict[Identity, ItemKey]:
+    """Each topic that a source reads or a sink writes: its brokers and its name, in their case."""
     brokers = str(effective(state, connection).options.get("BROKER", ""))
-    return {(brokers, topic) for topic in topics_of(str(external.options["TOPIC"]))}
+    return {
+        ("topic", brokers, topic): ItemKey(brokers, "topic", topic)
+        for topic in topics_of(str(external.options["TOPIC"]))
+    }

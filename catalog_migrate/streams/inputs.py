@@ -25,12 +25,6 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
     """Users' and bundled objects that lose what they use, by item id, with the reason (I8)."""
     release = migration.plan.target.release
     found: dict[str, str] = {}
-    names: dict[str, str] = {}
-    for identity in migration.removed:
-        mapping = state.mappings.get(identity_text(identity))
-        if mapping is not None:
-            names[mapping.item_id] = str(mapping.key)
-    gone = set(names)
     for _, target, user_id, user, changes in _uses(state, migration):
         if target.kind == "view":
             why = f"became a view with release {release}, and a stream can use tables only"
@@ -42,18 +36,21 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
                 f"{target.item_name} lost the column {', '.join(lost)} of its KEY or ORDER BY with"
                 f" release {release}"
             )
-    names.update({item_id: str(state.items[item_id].definition.key) for item_id in found})
-    pending = [*gone, *found]
-    while pending:  # whoever uses what is quarantined loses it too
-        lost_id = pending.pop()
-        for item_id, item in state.items.items():
-            if item.owner in ("release", "system") or item_id in names:
-                continue
-            if lost_id not in item.uses or item.quarantined is not None:
-                continue
-            names[item_id] = str(item.definition.key)
-            found[item_id] = f"{names[lost_id]} went with release {release}"
-            pending.append(item_id)
+    roots = frozenset(
+        {name for name in migration.removed if name in state.item_ids}
+        | {state.items[item_id].definition.identity for item_id in found}
+    )
+    if not roots:
+        return found
+    standing = {
+        name for name, item_id in state.item_ids.items()
+        if state.items[item_id].owner not in ("release", "system")
+        and state.items[item_id].quarantined is None
+    }
+    graph = state.graph.part(roots | standing)
+    for name in sorted(graph.dependents(roots) - roots):  # whoever uses what is lost is lost too
+        used = graph.because(roots, name)[-2]
+        found[state.item_ids[name]] = f"{graph.key(used)} went with release {release}"
     return found
 
 

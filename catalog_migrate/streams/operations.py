@@ -219,7 +219,7 @@ class Operations:
         """Begin to start queries, sources first; returns those that have to wait for the ids of
         their source's topics."""
         late = {item_id for item_id in item_ids if not input_known(state, item_id)}
-        for wave in dependencies.topological(state, tuple(set(item_ids) - late)):
+        for wave in dependencies.topological(state, set(item_ids) - late):
             self.supervisor.start(state, wave, known=known)
         return late
 

@@ -67,32 +67,25 @@ def _with_users(
     state: State, found: dependencies.CatalogEntry, *, cascade: bool
 ) -> list[dependencies.CatalogEntry]:
     """What goes, users first; RefusedStatement unless everything that goes is allowed to."""
-    order: list[dependencies.CatalogEntry] = []
-    seen: set[str] = set()
-
-    def visit(each: dependencies.CatalogEntry) -> None:
-        if each.item_id in seen:
-            return
-        seen.add(each.item_id)
-        users = [
-            dependencies.by_id(state, user) for user in dependencies.users_of(state, each.item_id)
-        ]
-        if users and not cascade:
-            raise RefusedStatement(
-                f"{each.text} is used by " + ", ".join(sorted(user.text for user in users)),
-                remedy=f"drop those first, or write DROP {found.mapping.kind.upper()} "
-                f"{found.item.definition.item_name} CASCADE",
-            )
-        for user in users:
-            visit(user)
+    users = dependencies.users_of(state, found.item_id)
+    if users and not cascade:
+        texts = sorted(dependencies.by_id(state, user).text for user in users)
+        raise RefusedStatement(
+            f"{found.text} is used by " + ", ".join(texts),
+            remedy=f"drop those first, or write DROP {found.mapping.kind.upper()} "
+            f"{found.item.definition.item_name} CASCADE",
+        )
+    root = found.mapping.identity
+    waves = dependencies.topological(
+        state, [found.item_id, *dependencies.ids_of(state, state.graph.dependents([root]))]
+    )
+    order = [dependencies.by_id(state, item_id) for wave in reversed(waves) for item_id in wave]
+    for each in order:
         if each.mapping.owner in ("release", "shipped"):
             raise RefusedStatement(
                 f"{each.text} belongs to the release",
                 remedy="the next release may leave it out; a user cannot drop it",
             )
-        order.append(each)
-
-    visit(found)
     return order
 
 

@@ -455,9 +455,7 @@ class Supervisor:
                 starting.exception()  # a start under way cannot be called back: wait for it
                 self._started(self.managed[item_id])
         known = [each for each in item_ids if state is not None and each in state.items]
-        waves = (
-            list(reversed(dependencies.topological(state, tuple(known)))) if state and known else []
-        )
+        waves = reversed(dependencies.topological(state, known)) if state and known else ()
         rest = tuple(each for each in item_ids if each not in known)
 
         def one(item_id: str) -> None:

@@ -138,6 +138,83 @@ def test_an_object_that_uses_itself_is_a_cycle() -> None:
         build({"v": "v t", "w": "v"}).topological()
 
 
+def test_a_loop_is_the_shortest_way_back_to_one_object() -> None:
+    """What merely waits behind a cycle is on none; each object of the path uses the next."""
+    graph = build({"a": "b d", "b": "c", "c": "a", "d": "a", "behind": "a", "z": ""})
+    assert short(graph.loop(node("c"))) == "c a b c"
+    assert short(graph.loop(node("a"))) == "a d a"
+    assert short(graph.loop(node("behind"))) == ""
+    assert short(graph.loop(node("z"))) == ""
+    assert short(build({"v": "v"}).loop(node("v"))) == "v v"
+
+
+#   secret      cluster
+#     |            / \
+#    base         /   \          connections
+#     |          /     \
+#    kafka -----/-----  \
+#       \      /      \  \
+#        orders -------- copy     a source, and the sink that reads it
+#                         |
+#                        dead     table
+STREAMS = DependencyGraph(
+    {
+        node("base"): [node("secret")],
+        node("kafka"): [node("base")],
+        node("orders"): [node("kafka"), node("cluster")],
+        node("copy"): [node("orders"), node("kafka"), node("cluster"), node("dead")],
+    },
+    {
+        node(name): ItemKey("s", kind, name)
+        for name, kind in (
+            ("secret", "secret"), ("base", "connection"), ("kafka", "connection"),
+            ("cluster", "cluster"), ("orders", "source"), ("copy", "sink"), ("dead", "table"),
+        )
+    },
+    {
+        node("base"): {"secret:PASSWORD": node("secret"), "secret:USER": node("secret")},
+        node("kafka"): {"connection": node("base")},
+        node("orders"): {"connection": node("kafka"), "cluster": node("cluster")},
+        node("copy"): {
+            "reads": node("orders"), "connection": node("kafka"), "cluster": node("cluster"),
+            "dead_letters": node("dead"),
+        },
+    },
+)
+
+
+def test_an_edge_has_the_roles_by_which_it_is_used() -> None:
+    """Two options may name one secret; an edge of a view has no role."""
+    assert STREAMS.roles(node("base"), node("secret")) == ("secret:PASSWORD", "secret:USER")
+    assert STREAMS.roles(node("copy"), node("orders")) == ("reads",)
+    assert STREAMS.roles(node("copy"), node("base")) == ()
+    assert SHOP.roles(node("daily"), node("orders")) == ()
+
+
+def test_dependents_by_role_pass_over_other_edges() -> None:
+    """Whom a connection reaches by inheritance, and who reads a source, are two questions."""
+    by_connection = STREAMS.dependents([node("base")], role="connection".__eq__)
+    assert by_connection == {node("kafka"), node("orders"), node("copy")}
+    assert STREAMS.dependents([node("cluster")], role="connection".__eq__) == frozenset()
+    assert STREAMS.dependents([node("orders")], role="reads".__eq__) == {node("copy")}
+
+
+def test_queries_are_ordered_by_what_they_read() -> None:
+    """A source starts before the sink that reads it, whatever else both use."""
+    assert [short(wave) for wave in STREAMS.waves([node("copy"), node("orders")])] == [
+        "orders", "copy",
+    ]  # fmt: skip
+
+
+def test_a_part_has_the_edges_between_its_objects() -> None:
+    """Roles come along; what is reached through others only is not reached in it."""
+    part = STREAMS.part([node("kafka"), node("copy"), node("secret"), node("nobody")])
+    assert short(part) == "kafka secret copy"
+    assert part.uses(node("copy")) == (node("kafka"),)
+    assert part.roles(node("copy"), node("kafka")) == ("connection",)
+    assert part.dependents([node("secret")]) == frozenset()
+
+
 def test_an_object_without_a_key_is_refused() -> None:
     """An identity that is used but has no key is a mistake of the caller, said by name."""
     key = ItemKey("s", "view", "v")
@@ -230,14 +307,16 @@ def test_ten_thousand_objects_are_ordered_and_explained() -> None:
 
 
 def test_a_graph_that_is_not_ordered_does_not_import_networkx() -> None:
-    """Looking for a cycle and for dependents is possible without the heavy library."""
+    """Waves, dependents, paths and the lack of a cycle are told without the heavy library."""
     program = (
         "import sys\n"
         "from catalog_migrate.model.graph import DependencyGraph\n"
         "from catalog_migrate.model.names import ItemKey\n"
         "k = ItemKey('s', 'view', 'v')\n"
         "g = DependencyGraph({k.identity: []}, {k.identity: k})\n"
-        "assert g.cycle() == () and not g.dependents([k.identity])\n"
+        "assert g.cycle() == () == g.loop(k.identity) and not g.dependents([k.identity])\n"
+        "alone = (k.identity,)\n"
+        "assert g.waves(alone) == (alone,) and g.because(alone, k.identity) == alone\n"
         "sys.exit('networkx' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

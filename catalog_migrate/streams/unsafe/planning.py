@@ -440,15 +440,11 @@ def require_bound(state: State, request: Request) -> None:
 def dependent_jobs(state: State, item_id: str) -> tuple[Job, ...]:
     """Everything that reads an item, directly or not, in the order of ids, with how it takes
     a record that comes again."""
-    reached: dict[str, None] = {}
-    pending = [item_id]
-    while pending:
-        for user in dependencies.users_of(state, pending.pop()):
-            if user not in reached and state.items[user].definition.kind not in _NOT_BELOW:
-                reached[user] = None
-                pending.append(user)
+    graph = state.graph
+    passed = {name for name in graph if graph.key(name).kind in _NOT_BELOW}
+    root = state.items[item_id].definition.identity
     jobs = []
-    for user in sorted(reached, key=lambda each: int(each[1:])):
+    for user in dependencies.ids_of(state, graph.dependents([root], without=passed)):
         definition = state.items[user].definition
         keyed = bool(dependencies.external_of(state.items[user]).key)
         takes = "keyed" if keyed else "stateful" if definition.is_derived else "append"
