@@ -1,280 +1,39 @@
-"""Faults put into the reconciler, the catalog and the engine on purpose: does the simulation see?
+"""Faults put into the ports of a start on purpose: does the simulation see?
 
-A fault of a port is another implementation of it. A rule of the product itself is left out by a
-context manager, which restores it after. The simulation has to find every one
-(test_seeded_faults.py); what it finds is kept as a small schedule beside the tests.
+Each is another implementation of the engine, of the catalog's log or of what streams are told, and
+breaks one promise of it. The simulation has to find every one (test_seeded_faults.py); what it
+finds is kept as a small schedule beside the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from catalog_migrate import start
-from catalog_migrate.catalog import transaction
+from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.state import State
-from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
+from catalog_migrate.catalog.records import IntentRecord, ItemRecord, ShardRecord
+from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
+from catalog_migrate.catalog.transaction import rows_of
+from catalog_migrate.engine.port import CopyResult, FunctionSpec, Registration, ViewSpec
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.planner import past, planning, rollback
+from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler import (
-    actions,
-    cleanup,
-    commit,
-    desired,
-    prepare,
-    reconcile,
-    recopy,
-    reshape,
-    restore_rows,
-    retention,
-)
-from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.bodies import read_body
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.installation import PortFault
 
-Fault = Callable[[], AbstractContextManager[None]]
+Edits = dict[tuple[str, str], str | None]
+"""(collection, key) -> the record's text, None for one that goes."""
 
+LINEAGE = "catalog_migrate.lineage"
+"""The property that says which catalog a view is of."""
 
-@contextmanager
-def _instead(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Attributes with other values, for a while."""
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
-    try:
-        for owner, name, value in changes:
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
 
-
-def commits_unfenced() -> AbstractContextManager[None]:
-    """Commits are not refused under an older epoch: a late holder's land."""
-    return _instead((transaction, "require_epoch", lambda *_: None))
-
-
-def copies_no_tail() -> AbstractContextManager[None]:
-    """Rows that come between the bulk copy and the seal are forgotten, and nobody counts."""
-
-    def tail(_: ExecutionContext, shard: Any, sealed: int, *__: Any) -> Any:
-        return replace(shard, source_version=sealed)
-
-    return _instead((prepare, "_tail", tail))
-
-
-def cleans_nothing_up() -> AbstractContextManager[None]:
-    """Intents of dead epochs are forgotten without undoing what they name."""
-
-    def undo(work: ExecutionContext, _: Any, __: str, dead: Any) -> Any:
-        def forget(_: State) -> transaction.Changes:
-            changes = transaction.Changes()
-            changes.delete("intent", str(dead.epoch))
-            return changes
-
-        return transaction.commit(work.log, forget, epoch=work.epoch, kind="clean up")
-
-    return _instead((cleanup, "_undo", undo))
-
-
-def abandons_at_once() -> AbstractContextManager[None]:
-    """A failed attempt is undone by what the catalog says, though its commit may be under way."""
-
-    def abandon(work: ExecutionContext) -> Any:
-        state = transaction.commit(work.log, lambda _: None, epoch=work.epoch, kind="look")
-        found = state.intents.get(str(work.epoch))
-        return state if found is None else cleanup._undo(work, state, str(work.epoch), found)
-
-    return _instead((cleanup, "abandon", abandon))
-
-
-def leaves_a_name() -> AbstractContextManager[None]:
-    """One of the names that go is left standing."""
-
-    original = actions.actions_for
-
-    def without_the_last_drop(*worlds: Any) -> actions.Actions:
-        found = original(*worlds)
-        drops = [step for wave in found.waves for step in wave if step.op == "drop"]
-        waves = tuple(tuple(s for s in wave if s not in drops[-1:]) for wave in found.waves)
-        return replace(found, waves=waves)
-
-    return _instead((reconcile, "actions_for", without_the_last_drop))
-
-
-def creates_in_any_order() -> AbstractContextManager[None]:
-    """Names come in one wave, whatever they use."""
-
-    original = actions.actions_for
-
-    def by_name(*worlds: Any) -> actions.Actions:
-        found = original(*worlds)
-        steps = sorted(
-            (replace(step, after=frozenset()) for wave in found.waves
-             for step in wave),
-            key=lambda step: (step.op != "drop", step.name.folded),
-        )
-        drops = tuple((step,) for step in steps if step.op == "drop")
-        creates = tuple(step for step in steps if step.op != "drop")
-        return replace(found, waves=(*drops, creates))
-
-    return _instead((reconcile, "actions_for", by_name))
-
-
-def owns_everything() -> AbstractContextManager[None]:
-    """Whatever stands under a name counts as ours."""
-    return _instead((actions, "is_ours", lambda *_: True), (prepare, "is_ours", lambda *_: True))
-
-
-def reuses_ids() -> AbstractContextManager[None]:
-    """The counter of ids falls back with every commit of a release."""
-    original = commit._changes
-
-    def changes(work: Any, state: Any, migration: Any, prepared: Any, **rest: Any) -> Any:
-        # what drops tables frees their numbers
-        return original(work, state, replace(migration, next_global=1), prepared, **rest)
-
-    return _instead((commit, "_changes", changes), (transaction, "check", lambda *_: None))
-
-
-def read_only_writes() -> AbstractContextManager[None]:
-    """A read-only start makes the schemas that it looks at."""
-    original = start.Start.read_only
-
-    def read_only(self: Any, warehouse: Any) -> Any:
-        self.engine.ensure_schema("s")
-        return original(self, warehouse)
-
-    return _instead((start.Start, "read_only", read_only))
-
-
-def plans_by_order() -> AbstractContextManager[None]:
-    """What a plan says hangs on the order in which definitions come."""
-    original = planning.plan_migration
-
-    def plan(baseline: Any, release: Any, **options: Any) -> Any:
-        found = original(baseline, release, **options)
-        plan = replace(found.plan, plan_hash=release.objects[0].name)
-        return replace(found, plan=plan)
-
-    from tests.simulation import run
-
-    return _instead((run, "plan_migration", plan))
-
-
-def finishes_without_looking() -> AbstractContextManager[None]:
-    """After a commit tombstones and flags are cleared, and names left to chance."""
-    return _instead((reconcile, "reconcile_names", lambda *_: 0))
-
-
-def leaves_rows_behind() -> AbstractContextManager[None]:
-    """A rollback brings back the rows of then, and none that were written since."""
-    return _instead((restore_rows, "_appended", lambda *_: (0, None)))
-
-
-def goes_back_by_names() -> AbstractContextManager[None]:
-    """A rollback takes a column for the one that had its name then."""
-
-    def names(self: Any, item_id: str, first: int, last: int) -> Any:
-        del last
-        held = past._table(self._steps[first].state, item_id)
-        return None if held is None else {c.name.lower(): c.name.lower() for c in held.columns}
-
-    return _instead((past._Walk, "names", names))
-
-
-def brings_back_nulls() -> AbstractContextManager[None]:
-    """A rollback makes columns that were dropped in place anew, and does not say that."""
-    return _instead((rollback._Losses, "irreversible", lambda *_: None))
-
-
-def reshapes_under_sessions() -> AbstractContextManager[None]:
-    """Columns are renamed and dropped in place under processes that live with them."""
-    return _instead((reshape, "other_sessions", lambda *_: {}))
-
-
-def copies_refused_by_names() -> AbstractContextManager[None]:
-    """The copy after a refusal looks for renamed columns under their new names."""
-    original = reshape.projection_from
-
-    def projection(layout: Any, item: Any, _: Any) -> Any:
-        return original(layout, item, None)
-
-    return _instead((recopy, "projection_from", projection))
-
-
-def forgets_that_tails_were_copied() -> AbstractContextManager[None]:
-    """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
-    original = prepare._tail
-
-    def tail(work: ExecutionContext, shard: Any, *rest: Any) -> Any:
-        return replace(original(work, shard, *rest), version=shard.version)
-
-    return _instead((prepare, "_tail", tail))
-
-
-def removes_before_it_is_on_record() -> AbstractContextManager[None]:
-    """Data of shards whose retention is over is deleted before anything says that it goes."""
-    original = reconcile.finish_shared
-
-    def finish(work: ExecutionContext, state: State) -> State:
-        for path in retention.expired(state, work.clock.wall(), work.retention, work.streams):
-            work.engine.delete_shard_data(work.absolute(path))
-        return original(work, state)
-
-    return _instead((start, "finish_shared", finish))
-
-
-def forgets_what_was_set_aside() -> AbstractContextManager[None]:
-    """What lost a table stays set aside when a rollback brings that table back."""
-    return _instead((commit, "relink", lambda *_: None))
-
-
-def names_what_was_set_aside() -> AbstractContextManager[None]:
-    """Users' objects that were set aside keep their names."""
-    original = desired.desired_name
-
-    def desired_name(lineage: str, mapping: Any, item: Any) -> Any:
-        return original(lineage, mapping, replace(item, quarantined=None))
-
-    return _instead((desired, "desired_name", desired_name))
-
-
-def forgets_where_seals_are() -> AbstractContextManager[None]:
-    """The version of a seal that is put on record is that of the last rows before it."""
-    original = commit._retire
-
-    def retire(changes: Any, state: Any, path: Any, sealed: Any, *rest: Any) -> None:
-        original(changes, state, path, None if sealed is None else sealed - 1, *rest)
-
-    return _instead((commit, "_retire", retire))
-
-
-def declares_no_use() -> AbstractContextManager[None]:
-    """Objects are put on record without what they use."""
-    original = commit._put_target
-
-    def put(changes: Any, state: Any, target: Any, *rest: Any) -> None:
-        original(changes, state, replace(target, uses=()), *rest)
-
-    return _instead((commit, "_put_target", put))
-
-
-def seals_unannounced() -> AbstractContextManager[None]:
-    """Shards are sealed without word of that on record."""
-
-    def declare(work: ExecutionContext, _: Any, __: Any, paths: list[str]) -> dict[str, int]:
-        return {path: work.engine.shard_version(work.absolute(path)) or 0 for path in paths}
-
-    return _instead((prepare, "_declare_seals", declare))
-
-
+# what an engine may get wrong ----------------------------------------------------------------
 class SealsNothing(SimulatedEngine):
     """Replaced shards are left unsealed, and nobody looks."""
 
@@ -292,6 +51,13 @@ class KeepsSealsOfTheDead(SimulatedEngine):
         pass
 
 
+class CleansNothingUp(SimulatedEngine):
+    """What an attempt made that came to nothing stays."""
+
+    def delete_shard(self, path: str) -> None:
+        pass
+
+
 class UnsealsBlindly(SimulatedEngine):
     """A late holder takes off whatever seal it finds."""
 
@@ -301,6 +67,45 @@ class UnsealsBlindly(SimulatedEngine):
     def fence(self, path: str, *_: Any) -> None:
         with self._call("fence", path):
             pass
+
+
+class CountsNothing(SimulatedEngine):
+    """Both sides of a copy have as many rows, whatever was copied; the base of two faults."""
+
+    def count_rows(self, path: str, version: int) -> int:
+        super().count_rows(path, version)
+        return 0
+
+    def skip_tail(self, target: str) -> CopyResult:
+        """A tail that is said to be copied."""
+        with self._call("copy_tail", target):
+            return CopyResult(0, len(self.world.shard(target).versions) - 1)
+
+
+class CopiesNoTail(CountsNothing):
+    """Rows that come between the bulk copy and the seal are forgotten."""
+
+    def copy_tail(self, source: str, after: int, upto: int, target: str, *_: Any) -> CopyResult:
+        return self.skip_tail(target)
+
+
+class LeavesRowsBehind(CountsNothing):
+    """A rollback brings back the rows of then, and none that other shards have got since."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._copied: dict[str, str] = {}
+
+    def copy_rows(self, source: str, version: int, target: str, *rest: Any) -> CopyResult:
+        self._copied[target] = source
+        return super().copy_rows(source, version, target, *rest)
+
+    def copy_tail(
+        self, source: str, after: int, upto: int, target: str, *rest: Any
+    ) -> CopyResult | None:
+        if self._copied.get(target) != source:
+            return self.skip_tail(target)
+        return super().copy_tail(source, after, upto, target, *rest)
 
 
 class ReplacesBlindly(SimulatedEngine):
@@ -337,6 +142,53 @@ class DropsInCascades(SimulatedEngine):
                 del relations[key]
 
 
+class LeavesAName(SimulatedEngine):
+    """The names of tables are left standing when they go."""
+
+    def drop(self, registration: Registration, **options: Any) -> None:
+        if registration.kind != "table":
+            super().drop(registration, **options)
+
+
+class NamesNothing(SimulatedEngine):
+    """Names that go or come are left to chance, and nobody looks."""
+
+    def create_view(self, view: ViewSpec, **_: Any) -> None:
+        pass
+
+    def drop(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+class OwnsEverything(SimulatedEngine):
+    """Users' views and functions are shown as ours."""
+
+    def observe(self, schema: str) -> Sequence[Registration]:
+        held = (*self._names.relations.values(), *self._names.functions.values())
+        ours: Mapping[str, str] = {}
+        for each in held:
+            if isinstance(each, ViewSpec | FunctionSpec) and LINEAGE in each.properties:
+                ours = {LINEAGE: each.properties[LINEAGE]}
+        return [
+            each if each.kind == "table" else replace(each, properties={**ours, **each.properties})
+            for each in super().observe(schema)
+        ]
+
+    def drop(self, registration: Registration, **_: Any) -> None:
+        super().drop(Registration(registration.name, registration.kind))
+
+    def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
+        super().create_view(view, over=None if over is None else Registration(view.name, "view"))
+
+
+class WritesWhenItLooks(SimulatedEngine):
+    """A schema is made when somebody looks whether a table is there."""
+
+    def why_no_shard(self, path: str) -> str | None:
+        self.ensure_schema("s")
+        return super().why_no_shard(path)
+
+
 class ForgetsToEvolve(SimulatedEngine):
     """Tables to be changed in place are marked as done without a change."""
 
@@ -363,7 +215,232 @@ class LeavesRefusals(SimulatedEngine):
             raise
 
 
-class SetsNothingAside(MigratedStreams):
+class CopiesRefusedByNames(SimulatedEngine):
+    """The copy after a refusal takes each column from that of its own name, if there is one."""
+
+    def copy_rows(
+        self, source: str, version: int, target: str, projection: Sequence[tuple[str, str]]
+    ) -> CopyResult:
+        if source in self.world.refusing:
+            held = {column.name for column in self.world.newest(source).columns}
+            types = {column.name: column.type for column in self.world.newest(target).columns}
+            projection = [
+                (name, f"`{name}`" if name in held else f"CAST(NULL AS {types[name]})")
+                for name, _ in projection
+            ]
+        return super().copy_rows(source, version, target, projection)
+
+
+class SeesNoRows(SimulatedEngine):
+    """Shards seem to be empty, so that a rollback does not say which values are lost."""
+
+    def shard_size(self, path: str) -> tuple[int, int]:
+        return (0, super().shard_size(path)[1])
+
+
+# what a log may get wrong --------------------------------------------------------------------
+class FaultyLog(MemoryLog):
+    """One process' view of a log: it may be shown another state, or other records may be kept."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log.uri, on_call=log.on_call)
+        self._store = log._store
+
+    def shown(self, state: State) -> Edits:
+        """In what the state that is read differs from the committed one."""
+        del state
+        return {}
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        """What becomes of the edits of a commit."""
+        del before
+        return edits
+
+    def read(self) -> LogSnapshot:
+        return self._shown(super().read())
+
+    def _shown(self, snapshot: LogSnapshot) -> LogSnapshot:
+        state = State.from_snapshot(snapshot)
+        return LogSnapshot(state.version, None, state.changed(state.version, self.shown(state)))
+
+    def append(
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
+        metadata: Mapping[str, str], state: State | None = None,
+    ) -> int:
+        del state
+        before = State.from_snapshot(MemoryLog.read_at(self, follows))
+        edits: Edits = {}
+        for row in rows:  # the record that comes stands behind the one that goes
+            edits[row.kind, row.key] = row.value if row.diff > 0 else None
+        edits = self.kept(before, edits)
+        edits = {
+            (kind, key): text for (kind, key), text in edits.items()
+            if before.raw.get(kind, {}).get(key) != text
+        }
+        return super().append(
+            rows_of(before, edits), follows=follows, commit_id=commit_id, metadata=metadata,
+            state=before.changed(follows + 1, edits),
+        )
+
+
+def change_kept(edits: Edits, collection: str, change: Callable[[str, Any], Any]) -> Edits:
+    """The edits with the records of one collection changed: (key, record) -> record."""
+    return {
+        (kind, key): text if text is None or kind != collection
+        else encode_record(change(key, decode_record(kind, key, text)))
+        for (kind, key), text in edits.items()
+    }  # fmt: skip
+
+
+class LosesReplies(FaultyLog):
+    """A commit whose reply is lost is taken for one that was not made."""
+
+    def find_commit(self, commit_id: str, *, after: int) -> int | None:
+        return None
+
+
+class CommitsUnfenced(FaultyLog):
+    """A holder is shown its lease as it took it, so that a late one's commits land."""
+
+    lease = ("lease", "migration")
+    own: str | None = None
+
+    def shown(self, state: State) -> Edits:
+        return {} if self.own is None else {self.lease: self.own}
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        if self.lease in edits:
+            text = edits[self.lease]
+            self.own = text if text is not None and '"holder"' in text else None
+        return edits
+
+
+class AbandonsAtOnce(FaultyLog):
+    """Before an attempt is undone, no commit takes the version that its own may still land in."""
+
+    def append(
+        self, rows: Sequence[LogRow], *, follows: int, metadata: Mapping[str, str], **rest: Any
+    ) -> int:
+        if metadata["kind"] == "abandon":
+            return follows + 1
+        return super().append(rows, follows=follows, metadata=metadata, **rest)
+
+
+class ShowsNoUses(FaultyLog):
+    """Nobody sees what uses what, so that names come in any order."""
+
+    def shown(self, state: State) -> Edits:
+        return {
+            ("item", key): encode_record(replace(item, uses=()))
+            for key, item in state.items.items() if item.uses
+        }
+
+
+class DeclaresNoUse(FaultyLog):
+    """Objects are put on record without what they use."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        return change_kept(edits, "item", lambda _, item: replace(item, uses=()))
+
+
+class ReusesIds(FaultyLog):
+    """The counter of ids falls back with every commit of a release."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        return change_kept(edits, "allocator", lambda _, counter: replace(counter, next=1))
+
+
+class HidesSessions(FaultyLog):
+    """Nobody sees the processes that live with the tables, which are changed in place."""
+
+    def shown(self, state: State) -> Edits:
+        return {("session", key): None for key in state.sessions}
+
+
+class ForgetsTails(FaultyLog):
+    """What a sink goes on behind is the bulk copy, so that it sends the copied tail again."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def bulk(_: str, shard: ShardRecord) -> ShardRecord:
+            # 0 makes the table, 1 is the bulk copy
+            return shard if shard.version is None else replace(shard, version=min(shard.version, 1))
+
+        return change_kept(edits, "shard", bulk)
+
+
+class ForgetsRemovals(FaultyLog):
+    """Data of shards whose retention is over is deleted, and nothing says so before."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        return {
+            (kind, key): text for (kind, key), text in edits.items()
+            if kind != "shard" or text is None or '"removing":true' not in text
+        }
+
+
+class ForgetsSeals(FaultyLog):
+    """The version of a seal that is put on record is that of the last rows before it."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def too_early(key: str, shard: ShardRecord) -> ShardRecord:
+            held = before.shards.get(key)
+            if shard.sealed_version is None or (held and held.sealed_version is not None):
+                return shard
+            return replace(shard, sealed_version=shard.sealed_version - 1)
+
+        return change_kept(edits, "shard", too_early)
+
+
+class SealsUnannounced(FaultyLog):
+    """Shards are sealed without word of that on record."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def silent(_: str, intent: IntentRecord) -> IntentRecord:
+            return replace(intent, seals=())
+
+        return change_kept(edits, "intent", silent)
+
+
+class KeepsQuarantine(FaultyLog):
+    """What lost a table stays quarantined when a rollback brings that table back."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def still(key: str, item: ItemRecord) -> ItemRecord:
+            held = before.items.get(key)
+            return held if held is not None and held.quarantined is not None else item
+
+        return change_kept(edits, "item", still)
+
+
+class ShowsNoQuarantine(FaultyLog):
+    """Users' objects that are quarantined keep their names."""
+
+    def shown(self, state: State) -> Edits:
+        return {
+            ("item", key): encode_record(replace(item, quarantined=None))
+            for key, item in state.items.items() if item.quarantined is not None
+        }
+
+
+class GoesBackByNames(FaultyLog):
+    """A rollback is not shown what was renamed: it takes a column for that of the same name."""
+
+    def shown(self, state: State) -> Edits:
+        edits: Edits = {}
+        for key, item in state.items.items():
+            columns = tuple(replace(each, renamed_from=None) for each in item.definition.columns)
+            definition = replace(item.definition, columns=columns)
+            edits["item", key] = encode_record(replace(item, definition=definition))
+        for key, shard in state.shards.items():
+            edits["shard", key] = encode_record(replace(shard, renamed={}))
+        return edits
+
+    def read_at(self, version: int) -> LogSnapshot:
+        return self._shown(super().read_at(version))
+
+
+# what streams may be told wrong ----------------------------------------------------------------
+class QuarantinesNothing(MigratedStreams):
     """Users' sinks whose table or key goes are left as they are."""
 
     def put_migrated(self, *_: Any) -> None:
@@ -377,42 +454,51 @@ class RemovesWhatSinksRead(MigratedStreams):
         return frozenset()
 
 
-def loses_replies(log: MemoryLog) -> MemoryLog:
-    """A commit whose reply is lost is taken for one that was not made."""
-    log.find_commit = lambda *_, **__: None  # type: ignore[method-assign]
-    return log
+def plans_by_order(baseline: Any, release: Any, **options: Any) -> Any:
+    """What a plan says hangs on the order in which definitions come."""
+    found = plan_migration(baseline, release, **options)
+    return replace(found, plan=replace(found.plan, plan_hash=release.objects[0].name))
 
 
-PORT_FAULTS: Mapping[str, PortFault] = {
+FAULTS: Mapping[str, PortFault] = {
     "seals_nothing": PortFault(SealsNothing),
     "keeps_seals_of_the_dead": PortFault(KeepsSealsOfTheDead),
+    "cleans_nothing_up": PortFault(CleansNothingUp),
     "unseals_blindly": PortFault(UnsealsBlindly),
+    "copies_no_tail": PortFault(CopiesNoTail),
+    "leaves_rows_behind": PortFault(LeavesRowsBehind),
+    "brings_back_nulls": PortFault(SeesNoRows),
     "replaces_blindly": PortFault(ReplacesBlindly),
     "replaces_functions_blindly": PortFault(ReplacesFunctionsBlindly),
     "drops_without_looking": PortFault(DropsWithoutLooking),
     "drops_in_cascades": PortFault(DropsInCascades),
+    "leaves_a_name": PortFault(LeavesAName),
+    "finishes_without_looking": PortFault(NamesNothing),
+    "owns_everything": PortFault(OwnsEverything),
+    "read_only_writes": PortFault(WritesWhenItLooks),
     "forgets_to_evolve": PortFault(ForgetsToEvolve),
     "leaves_comments": PortFault(LeavesComments),
     "leaves_refusals": PortFault(LeavesRefusals),
-    "loses_replies": PortFault(log=loses_replies),
-    "sets_nothing_aside": PortFault(streams=SetsNothingAside),
+    "copies_refused_by_names": PortFault(CopiesRefusedByNames),
+    "loses_replies": PortFault(log=LosesReplies),
+    "commits_unfenced": PortFault(log=CommitsUnfenced),
+    "abandons_at_once": PortFault(log=AbandonsAtOnce),
+    "creates_in_any_order": PortFault(log=ShowsNoUses),
+    "declares_no_use": PortFault(log=DeclaresNoUse),
+    "reuses_ids": PortFault(log=ReusesIds),
+    "reshapes_under_sessions": PortFault(log=HidesSessions),
+    "forgets_that_tails_were_copied": PortFault(log=ForgetsTails),
+    "removes_before_it_is_on_record": PortFault(log=ForgetsRemovals),
+    "forgets_where_seals_are": PortFault(log=ForgetsSeals),
+    "seals_unannounced": PortFault(log=SealsUnannounced),
+    "keeps_quarantine": PortFault(log=KeepsQuarantine),
+    "names_what_is_quarantined": PortFault(log=ShowsNoQuarantine),
+    "goes_back_by_names": PortFault(log=GoesBackByNames),
+    "quarantines_nothing": PortFault(streams=QuarantinesNothing),
     "removes_what_sinks_read": PortFault(streams=RemovesWhatSinksRead),
     "takes_leases_early": PortFault(settings={"ttl": 0.001, "margin": 0.0}),
     "old_releases_come_back": PortFault(settings={"policy": Policy(allow_downgrade=True)}),
     "signs_nobody_in": PortFault(sessions=False),
+    "plans_by_order": PortFault(plan=plans_by_order),
 }
 """Faults of what a process is started with, by name: one promise of a port is broken."""
-
-
-RULES_LEFT_OUT: Mapping[str, Fault] = {
-    fault.__name__: fault
-    for fault in (
-        commits_unfenced, copies_no_tail, cleans_nothing_up, abandons_at_once, leaves_a_name,
-        creates_in_any_order, owns_everything, reuses_ids, read_only_writes, plans_by_order,
-        finishes_without_looking, leaves_rows_behind, goes_back_by_names, brings_back_nulls,
-        reshapes_under_sessions, copies_refused_by_names, forgets_that_tails_were_copied,
-        removes_before_it_is_on_record, forgets_what_was_set_aside, names_what_was_set_aside,
-        forgets_where_seals_are, declares_no_use, seals_unannounced,
-    )
-}  # fmt: skip
-"""Rules of the product that are left out, by name."""

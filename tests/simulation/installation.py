@@ -14,6 +14,8 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
@@ -62,7 +64,8 @@ def reordered(release: Release, objects: tuple[ObjectDefinition, ...]) -> Releas
 class PortFault:
     """What processes are started with, any of it with a fault put in on purpose.
 
-    ``settings`` go over those of a start; without ``sessions`` no process says that it lives on.
+    ``settings`` go over those of a start; without ``sessions`` no process says that it lives on;
+    ``plan`` is what plans are checked by, beside the processes.
     """
 
     engine: type[SimulatedEngine] = SimulatedEngine
@@ -70,6 +73,7 @@ class PortFault:
     streams: type[MigratedStreams] = MigratedStreams
     settings: Mapping[str, Any] = field(default_factory=dict)
     sessions: bool = True
+    plan: Callable[..., Migration] = plan_migration
 
 
 NO_FAULT = PortFault()

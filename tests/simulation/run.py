@@ -13,7 +13,6 @@ from typing import Literal
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.baseline import Baseline
-from catalog_migrate.planner.planning import plan_migration
 from catalog_migrate.reconciler.execution_context import PrepareFailed
 from catalog_migrate.testing.engine import SimulatedEngine
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
@@ -198,11 +197,12 @@ class Run:
         state = self.place.state()
         baseline = Baseline.empty() if state is None else Baseline.from_state(state)
         draft, release = self.chain[target], self.releases[target]
-        migration = plan_migration(baseline, release, approve=draft.approve)
+        plan = self.place.fault.plan
+        migration = plan(baseline, release, approve=draft.approve)
         check_orders(baseline, release, migration)
         if shuffled:
             objects = self.random.sample(draft.objects, len(draft.objects))
-            again = plan_migration(
+            again = plan(
                 baseline, replace(release, objects=tuple(objects)), approve=draft.approve
             )
             require("I2", again.plan == migration.plan, "another plan for another order")

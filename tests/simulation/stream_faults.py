@@ -7,9 +7,18 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace as changed
+
+from catalog_migrate.catalog.memory_log import MemoryLog
+from catalog_migrate.catalog.records import StreamRecord
+from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.operation_records import images_in
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import QueryEngine, QuerySpec
+from catalog_migrate.streams.upstream import Upstream, topics_of_query
+from tests.simulation.faulty import Edits, FaultyLog, change_kept
 from tests.simulation.streaming import PLAIN
 
 
@@ -19,10 +28,11 @@ def _same(port: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StreamFault:
-    """What becomes of the ports of each process, and of a runtime's engine."""
+    """What becomes of the ports and the log of each process, and of a runtime's engine."""
 
     ports: Callable[[Ports], Ports] = _same
     engine: Callable[[QueryEngine], QueryEngine] = _same
+    log: Callable[[MemoryLog], MemoryLog] = _same
 
 
 NO_FAULT = StreamFault()
@@ -92,11 +102,73 @@ def _appends_again(engine: QueryEngine) -> QueryEngine:
     return _Wrapped(engine, append_range=append_range)
 
 
+def _told_too_early(ports: Ports) -> Ports:
+    """A broker tells the id of a topic that it has yet to make."""
+
+    def identify(spec: QuerySpec) -> Upstream:
+        found = ports.upstreams.identify(spec)
+        again = ports.upstreams.world.again  # type: ignore[attr-defined]
+        to_come = {
+            topic: f"{topic} {again.get(topic, 0) + 1} of {found.upstream}"
+            for topic in topics_of_query(spec)
+        }
+        return changed(found, topics={**to_come, **found.topics})
+
+    return replace(ports, upstreams=_Wrapped(ports.upstreams, identify=identify))
+
+
+class _HidesTrials(FaultyLog):
+    """A client does not see that somebody else's ALTER is under way."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log)
+        self._own: set[str] = set()
+        self._runtime = False
+
+    def shown(self, state: State) -> Edits:
+        return {} if self._runtime else {
+            ("operation", key): None for key, row in state.operations.items()
+            if row.kind == "alter" and row.state in ("validating", "trial") and key not in self._own
+        }
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        self._own |= {key for kind, key in edits if kind == "operation"}
+        self._runtime = self._runtime or any(kind == "lease" for kind, _ in edits)
+        return edits
+
+
+class _ForgetsFormerTopics(FaultyLog):
+    """A source that goes over to another topic forgets the id of the one that it read."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def forget(_: str, stream: StreamRecord) -> StreamRecord:
+            return changed(stream, former={})
+
+        return change_kept(edits, "stream", forget)
+
+
+class _ForgetsImages(FaultyLog):
+    """It is not seen of which topics the rows were that a source had read before a move."""
+
+    def shown(self, state: State) -> Edits:
+        edits: Edits = {}
+        for key, row in state.operations.items():
+            images = [changed(image, topics={}) for image in images_in(row)]
+            if row.unsafe is not None and images:
+                unsafe = changed(row.unsafe, images=msgspec.json.encode(images).decode())
+                edits["operation", key] = encode_record(changed(row, unsafe=unsafe))
+        return edits
+
+
 FAULTS: Mapping[str, StreamFault] = {
     "a torn restore is taken over": StreamFault(_taken_for_whole),
     "nothing is barred": _tables(fence=lambda _: lambda old, new: None),
     "a secret is told": StreamFault(_told),
     "a chunk comes twice": StreamFault(engine=_appends_again),
+    "an ALTER in a trial": StreamFault(log=_HidesTrials),
+    "former topics are forgotten": StreamFault(log=_ForgetsFormerTopics),
+    "a sink goes back over another topic": StreamFault(log=_ForgetsImages),
+    "a source begins before its topic": StreamFault(_told_too_early),
     "nobody waits for sinks": _tables(has_rows=lambda *_, **__: False),
 }
 """Every fault by name."""

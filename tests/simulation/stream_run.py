@@ -97,7 +97,7 @@ class Actor(ABC):
         self.faults = [fault for fault in play.scenario.faults if fault.process == number]
         self.clock = _Clock(play.scheduler, began=1_000.0 * number)
         self.clock.actor = self
-        self.log = play.log.attach(self.point)
+        self.log = play.fault.log(play.log.attach(self.point))
         self.upstreams = SimulatedUpstreams(play.world)
         self.threads = SimulatedThreads(self.clock)
         self.ports = play.fault.ports(Ports(

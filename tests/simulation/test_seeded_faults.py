@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.faulty import PORT_FAULTS, RULES_LEFT_OUT
+from tests.simulation.faulty import FAULTS
 from tests.simulation.scenario import Scenario, decode, draw
 from tests.simulation.shrink import failure_of
 
@@ -28,17 +28,10 @@ def schedules(name: str) -> Iterator[Scenario]:
     yield from map(draw, range(SEARCHED))
 
 
-@pytest.mark.parametrize("name", sorted(PORT_FAULTS))
+@pytest.mark.parametrize("name", sorted(FAULTS))
 def test_a_faulty_port_is_found(name: str) -> None:
     """Some schedule breaks an invariant, or fails, as soon as a port breaks a promise."""
-    assert any(failure_of(scenario, PORT_FAULTS[name]) for scenario in schedules(name))
-
-
-@pytest.mark.parametrize("name", sorted(RULES_LEFT_OUT))
-def test_a_rule_left_out_is_found(name: str) -> None:
-    """Some schedule breaks an invariant, or fails, as soon as a rule of the product is left out."""
-    with RULES_LEFT_OUT[name]():
-        assert any(failure_of(scenario) for scenario in schedules(name))
+    assert any(failure_of(scenario, FAULTS[name]) for scenario in schedules(name))
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in SEEDS.glob("*.json")))
