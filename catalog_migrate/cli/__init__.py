@@ -1,1 +1,1 @@
-"""The command line ``catalog-migrate``: one module a verb, imported when the verb is used."""
+"""The command line ``catalog-migrate``: modules of verbs, imported when a verb is used."""

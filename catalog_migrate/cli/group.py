@@ -41,7 +41,20 @@ VERBS = {
     "completion": "Print what makes bash, zsh or fish complete this command.",
     "version": "Print the version.",
 }
-"""Verb, which is the name of its module here, and its line in the list of verbs."""
+"""Verb and its line in the list of verbs."""
+
+_MODULES = {
+    verb: module
+    for module, verbs in {
+        "administration": ("export", "rebuild", "relocate", "unlock"),
+        "environment": ("completion", "config", "demo", "doctor", "version"),
+        "inspection": ("history", "show", "status"),
+        "releases": ("diff", "release"),
+        "streams": ("run", "source", "sql"),
+    }.items()
+    for verb in verbs
+}
+"""Verbs that share a module, whose functions are named after them; others have their own."""
 
 
 class LazyGroup(click.Group):
@@ -57,8 +70,9 @@ class LazyGroup(click.Group):
         """The command of a verb; None for an unknown one."""
         if cmd_name not in VERBS:
             return None
-        module = import_module(f"catalog_migrate.cli.{cmd_name}")
-        command = module.command
+        shared = _MODULES.get(cmd_name)
+        module = import_module(f"catalog_migrate.cli.{shared or cmd_name}")
+        command = getattr(module, cmd_name if shared else "command")
         assert isinstance(command, click.Command)
         return command
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from catalog_migrate.cli.completion import VARIABLE
+from catalog_migrate.cli.environment import VARIABLE
 from catalog_migrate.cli.group import cli
 from catalog_migrate.cli.main import main
 

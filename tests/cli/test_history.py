@@ -15,7 +15,7 @@ import pytest
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.cli import history
+from catalog_migrate.cli import inspection
 from catalog_migrate.cli.main import main
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_release, load_texts
@@ -82,7 +82,7 @@ def test_our_own_views_are_told_from_a_release() -> None:
         "serial": 2, "serial_before": 1, "at": "2026-01-02T03:04:05Z", "verb": "migrate system",
         "release": "1", "who": "u", "host": "h", "reason": None,
     }
-    assert history.text([row]).splitlines()[1].split() == [
+    assert inspection.history_text([row]).splitlines()[1].split() == [
         "1", "->", "2", "2026-01-02", "03:04:05", "own", "views", "1", "u@h",
     ]
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.errors import CommitConflict
-from catalog_migrate.cli import config, logs
+from catalog_migrate.cli import environment, logs
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.main import main
 from catalog_migrate.cli.output import note
@@ -92,7 +92,7 @@ def test_usage_and_interruption_are_objects(
     monkeypatch.setenv("CATALOG_MIGRATE__OUTPUT__LOG_FORMAT", "json")
     code, _, (line,) = run("plan", "--nope")
     assert (code, line["event"], line["exit_code"]) == (64, "usage", 64)
-    monkeypatch.setattr(config.show, "callback", _interrupt)
+    monkeypatch.setattr(environment.show, "callback", _interrupt)
     code, _, (line,) = run("config", "show")
     assert (code, line["event"]) == (130, "interrupted")
 
@@ -101,7 +101,7 @@ def test_a_defect_is_one_line_with_its_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is no error of ours does not break the form."""
-    monkeypatch.setattr(config.show, "callback", _break)
+    monkeypatch.setattr(environment.show, "callback", _break)
     code, _, (line,) = run("--log-format", "json", "config", "show")
     assert (code, line["event"], line["level"]) == (1, "defect", "critical")
     assert line["message"] == "RuntimeError: a defect"

@@ -157,7 +157,7 @@ def test_interrupted_while_modules_load(tmp_path: Path) -> None:
         "from catalog_migrate.cli.main import main\n"
         "sys.exit(main(['status', '--catalog', 'c']))\n"
     )
-    for when in ("click", "catalog_migrate.cli.logs", "catalog_migrate.cli.status"):
+    for when in ("click", "catalog_migrate.cli.logs", "catalog_migrate.cli.inspection"):
         done = subprocess.run(
             [sys.executable, "-c", f"WHEN = {when!r}\n{code}"], capture_output=True, text=True,
             cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,

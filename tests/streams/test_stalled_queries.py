@@ -18,7 +18,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_process
 from catalog_migrate.catalog.records import ClusterRecord, HoldRecord, LeaseRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.cli.status import document, text
+from catalog_migrate.cli.inspection import status_document, status_text
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.show import show
 from catalog_migrate.streams.stalled_queries import StalledQuery, stalled_queries
@@ -257,13 +257,13 @@ def test_status_reminds_of_the_newest(number: int) -> None:
         for each in range(number)
     )
     status = Status("r", 1, "l", 0, (), None, None, 0, (), "/w", (), unsafe=unseen)
-    shown = text(status)
+    shown = status_text(status)
     assert [f"key-{each}" in shown for each in range(number)] == [
         each >= number - 3 for each in range(number)
     ]
     more = "… and 5 older that nobody has seen: catalog-migrate unsafe list"
     assert (more in shown) is (number == 8)
-    assert len(document(status)["unsafe"]) == number  # type: ignore[arg-type]
+    assert len(status_document(status)["unsafe"]) == number  # type: ignore[arg-type]
 
 
 def test_the_gate_is_shown(laid_out: MemoryLog) -> None:

@@ -1,7 +1,8 @@
-"""``sql``: statements on connections, sources and sinks, or one reading statement."""
+"""``run``, ``source``, ``sql``: the runtime of a cluster, positions, statements."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,13 +10,99 @@ import click
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import query
+from catalog_migrate.api.streams import cluster_runtime
+from catalog_migrate.api.streams import positions as positions_of
 from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note
 from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.records import LeaseRecord
     from catalog_migrate.config import Settings
     from catalog_migrate.streams.execute import Result
+
+
+@click.command("run")
+@click.option("--cluster", default="main", show_default=True, metavar="NAME",
+              help="The cluster to run; CREATE CLUSTER makes one.")
+@click.option("--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=None,
+              help="How long to wait for another runtime of this cluster to leave.")
+@options.catalog
+def run(cluster: str, wait: float | None) -> int:
+    """Run a cluster's sources and sinks, follow the catalog, carry out ALTERs.
+
+    SIGTERM or Ctrl-C lets current batches end (streams.drain seconds at most), then stops. Exit 5
+    when another runtime has the cluster, or took it over.
+
+    \b
+    Example:
+      catalog-migrate run --cluster main
+      catalog-migrate sql -c 'SHOW SOURCES'
+    """
+    settings = options.settings()
+    with cluster_runtime(settings, cluster, wait=wait, on_note=note) as runtime:
+
+        def stop(_: int, __: object) -> None:
+            note("stopping: current batches may end")
+            runtime.request_stop()
+
+        before = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            note(f"cluster {cluster}: ready when its lease is ours")
+            runtime.run(on_wait=_waiting)
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+    note(f"cluster {cluster} stopped")
+    return 0
+
+
+def _waiting(row: LeaseRecord, waited: float) -> None:
+    if int(waited) % 5 == 0 and waited - int(waited) < 1:
+        note(f"waiting for {row.holder}, which has the cluster since {row.since}")
+
+
+@click.group("source")
+def source() -> None:
+    """Look at a source, or at a sink.
+
+    \b
+    Example:
+      catalog-migrate source positions shop.orders --format json > offsets.json
+    """
+
+
+@source.command("positions")
+@click.argument("name", metavar="SOURCE")
+@click.option("--sink", is_flag=True, help="It is a sink: print the version of its table.")
+@options.catalog
+@options.format_("text", "json")
+def positions(name: str, sink: bool, format_: str) -> None:
+    """Print where SOURCE stands: per partition the next record to read.
+
+    123 means that the record 122 was read, and 123 comes next. Of a sink it is the version of its
+    table that it reads next.
+
+    What `--format json` prints is accepted by `unsafe inject-offsets --file`.
+
+    \b
+    Example:
+      catalog-migrate source positions shop.orders --format json > offsets.json
+    """
+    import msgspec
+
+    found = positions_of(options.settings(), name, sink=sink)
+    if format_ == "json":
+        emit(as_json(msgspec.to_builtins(found)))
+        return
+    if found.version is not None:
+        emit(f"{found.source} reads version {found.version} next\n")
+        return
+    rows = [
+        (f"{topic}:{number}", str(offset))
+        for topic, partitions in found.positions.items() for number, offset in partitions.items()
+    ]
+    emit(as_columns([("partition", "next"), *rows]))
 
 
 @click.command("sql")
@@ -29,7 +116,7 @@ if TYPE_CHECKING:
               metavar="N", help="Rows to print at most.")
 @options.format_("text", "json")
 @click.option("--yes", is_flag=True, help="Begin UNSAFE operations without asking for the name.")
-def command(
+def sql(
     texts: tuple[str, ...], files: tuple[TextIO, ...], limit: int, format_: str, yes: bool
 ) -> None:
     """Run statements on connections, sources, sinks, secrets and clusters (docs/statements.md),

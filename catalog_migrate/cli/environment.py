@@ -1,0 +1,186 @@
+"""``config``, ``doctor``, ``demo``, ``completion``, ``version``: what is set and found here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+import catalog_migrate
+from catalog_migrate.api.doctor import examine
+from catalog_migrate.cli import options
+from catalog_migrate.cli.output import as_columns, as_json, emit, note
+from catalog_migrate.config import STORAGE
+from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.store.address import HIDDEN, shown_address
+from catalog_migrate.version import __version__
+
+
+@click.group("config")
+def config() -> None:
+    """Look at the configuration.
+
+    \b
+    Example:
+      catalog-migrate config show
+    """
+
+
+@config.command("show")
+@options.catalog
+@options.warehouse
+@options.release
+@options.timeout
+@options.format_("text", "json")
+def show(format_: str) -> None:
+    """Print every key with its value and where that came from.
+
+    \b
+    Example:
+      catalog-migrate config show --format json
+    """
+    settings = options.settings()
+    if format_ == "json":
+        shown: dict[str, object] = {
+            path: {"value": _shown(setting.value), "origin": setting.origin}
+            for path, setting in settings.settings.items()
+        }
+        shown["policy"] = {
+            "value": [
+                {"risk": rule.risk, "name": rule.name, "action": rule.action}
+                for rule in settings.policy
+            ],
+            "origin": settings.policy_origin,
+        }
+        for name in settings.storage.names:
+            shown[f"{STORAGE}.{name}"] = {
+                "value": HIDDEN, "origin": settings.storage_origins[name]
+            }
+        emit(as_json(shown))
+        return
+    emit(as_columns([
+        *(
+            (path, "-" if setting.value is None else str(_shown(setting.value)), setting.origin)
+            for path, setting in settings.settings.items()
+        ),
+        *(
+            (f"policy.{number}", f"{rule.action} {rule.risk} of {rule.name}", rule.origin)
+            for number, rule in enumerate(settings.policy, 1)
+        ),
+        *(
+            (f"{STORAGE}.{name}", HIDDEN, settings.storage_origins[name])
+            for name in settings.storage.names
+        ),
+    ]))
+
+
+def _shown(value: str | float | None) -> str | float | None:
+    """A value as it may be printed: an address that is refused for its login is looked at here."""
+    return shown_address(value) if isinstance(value, str) else value
+
+
+@click.command("doctor")
+@options.catalog
+@click.option("--no-spark", is_flag=True, help="Leave the Spark session out (10 s).")
+@options.format_("text", "json")
+def doctor(no_spark: bool, format_: str) -> int:
+    """Try Java, jars, the catalog, its lease, commits against each other, and a Delta session.
+
+    Exit 1 when anything fails.
+
+    \b
+    Example:
+      catalog-migrate doctor --catalog catalog
+    """
+    findings = examine(options.settings(), spark=not no_spark, on_note=note)
+    if format_ == "json":
+        emit(as_json([
+            {"name": f.name, "ok": f.ok, "text": f.text, "remedy": f.remedy} for f in findings
+        ]))
+    else:
+        for found in findings:
+            emit(f"{'ok  ' if found.ok else 'FAIL'}  {found.name:<8} {found.text}\n")
+            if found.remedy:
+                emit(f"                remedy: {found.remedy}\n")
+    return 0 if all(found.ok for found in findings) else 1
+
+
+@click.command("demo")
+@click.option(
+    "--directory", metavar="DIR", type=click.Path(file_okay=False),
+    help="Where to put the demonstration's catalog (default: a temporary directory).",
+)
+@click.option(
+    "--streams", is_flag=True,
+    help="The demonstration of sources and sinks: a password rotated, a broker moved.",
+)
+@click.option("--keep", is_flag=True, help="Leave catalog and tables there to look at.")
+def demo(directory: str | None, streams: bool, keep: bool) -> None:
+    """Upgrade a real catalog of 208 objects twice, killed in the middle, every row checked.
+
+    \b
+    Example:
+      catalog-migrate demo
+      catalog-migrate demo --streams
+    """
+    from catalog_migrate.engine.spark.java import prefer_short_runs
+
+    # the chapters are processes of their own, which inherit it
+    prefer_short_runs(os.environ)
+    if streams:
+        _example("demo_streams").run(keep=keep)
+    else:
+        _example("demo").run(Path(directory) if directory else None, keep=keep)
+
+
+def _example(name: str) -> ModuleType:
+    """A module of the checkout's ``examples``."""
+    checkout = Path(catalog_migrate.__file__).resolve().parents[1]
+    if not (checkout / "examples" / f"{name}.py").is_file():
+        raise PrerequisiteMissing(
+            "the demonstrations are not in an installed package",
+            remedy="run them from a checkout: `make demo`, `make demo-streams`",
+        )
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    return import_module(f"examples.{name}")
+
+
+VARIABLE = "_CATALOG_MIGRATE_COMPLETE"
+"""What the printed lines set when they ask this program for what could follow."""
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete verbs, options and their values.
+
+    In ~/.bashrc or ~/.zshrc: eval "$(catalog-migrate completion bash)", or zsh for bash.
+    For fish: catalog-migrate completion fish > ~/.config/fish/completions/catalog-migrate.fish
+
+    \b
+    Example:
+      catalog-migrate completion bash >> ~/.bashrc
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    root = ctx.find_root()
+    click.echo(kind(root.command, {}, "catalog-migrate", VARIABLE).source())
+
+
+@click.command("version")
+def version() -> None:
+    """Print the version; nothing heavy is imported for it.
+
+    \b
+    Example:
+      catalog-migrate version
+    """
+    click.echo(f"catalog-migrate {__version__}")

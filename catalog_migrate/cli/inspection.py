@@ -1,0 +1,287 @@
+"""``status``, ``show``, ``history``: what is in force, one object, who changed what."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from catalog_migrate.api.configured import open_catalog
+from catalog_migrate.cli import options
+from catalog_migrate.cli.output import as_columns, as_json, emit
+
+if TYPE_CHECKING:
+    from catalog_migrate.api import Status
+    from catalog_migrate.catalog.history import Entry, ObjectEntry
+
+
+_WORK_SHOWN = 20
+_SESSIONS_SHOWN = 10
+_UNSAFE_SHOWN = 3
+
+
+@click.command("status")
+@options.catalog
+@options.serial
+@options.format_("text", "json")
+@options.detailed
+def status(serial: int | None, format_: str, detailed_exitcode: bool) -> int:
+    """Say which release is in force, who holds the lease, what is pending and what failed.
+
+    \b
+    Example:
+      catalog-migrate status --catalog catalog --format json
+      catalog-migrate status --catalog catalog --serial 3
+    """
+    opened = open_catalog(options.settings())
+    found = opened.status(serial)
+    past = serial is not None and serial != opened.state().serial
+    emit(as_json(status_document(found)) if format_ == "json" else status_text(found, past=past))
+    return 2 if detailed_exitcode and found.pending else 0
+
+
+def status_document(status: Status) -> dict[str, object]:
+    """The status for programs; ``pending`` is 0 when reconciled."""
+    lease = status.lease
+    return {
+        "release": status.release,
+        "serial": status.serial,
+        "lineage": status.lineage,
+        "pending": status.pending,
+        "work": list(status.work),
+        "failure": status.failure,
+        "lease": None if lease is None or not lease.holder else {
+            "holder": lease.holder, "host": lease.host, "pid": lease.pid, "since": lease.since,
+            "epoch": lease.epoch, "gone": status.holder_ended,
+        },
+        "objects": status.objects,
+        "unfilled": list(status.unfilled),
+        "warehouse": status.warehouse,
+        "history": [
+            {"release": name, "serial": serial, "in_force": in_force}
+            for name, serial, in_force in status.history
+        ],
+        "unsafe": [
+            {
+                "operation": each.operation, "kind": each.kind, "state": each.state,
+                "at": each.at, "sources": each.sources, "partitions": each.partitions,
+                "doubled": each.doubled, "skipped": each.skipped, "undoes": each.undoes,
+                "reason": each.reason,
+            }
+            for each in status.unsafe
+        ],
+        "sessions": [
+            {
+                "id": key, "release": row.release, "serial": row.serial, "holder": row.holder,
+                "host": row.host, "pid": row.pid, "since": row.since,
+                "processes": row.folded or 1,
+            }
+            for key, row in status.sessions
+        ],
+        "still": [
+            {"kind": each.kind, "name": each.name, "state": each.state,
+             "reasons": list(each.reasons), "next": each.next}
+            for each in status.still
+        ],
+        "gone": [
+            {"name": each.name, "reason": each.reason, "next": each.remedy}
+            for each in status.gone
+        ],
+    }
+
+
+def status_text(status: Status, *, past: bool = False) -> str:
+    """The status for people; of a ``past`` serial only what was in force, as nothing is to do."""
+    lease = status.lease
+    held = "free"
+    if lease is not None and lease.holder:
+        held = f"{lease.holder} on {lease.host} (process {lease.pid}) since {lease.since}"
+        if status.holder_ended:
+            held += "; that process is gone: whoever needs the lease next takes it"
+    lines = [
+        f"release    {status.release or 'none'}",
+        f"serial     {status.serial}",
+        f"lineage    {status.lineage}",
+        f"objects    {status.objects:,}",
+        f"warehouse  {status.warehouse}",
+    ]
+    if past:
+        return "\n".join(lines) + "\n"
+    lines += [
+        f"lease      {held}",
+        f"pending    {status.pending or 'nothing: reconciled'}",
+    ]
+    lines += [f"  {entry}" for entry in status.work[:_WORK_SHOWN]]
+    if len(status.work) > _WORK_SHOWN:
+        lines.append(f"  … and {len(status.work) - _WORK_SHOWN:,} more")
+    if status.failure:
+        lines.append("failing step")
+        lines += [f"  {name}: {value}" for name, value in status.failure.items()]
+    if status.unfilled:
+        lines.append(f"unfilled   {', '.join(status.unfilled)}")
+    for lost in status.gone:
+        lines.append(f"gone       {lost.name}: {lost.reason}")
+        lines.append(f"             next: {lost.remedy}")
+    for each in status.still:
+        lines.append(f"still      {each.kind} {each.name}: {each.state}")
+        lines += [f"             {reason}" for reason in each.reasons if reason]
+        lines.append(f"             next: {each.next}")
+    for seen in status.unsafe[-_UNSAFE_SHOWN:]:
+        what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
+        lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")
+        lines.append(
+            f"             {what}, {seen.state}, {seen.at}: {seen.partitions} partitions, "
+            f"{seen.doubled} doubled, {seen.skipped} skipped"
+        )
+        lines.append(f"             seen? catalog-migrate unsafe acknowledge {seen.operation}")
+    if len(status.unsafe) > _UNSAFE_SHOWN:
+        older = len(status.unsafe) - _UNSAFE_SHOWN
+        lines.append(f"  … and {older} older that nobody has seen: catalog-migrate unsafe list")
+    if status.sessions:
+        lines.append(f"sessions   {sum(row.folded or 1 for _, row in status.sessions)}")
+    for key, row in status.sessions[:_SESSIONS_SHOWN]:
+        what = f"{row.folded} processes" if row.folded else f"{row.holder} on {row.host}"
+        lines.append(
+            f"  {key}: {what}, release {row.release}, serial {row.serial}, since {row.since}"
+        )
+    if len(status.sessions) > _SESSIONS_SHOWN:
+        lines.append(f"  … and {len(status.sessions) - _SESSIONS_SHOWN} more rows")
+    if status.pending and not status.gone:
+        lines.append("next       catalog-migrate bootstrap, or start the application")
+    return "\n".join(lines) + "\n"
+
+
+@click.command("show")
+@click.argument("name")
+@options.catalog
+@options.serial
+@options.format_("text", "json")
+def show(name: str, serial: int | None, format_: str) -> None:
+    """Show the object NAME (schema.name, or kind:schema.name for a function or type).
+
+    `item` names the object for life, through renames and migrations; `id` its present columns:
+    another id means other columns, of it or of what it reads. Two ids with one `fingerprint` have
+    the same columns: names, types and NOT NULL, in order.
+
+    \b
+    Example:
+      catalog-migrate show shop.orders --catalog catalog --format json
+      catalog-migrate show shop.orders --catalog catalog --serial 3
+    """
+    found = open_catalog(options.settings()).show(name, serial)
+    emit(as_json(found) if format_ == "json" else object_text(found))
+
+
+def object_text(found: dict[str, Any]) -> str:
+    """One object for people: its facts, columns, neighbours and text."""
+    facts = [
+        (label, str(found[key]))
+        for label, key in (
+            ("kind", "kind"), ("item", "item_id"), ("id", "id"), ("fingerprint", "fingerprint"),
+            ("contents", "contents"), ("location", "location"), ("comment", "comment"),
+        )
+        if found.get(key) is not None
+    ]
+    lines = [str(found["name"]), *("  " + line for line in as_columns(facts).splitlines())]
+    columns = [
+        (column["name"], column["type"], "" if column["nullable"] else "NOT NULL",
+         column.get("comment") or "")
+        for column in found["columns"]
+    ]
+    if columns:
+        lines += ["columns", *("  " + line for line in as_columns(columns).splitlines())]
+    checks = [(check["name"], check["expression"]) for check in found.get("checks", ())]
+    if checks:
+        lines += ["checks", *("  " + line for line in as_columns(checks).splitlines())]
+    for title, key in (("depends on", "depends_on"), ("used by", "used_by")):
+        if found.get(key):
+            lines += [title, *(f"  {name}" for name in found[key])]
+    if found.get("sql"):
+        lines += ["sql", *(f"  {line}" for line in found["sql"].splitlines())]
+    return "\n".join(lines) + "\n"
+
+
+@click.command("history")
+@click.argument("name", required=False)
+@options.catalog
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N entries only.")
+@click.option(
+    "--all", "everything", is_flag=True,
+    help="Also commits that only prepare, tidy or book (leases, intents, compaction).",
+)
+@options.format_("text", "json")
+def history(name: str | None, limit: int | None, everything: bool, format_: str) -> None:
+    """List what was changed, newest first: by whom, from which host, serial before and after.
+
+    With NAME (schema.name, or kind:schema.name) only what changed that object, through renames.
+    Needs no Spark and writes nothing.
+
+    \b
+    Example:
+      catalog-migrate history --limit 10 --catalog catalog
+      catalog-migrate history shop.orders --catalog catalog --format json
+    """
+    opened = open_catalog(options.settings())
+    limit = None if limit is None else min(limit, sys.maxsize)  # more than islice takes is all
+    if name is not None:
+        rows = [
+            {**entry_document(one.entry), **about(one)} for one in islice(
+                opened.object_history(name), limit
+            )
+        ]
+    else:
+        rows = [
+            entry_document(entry) for entry in islice(opened.history(everything=everything), limit)
+        ]
+    emit(as_json(rows) if format_ == "json" else history_text(rows))
+
+
+_OWN_VIEWS = "own views"
+"""What people read for a commit of the catalog's own schema and views."""
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """One entry for programs."""
+    return {
+        "serial": entry.serial_after,
+        "serial_before": entry.serial_before,
+        "at": entry.at,
+        "verb": entry.verb,
+        "who": entry.who,
+        "host": entry.host,
+        "release": entry.release,
+        "reason": entry.reason,
+        "epoch": entry.epoch,
+        "version": entry.version,
+        "commit_id": entry.commit_id,
+    }
+
+
+def about(one: ObjectEntry) -> dict[str, Any]:
+    """What an entry did to the object that was asked for."""
+    return {"happening": one.happening, "name": one.name, "id": one.global_id}
+
+
+def history_text(rows: list[dict[str, Any]]) -> str:
+    """Entries for people, one a line."""
+    if not rows:
+        return "nothing\n"
+    about_object = "happening" in rows[0]
+    head = ["serial", "when (UTC)", "what", "release", "who"]
+    if about_object:
+        head += ["object", "id"]
+    lines = [[*head, "reason"]]
+    for row in rows:
+        before, after = row["serial_before"], row["serial"]
+        line = [
+            str(after) if before in (None, after) else f"{before} -> {after}",
+            (row["at"] or "").replace("T", " ")[:19],
+            _OWN_VIEWS if row["verb"] == "migrate system" else row["verb"], row["release"] or "",
+            "@".join(part for part in (row["who"], row["host"]) if part),
+        ]
+        if about_object:
+            line += [f"{row['happening']} {row['name']}", row["id"]]
+        lines.append([*line, row["reason"] or ""])
+    return as_columns(lines)
