@@ -138,10 +138,10 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 def _report(manifest: Path, catalog: Path) -> None:
     from catalog_migrate.api import Catalog
-    from catalog_migrate.report.text import render
+    from catalog_migrate.report.layouts import render_text
 
     plan = Catalog.open(catalog).plan(manifest)
-    for line in render(plan).splitlines():
+    for line in render_text(plan).splitlines():
         _say("    " + line)
 
 

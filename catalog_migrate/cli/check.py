@@ -136,6 +136,6 @@ def _refused(error: InvalidRelease, format_: str) -> str:
                 for p in error.problems
             ],
         })
-    from catalog_migrate.report.markdown import problems
+    from catalog_migrate.report.layouts import problems_in_markdown
 
-    return problems(error)
+    return problems_in_markdown(error)

@@ -21,14 +21,10 @@ def render(plan: Plan, format_: str, *, color: bool = False, width: int = 100) -
         from catalog_migrate.planner.planfile import encode_plan
 
         return msgspec.json.format(encode_plan(plan), indent=2).decode().rstrip("\n") + "\n"
+    from catalog_migrate.report import layouts
+
     if format_ == "markdown":
-        from catalog_migrate.report import markdown
-
-        return markdown.render(plan)
+        return layouts.render_markdown(plan)
     if format_ == "html":
-        from catalog_migrate.report import html
-
-        return html.render(plan)
-    from catalog_migrate.report import text
-
-    return text.render(plan, color=color, width=width)
+        return layouts.render_html(plan)
+    return layouts.render_text(plan, color=color, width=width)

@@ -28,7 +28,7 @@ from catalog_migrate.program.operations import (
     Operation,
     SealTable,
 )
-from catalog_migrate.report import html, markdown, text
+from catalog_migrate.report.layouts import render_html, render_markdown, render_text
 from catalog_migrate.report.outline import amount, outline, size
 from catalog_migrate.report.verdict import failed_proofs, verdict
 
@@ -122,7 +122,7 @@ def test_a_report_reads_as_its_snapshot(name: str, form: str) -> None:
 
     UPDATE_SNAPSHOTS=1 writes them; look at the difference before committing it.
     """
-    render = {"txt": text.render, "md": markdown.render, "html": html.render}[form]
+    render = {"txt": render_text, "md": render_markdown, "html": render_html}[form]
     found = render(CASES[name])
     snapshot = SNAPSHOTS / f"{name}.{form}"
     if os.environ.get("UPDATE_SNAPSHOTS"):
@@ -141,8 +141,8 @@ def test_the_first_line_is_the_verdict(name: str, word: str, decisions: int) -> 
     """Each form starts with the verdict's word, which counts the decisions missing."""
     found = verdict(CASES[name])
     assert (found.word, found.decisions) == (word, decisions)
-    assert text.render(CASES[name]).startswith(f"{word}: ")
-    assert markdown.render(CASES[name]).startswith(f"**{word}**: ")
+    assert render_text(CASES[name]).startswith(f"{word}: ")
+    assert render_markdown(CASES[name]).startswith(f"**{word}**: ")
 
 
 def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
@@ -153,7 +153,7 @@ def test_a_failed_proof_is_told_beside_another_obstacle_of_its_object() -> None:
     for blocked, told in (((taken,), (proof,)), ((taken, refused), ())):
         plan = a_plan(blocked=blocked, validations=(proof,))
         assert failed_proofs(plan) == told
-        assert "no column a" in text.render(plan)
+        assert "no column a" in render_text(plan)
 
 
 def test_a_rollback_without_rows_since_loses_nothing() -> None:
@@ -162,7 +162,7 @@ def test_a_rollback_without_rows_since_loses_nothing() -> None:
     back = msgspec.structs.replace(
         a_plan(changes=(msgspec.structs.replace(ORDERS, risk=None),)), target=target
     )
-    found = text.render(back)
+    found = render_text(back)
     assert found.startswith("SAFE: 1 migrated")
     assert (
         "Nothing: every row and every value is kept. No row was written since to the columns that"
@@ -182,9 +182,9 @@ def test_a_table_that_another_kind_replaces_loses_its_rows() -> None:
 
 def test_dependents_are_named() -> None:
     """Those that the first line counts are found below; of many the first ones, and how many."""
-    assert "+ 3 dependents (3 views): shop.v0, shop.v1, shop.v2\n" in text.render(CASES["safe"])
+    assert "+ 3 dependents (3 views): shop.v0, shop.v1, shop.v2\n" in render_text(CASES["safe"])
     many = tuple(msgspec.structs.replace(DEPENDENTS[0], name=f"shop.v{n}") for n in range(12))
-    found = text.render(a_plan(changes=(IN_PLACE, *many)), width=200)
+    found = render_text(a_plan(changes=(IN_PLACE, *many)), width=200)
     assert "+ 12 dependents (12 views): shop.v0, shop.v1, " in found
     assert "shop.v7, … and 4 more\n" in found
     assert "shop.v8" not in found
@@ -193,7 +193,7 @@ def test_dependents_are_named() -> None:
 def test_a_table_changed_in_place_is_no_drop() -> None:
     """No name goes, so no name is absent."""
     steps = (EvolveTable("table", "shop.orders"),)
-    found = text.render(a_plan(changes=(IN_PLACE,), steps=steps))
+    found = render_text(a_plan(changes=(IN_PLACE,), steps=steps))
     assert (
         "  No name. 1 table is changed in place and stays registered all the time.\n"
     ) in found
@@ -207,7 +207,7 @@ def test_a_copied_table_that_keeps_its_id_is_absent_for_a_moment() -> None:
         CopyTable("table", "shop.orders"), SealTable("table", "shop.orders"),
         DropName("table", "shop.orders"), CreateName("table", "shop.orders"),
     )
-    found = text.render(a_plan(changes=(change,), steps=steps))
+    found = render_text(a_plan(changes=(change,), steps=steps))
     assert "  - shop.orders: from step 3 to step 4 (1 step)\n" in found
 
 
@@ -223,7 +223,7 @@ def test_a_dependent_whose_rows_move_is_not_folded() -> None:
                    because=("type:shop.money", "shop.t"), contents="copy", rows=9, bytes=10)
     view = Change("shop.v", "view", "migrate", cause="dependency",
                   because=("type:shop.money", "shop.t", "shop.v"))
-    lines = text.render(a_plan(changes=(root, table, view))).splitlines()
+    lines = render_text(a_plan(changes=(root, table, view))).splitlines()
     at = lines.index("  * type:shop.money (type) update")
     assert lines[at + 1:at + 3] == [
         "      shop.t (table) migrate: 9 rows, 10 B (rows are copied into a new table)",
@@ -235,16 +235,16 @@ def test_colours_are_only_added() -> None:
     """Without the escape sequences a coloured report is the plain one."""
     import re
 
-    colored = text.render(CASES["decisions"], color=True)
+    colored = render_text(CASES["decisions"], color=True)
     assert colored.startswith("\x1b[33mNEEDS 1 DECISION\x1b[0m: ")
-    assert re.sub(r"\x1b\[\d+m", "", colored) == text.render(CASES["decisions"])
+    assert re.sub(r"\x1b\[\d+m", "", colored) == render_text(CASES["decisions"])
 
 
 def test_lines_fit_the_width_and_names_stay_whole() -> None:
     """Reasons are wrapped at blanks; a name longer than the width is not broken."""
     long = "shop." + "n" * 120
     plan = a_plan(changes=(Change(long, "view", "create", because=(long,)),), blocked=(LOSS,))
-    lines = text.render(plan, width=60).splitlines()
+    lines = render_text(plan, width=60).splitlines()
     assert any(long in line for line in lines)
     assert all(len(line) <= 60 for line in lines if long not in line)
 
@@ -256,7 +256,7 @@ def test_markdown_stays_below_the_limit_and_counts_the_rest() -> None:
                because=(f"shop.table_number_{n}",), rows=n, bytes=n, columns=(RETYPED,) * 3)
         for n in range(5000)
     )
-    found = markdown.render(a_plan(changes=changes, blocked=(LOSS,) * 5000))
+    found = render_markdown(a_plan(changes=changes, blocked=(LOSS,) * 5000))
     assert len(found) < 65_536
     first = found.index("shop.table\\_number\\_4999 ")
     assert first < found.index("shop.table\\_number\\_4998 ")
@@ -268,8 +268,8 @@ def test_nothing_in_a_name_or_reason_becomes_markup() -> None:
     """Markdown and HTML show hostile text as text."""
     hostile = Blocked("shop.`<b>`", "CM0306", "<script>*x*</script> [a](b)", "`x`")
     plan = a_plan(changes=(NEW,), blocked=(hostile,))
-    assert "\\<script\\>\\*x\\*\\</script\\> \\[a\\](b)" in markdown.render(plan)
-    assert "<script>" not in html.render(plan)
+    assert "\\<script\\>\\*x\\*\\</script\\> \\[a\\](b)" in render_markdown(plan)
+    assert "<script>" not in render_html(plan)
 
 
 @pytest.mark.parametrize(
