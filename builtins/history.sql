@@ -64,3 +64,16 @@ CREATE VIEW catalog_migrate.audit (
 ) COMMENT 'every commit of the catalog; the newest follow with the next start'
 AS SELECT version, commit_id, at, verb, who, host, serial_before, serial_after, release, epoch, reason
 FROM delta.${catalog_audit};
+
+CREATE VIEW catalog_migrate.operations_log (
+  version BIGINT COMMENT 'of the log: the commit that followed',
+  position BIGINT COMMENT 'among the operations before that commit, from 1',
+  started TIMESTAMP COMMENT 'by the clock of the process that executed it',
+  seconds DOUBLE,
+  op STRING COMMENT 'build, copy, populate, seal, evolve, drop, redefine, update, create',
+  kind STRING, name STRING, item_id STRING,
+  phase STRING COMMENT 'prepare: before the commit of a migration; in place, names: after it',
+  outcome STRING COMMENT 'done, or why not'
+) COMMENT 'every operation that was executed; the newest follow with the next start'
+AS SELECT version, position, started, seconds, op, kind, name, id AS item_id, phase, outcome
+FROM delta.${operations_log};

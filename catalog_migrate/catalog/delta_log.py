@@ -23,7 +23,7 @@ from catalog_migrate.catalog.errors import (
 )
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
-from catalog_migrate.catalog.side_tables import AuditTable, Renewals
+from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
 from catalog_migrate.delta.commits import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
@@ -42,7 +42,7 @@ _CONFIGURATION = {
 """History stays: delta-rs would delete old commit files when it makes a checkpoint."""
 
 _COLUMNS = ("kind", "key", "value", "diff")
-_PARTS = frozenset({"log", "renewals", "audit"})
+_PARTS = frozenset({"log", "renewals", "audit", "operations_log"})
 _ROWS = "SELECT kind, key, value, diff FROM log"
 _REFUSALS = (
     "permission denied", "read-only file system", "no space left", "disk quota exceeded",
@@ -165,6 +165,7 @@ class DeltaLog:
         self._commits = commit_log(self._path, self._storage, damaged)
         self._renewals = Renewals(self._store.place("renewals"), self._storage)
         self._audit = AuditTable(self._store.place("audit"), self._storage)
+        self._operations = OperationsTable(self._store.place("operations_log"), self._storage)
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
 
@@ -213,8 +214,11 @@ class DeltaLog:
             yield self._commits.commit(version)
 
     def keep_audit(self) -> int:
-        """Copy what the audit table lacks."""
-        return self._audit.catch_up(self)
+        """Copy what the audit table, and that of executed operations, lacks."""
+        copied = self._audit.catch_up(self)
+        if copied:
+            self._operations.catch_up(self)
+        return copied
 
     def append(
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,

@@ -17,6 +17,7 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.records import MappingRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import Commit
+from catalog_migrate.program.operations import Executed
 
 ROUTINE = frozenset({
     "take lease", "release lease", "intent", "clean up", "reconcile", "remove", "compact", "ship",
@@ -37,7 +38,8 @@ class Entry(msgspec.Struct, frozen=True):
     in UTC. ``serial_before`` and ``serial_after`` are equal for a commit that left mappings, items
     and shards alone; ``serial_before`` is None for the first. ``release`` is in force after it.
     ``items`` are the ids it changed, None where the commit does not say. ``rollback_to`` is the
-    serial that a rollback went back to.
+    serial that a rollback went back to. ``executed`` are the operations that were executed before
+    it, since the commit that the same process made last.
     """
 
     version: int
@@ -53,6 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     reason: str | None
     items: tuple[str, ...] | None
     rollback_to: int | None = None
+    executed: tuple[Executed, ...] = ()
 
     @property
     def is_routine(self) -> bool:
@@ -159,7 +162,16 @@ def _entry(commit: Commit, before: int | None, after: int) -> Entry:
         reason=said.get("reason"),
         items=None if items is None or items == MANY else tuple(filter(None, items.split(","))),
         rollback_to=None if back is None else _number(commit, "rollback_to", back),
+        executed=_executed(said.get("executed")),
     )
+
+
+def _executed(text: str | None) -> tuple[Executed, ...]:
+    """What a commit says was executed; nothing where a newer tool says it otherwise."""
+    try:
+        return () if text is None else msgspec.json.decode(text, type=tuple[Executed, ...])
+    except msgspec.DecodeError:
+        return ()
 
 
 def _time(commit: Commit) -> str | None:

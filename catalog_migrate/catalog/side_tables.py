@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.history import Entry, entries
@@ -26,7 +26,11 @@ _ATTEMPTS = 20
 """How often a writer tries again when others were faster."""
 
 APPLICATION = "catalog_migrate/audit"
-"""Delta application id; its transaction version is the log's version that is copied last."""
+OPERATIONS = "catalog_migrate/operations_log"
+"""Delta application ids; their transaction version is the log's version that is copied last."""
+
+SCANNED = 64
+"""So many commits without an operation are looked at again before that is put on record."""
 
 TIDIED = 128
 """After so many versions its files are put together: each start that commits adds a small one."""
@@ -205,8 +209,8 @@ def _arrow_beats(beats: dict[str, str]) -> Any:
     )
 
 
-class AuditTable(SideTable):
-    """The history of commits as a Delta table of its own, for Spark SQL.
+class CommitsTable(SideTable):
+    """What the commits say of themselves as a Delta table of its own, for Spark SQL.
 
     Append-only, and only a copy: it is written from the commits' own words
     (:mod:`catalog_migrate.catalog.history`), so a process killed between a commit and its audit row
@@ -214,9 +218,12 @@ class AuditTable(SideTable):
     commit that appends the rows: each commit of the log is there exactly once whoever copies.
     """
 
+    application: ClassVar[str]
+    title: ClassVar[str]
+
     def __init__(self, address: str, storage: Storage) -> None:
         super().__init__(
-            address, storage, name="the audit table",
+            address, storage, name=self.title,
             configuration={
                 "delta.appendOnly": "true",
                 "delta.enableExpiredLogCleanup": "false",
@@ -227,8 +234,12 @@ class AuditTable(SideTable):
             " history is whole without it, and the next start copies what is missing",
         )
 
+    def rows(self, commits: Sequence[Entry]) -> Any:
+        """The rows of some commits, oldest first, as an Arrow table."""
+        raise NotImplementedError
+
     def catch_up(self, log: CatalogLog) -> int:
-        """Append every commit of ``log`` that is not there yet; returns how many.
+        """Append what the commits of ``log`` say that is not there yet; returns how many say it.
 
         Raises :class:`CatalogWriteRefused` when the store does not take it and
         :class:`CatalogCorrupt` for a log or an audit that cannot be read.
@@ -237,16 +248,19 @@ class AuditTable(SideTable):
 
         for _ in range(_ATTEMPTS):
             table = self.open()
-            done = -1 if table is None else table.transaction_version(APPLICATION)
+            done = -1 if table is None else table.transaction_version(self.application)
             done = -1 if done is None else done
             newest = log.version()
             if newest <= done:
                 return 0
             fresh = list(entries(log, down_to=done + 1, upto=newest))[::-1]
+            rows = self.rows(fresh)
+            if table is not None and not rows.num_rows and len(fresh) < SCANNED:
+                return 0
             try:
                 self.write(
-                    table, _arrow_entries(fresh), mode="append",
-                    transaction=Transaction(APPLICATION, fresh[-1].version),
+                    table, rows, mode="append",
+                    transaction=Transaction(self.application, fresh[-1].version),
                 )
             except Lost:  # another process copies too: look how far it came
                 continue
@@ -269,27 +283,64 @@ class AuditTable(SideTable):
             return  # as whole as before; the next time comes
 
 
-def _arrow_entries(rows: Sequence[Entry]) -> Any:
-    from arro3.core import Array, DataType, Table
-
-    text, number = DataType.string(), DataType.int64()
-    moments = Array([_microseconds(row.at) for row in rows], number)
-    return Table.from_pydict(
-        {
-            "version": Array([row.version for row in rows], number),
-            "commit_id": Array([row.commit_id for row in rows], text),
-            "at": moments.cast(DataType.timestamp("us", tz="UTC")),
-            "verb": Array([row.verb for row in rows], text),
-            "who": Array([row.who for row in rows], text),
-            "host": Array([row.host for row in rows], text),
-            "serial_before": Array([row.serial_before for row in rows], number),
-            "serial_after": Array([row.serial_after for row in rows], number),
-            "release": Array([row.release for row in rows], text),
-            "epoch": Array([row.epoch for row in rows], number),
-            "reason": Array([row.reason for row in rows], text),
-        }
-    )
-
-
 def _microseconds(at: str | None) -> int | None:
     return None if at is None else round(datetime.fromisoformat(at).timestamp() * 1_000_000)
+
+
+class AuditTable(CommitsTable):
+    """The history: a row a commit."""
+
+    application = APPLICATION
+    title = "the audit table"
+
+    def rows(self, commits: Sequence[Entry]) -> Any:
+        """A row a commit."""
+        from arro3.core import Array, DataType, Table
+
+        text, number = DataType.string(), DataType.int64()
+        moments = Array([_microseconds(row.at) for row in commits], number)
+        return Table.from_pydict(
+            {
+                "version": Array([row.version for row in commits], number),
+                "commit_id": Array([row.commit_id for row in commits], text),
+                "at": moments.cast(DataType.timestamp("us", tz="UTC")),
+                "verb": Array([row.verb for row in commits], text),
+                "who": Array([row.who for row in commits], text),
+                "host": Array([row.host for row in commits], text),
+                "serial_before": Array([row.serial_before for row in commits], number),
+                "serial_after": Array([row.serial_after for row in commits], number),
+                "release": Array([row.release for row in commits], text),
+                "epoch": Array([row.epoch for row in commits], number),
+                "reason": Array([row.reason for row in commits], text),
+            }
+        )
+
+
+class OperationsTable(CommitsTable):
+    """The operations that were executed, with the commit that followed them."""
+
+    application = OPERATIONS
+    title = "the table of executed operations"
+
+    def rows(self, commits: Sequence[Entry]) -> Any:
+        """A row an operation, in the order of execution."""
+        from arro3.core import Array, DataType, Table
+
+        text, number = DataType.string(), DataType.int64()
+        found = [
+            (row.version, place, one)
+            for row in commits for place, one in enumerate(row.executed, start=1)
+        ]
+        moments = Array([_microseconds(one.started) for *_, one in found], number)
+        return Table.from_pydict(
+            {
+                "version": Array([version for version, *_ in found], number),
+                "position": Array([place for _, place, _ in found], number),
+                "started": moments.cast(DataType.timestamp("us", tz="UTC")),
+                "seconds": Array([one.seconds for *_, one in found], DataType.float64()),
+                **{
+                    name: Array([getattr(one, name) for *_, one in found], text)
+                    for name in ("op", "kind", "name", "id", "phase", "outcome")
+                },
+            }
+        )

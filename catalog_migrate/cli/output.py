@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import msgspec
+
 from catalog_migrate.cli import logs
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
 from catalog_migrate.model.wording import counted, visible
@@ -99,6 +101,8 @@ def _summary(report: BootstrapReport) -> dict[str, object]:
         "unfilled": list(report.unfilled),
         "outstanding": list(report.outstanding),
         "summary": dict(report.plan.summary) if report.plan is not None else {},
+        "steps": msgspec.to_builtins(report.steps),
+        "executed": msgspec.to_builtins(report.executed),
     }
 
 
@@ -109,6 +113,8 @@ def _sentence(report: BootstrapReport) -> str:
     lines = [f"{report.outcome}: release {report.release}, serial {report.serial}"]
     if report.plan is not None and not report.plan.is_empty:
         lines.append(f"  {change_counts(report.plan)}")
+    if report.executed:
+        lines.append(f"  {counted(len(report.executed), 'step')} executed")
     if report.rows_copied:
         lines.append(f"  {counted(report.rows_copied, 'row')} copied")
     if report.unfilled:

@@ -104,6 +104,12 @@ def decode_plan(data: bytes) -> Plan:
     try:
         plan = msgspec.convert(document, Plan)
     except msgspec.ValidationError as error:
+        if version != PLAN_FORMAT and _hash_of(document) == document.get("plan_hash"):
+            raise UnsupportedFormat(
+                f"the plan has format {version}, this tool reads {PLAN_FORMAT}: {error}",
+                remedy="use the tool that made the plan, or plan again with this one",
+                found=version, known=PLAN_FORMAT,
+            ) from error
         raise EditedPlan(f"not a plan file: {error}", remedy=again) from error
     actual = _hash_of(document)
     if actual != plan.plan_hash:

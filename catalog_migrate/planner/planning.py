@@ -142,8 +142,10 @@ class _Planning:
                 decided[identity] = self._decide(identity, actions, paths, items, ids)
         targets = tuple(self._target(decided[identity]) for identity in topological)
         steps = program(
-            targets, self._baseline.objects, order.drops, order.creates,
-            (self._old_graph, self._new_graph),
+            targets,
+            {name: (held.definition.key, held.item_id)
+             for name, held in self._baseline.objects.items()},
+            order.drops, order.creates, (self._old_graph, self._new_graph),
         )
         plan = self._finished_plan(order, [decided[identity] for identity in topological], steps)
         heirs = {

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from catalog_migrate.model.names import Identity
-from catalog_migrate.planner.baseline import BaselineObject
+from catalog_migrate.model.names import Identity, ItemKey
 from catalog_migrate.planner.migration import Target
 from catalog_migrate.program.operations import (
     AnyOperation,
@@ -27,15 +26,17 @@ from catalog_migrate.program.order import order_waves
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
 
+Held = tuple[ItemKey, str]
+"""An object of OLD: its key and its item id."""
+
 NAMED_KINDS = frozenset({"table", "view", "function"})
 """Kinds whose names Spark's catalog holds; of others nothing is executed."""
 _MOVES = frozenset({"copy", "derived"})
-_BEFORE_NAMES = (BuildTable, CopyTable, PopulateTable, SealTable, EvolveTable)
 
 
 def program(
     targets: Sequence[Target],
-    old: Mapping[Identity, BaselineObject],
+    old: Mapping[Identity, Held],
     drops: Collection[Identity],
     creates: Collection[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
@@ -64,25 +65,6 @@ def program(
     return _numbered(filter(None, waves))
 
 
-def with_copies(
-    steps: Sequence[AnyOperation], copied: Collection[str]
-) -> tuple[AnyOperation, ...]:
-    """A program in which tables, by name, are copied that were to be changed in place."""
-    if not copied:
-        return tuple(steps)
-    waves: dict[tuple[int, int], list[AnyOperation]] = {}
-    for step in steps:
-        place = _BEFORE_NAMES.index(type(step)) if type(step) in _BEFORE_NAMES else None
-        if isinstance(step, EvolveTable) and step.name in copied:
-            waves.setdefault((1, 0), []).append(CopyTable(step.kind, step.name, step.id))
-            waves.setdefault((3, 0), []).append(SealTable(step.kind, step.name, step.id))
-        elif place is not None:
-            waves.setdefault((place, 0), []).append(step)
-        else:
-            waves.setdefault((len(_BEFORE_NAMES), step.wave), []).append(step)
-    return _numbered(waves[key] for key in sorted(waves))
-
-
 def _numbered(waves: Iterable[Iterable[AnyOperation]]) -> tuple[AnyOperation, ...]:
     return tuple(
         replace(operation, wave=number)
@@ -95,9 +77,9 @@ def _on(what: Callable[[str, str, str], AnyOperation], target: Target) -> AnyOpe
     return what(key.kind, str(key), target.item_id)
 
 
-def _gone(what: Callable[[str, str, str], AnyOperation], held: BaselineObject) -> AnyOperation:
-    key = held.definition.key
-    return what(key.kind, str(key), held.item_id)
+def _gone(what: Callable[[str, str, str], AnyOperation], held: Held) -> AnyOperation:
+    key, item_id = held
+    return what(key.kind, str(key), item_id)
 
 
 def _built(changed: Sequence[Target]) -> Iterator[AnyOperation]:
@@ -113,7 +95,7 @@ def _copied(changed: Sequence[Target]) -> Iterator[AnyOperation]:
 
 
 def _sealed(
-    changed: Sequence[Target], targets: Sequence[Target], old: Mapping[Identity, BaselineObject],
+    changed: Sequence[Target], targets: Sequence[Target], old: Mapping[Identity, Held],
     drops: Collection[Identity],
 ) -> Iterator[AnyOperation]:
     """What is copied from a table in force, and what goes for good or becomes another kind."""
@@ -122,9 +104,9 @@ def _sealed(
             yield _gone(SealTable, old[target.old])
     tables = {target.item_id for target in targets if target.definition.kind == "table"}
     for identity in drops:
-        held = old[identity]
-        if held.definition.kind == "table" and held.item_id not in tables:
-            yield _gone(SealTable, held)
+        key, item_id = old[identity]
+        if key.kind == "table" and item_id not in tables:
+            yield _gone(SealTable, old[identity])
 
 
 def _in_place(target: Target) -> bool:
@@ -135,7 +117,7 @@ def _in_place(target: Target) -> bool:
 
 def _names(
     changed: Sequence[Target],
-    old: Mapping[Identity, BaselineObject],
+    old: Mapping[Identity, Held],
     drops: set[Identity],
     creates: set[Identity],
     graphs: tuple[DependencyGraph, DependencyGraph],
@@ -144,7 +126,7 @@ def _names(
     by_identity = {target.identity: target for target in changed}
     for identity, target in by_identity.items():
         if target.definition.kind == "table":
-            if target.old == identity and old[identity].definition.kind == "table":
+            if target.old == identity and old[identity][0].kind == "table":
                 moves = target.contents in _MOVES
                 (drops.add if moves else drops.discard)(identity)
                 (creates.add if moves else creates.discard)(identity)
@@ -153,7 +135,7 @@ def _names(
         elif target.action in ("redefine", "update"):
             what = ReplaceName if target.action == "redefine" else UpdateComment
             replaced[identity] = _on(what, target)
-    drops = {identity for identity in drops if old[identity].definition.kind in NAMED_KINDS}
+    drops = {identity for identity in drops if old[identity][0].kind in NAMED_KINDS}
     creates = {
         identity for identity in creates
         if by_identity[identity].definition.kind in NAMED_KINDS

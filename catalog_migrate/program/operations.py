@@ -7,6 +7,7 @@ from, and executed. Modelled on Alembic's ``operations.ops`` and Django's migrat
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import ClassVar
 
@@ -165,6 +166,16 @@ AnyOperation = (
     | EditCheckpoint | StartQuery | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""
+
+
+def numbered(
+    program: Sequence[Operation], shown: int | None = None
+) -> list[tuple[str, str]]:
+    """(symbol, ``  3  drop view shop.v``) of each operation: how every report prints a program."""
+    return [
+        (step.symbol, f"{number:>3}  {step.describe()}")
+        for number, step in enumerate(program[:shown], 1)
+    ]
 
 
 class Executed(msgspec.Struct, frozen=True):

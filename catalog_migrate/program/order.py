@@ -9,7 +9,7 @@ Precedence, as edges of one graph over steps:
 * a create comes after the creates of what the object uses in NEW,
 * a name is dropped before it is created again,
 * a redefine comes after the creates and redefines that it reads in NEW, and before the drops of
-  what it read in OLD (an object that still read those would have been migrated instead).
+  what it read in OLD and reads no more.
 
 Without redefines this graph has no cycle. With them it may (names swapped); then a redefined
 object on the cycle and its users are dropped and created instead, with their ids kept.
@@ -203,8 +203,10 @@ def _precedence(
     known = set(drop_order)
     for identity in redefined:
         if identity in known:
+            kept = new.uses(identity)  # a table that is copied under its id: registered anew
             after["new", _REDEFINE, identity].update(
-                going(used) for used in old.uses(identity) if used in dropped
+                going(used) for used in old.uses(identity)
+                if used in dropped and used not in kept
             )
     return after
 

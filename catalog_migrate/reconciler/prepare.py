@@ -34,7 +34,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.migration import Migration, Target
-from catalog_migrate.planner.program import with_copies
+from catalog_migrate.planner.program import program
 from catalog_migrate.program.operations import (
     PREPARE,
     BuildTable,
@@ -199,11 +199,7 @@ def prepare(
     choice = choose(work, state, migration)
     shards = _new_shards(work, state, migration, choice)
     retiring = _retiring(state, migration, shards)
-    steps = with_copies(
-        migration.plan.steps,
-        [str(shard.target.definition.key) for shard in shards
-         if shard.target.identity in choice.copied],
-    )
+    steps = _program(state, migration, choice)
     work.journal.steps += [step for step in steps if step.phase == PREPARE]
     if not shards and not retiring:
         return Prepared(shapes=choice.shapes, steps=steps)
@@ -214,6 +210,25 @@ def prepare(
     _verify_empty(work, state, migration, prepared)
     _hand_over_to_streams(work, state, prepared)
     return prepared
+
+
+def _program(state: State, migration: Migration, choice: Choice) -> tuple[Operation, ...]:
+    """The plan's steps; made again where tables are copied that were to be changed in place."""
+    if not choice.copied:
+        return migration.plan.steps
+    targets = [
+        replace(target, contents="copy") if target.identity in choice.copied else target
+        for target in migration.targets
+    ]
+    there = {target.identity: target.definition.key for target in targets}
+    new = DependencyGraph(
+        {target.identity: [use for use in target.uses if use in there] for target in targets}, there
+    )
+    return program(
+        targets,
+        {mapping.identity: (mapping.key, mapping.item_id) for mapping in state.mappings.values()},
+        migration.drops, migration.creates, (state.graph, new),
+    )
 
 
 def _require_no_backfill(

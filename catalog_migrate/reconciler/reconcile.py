@@ -327,7 +327,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         program = stored_program(state)
         state, evolved = _evolve(work, state, program)
         if work.engine.persistent_names:
-            reconcile_names(work, state, program)
+            reconcile_names(work, state, stored_program(state))
     except NotReconciled as error:
         record_failure(work, error)
         raise

@@ -14,6 +14,7 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.planner.migration import Target
 from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard, Progress
 from catalog_migrate.reconciler.prepare import Attempt, copy_into
 from catalog_migrate.reconciler.reshape import projection_from, standing_names
@@ -67,6 +68,9 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
             ),
         )
         changes.delete("intent", str(work.epoch))
+        pending = current.operations.get(RECONCILE)
+        if pending is not None:  # its name moves too: the stored program does not have that
+            changes.put("operation", RECONCILE, msgspec.structs.replace(pending, program=()))
         return changes
 
     committed = commit(work.log, changes_for, epoch=work.epoch, kind="copy after a refusal")

@@ -14,6 +14,7 @@ from catalog_migrate.store.local import damaged
 
 CATALOG_LOG = "${catalog_log}"
 CATALOG_AUDIT = "${catalog_audit}"
+OPERATIONS_LOG = "${operations_log}"
 CLUSTER_LOGS = "${cluster_logs}"
 
 _NO_LOG = (
@@ -37,6 +38,7 @@ def system_release(
     put_in = {
         CATALOG_LOG: _path(f"{root}/log"),
         CATALOG_AUDIT: _path(f"{root}/audit"),
+        OPERATIONS_LOG: _path(f"{root}/operations_log"),
         CLUSTER_LOGS: f"({logs})" if logs else _NO_LOG,
     }
     texts = []

@@ -10,7 +10,7 @@ import msgspec
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.planner.plan_validation import NAME_HELD
-from catalog_migrate.program.operations import PREPARE, CreateName
+from catalog_migrate.program.operations import PREPARE, CreateName, numbered
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
@@ -350,10 +350,7 @@ def _steps(plan: Plan) -> Section:
     """The program, step by step; steps of one wave may go side by side."""
     if not plan.steps:
         return Section("Steps")
-    shown = tuple(
-        Entry(f"{number:>3}  {step.describe()}", step.symbol)
-        for number, step in enumerate(plan.steps[:_STEPS_SHOWN], 1)
-    )
+    shown = tuple(Entry(line, sign) for sign, line in numbered(plan.steps, _STEPS_SHOWN))
     waves = len({step.wave for step in plan.steps})
     before = sum(step.phase == PREPARE for step in plan.steps)
     note = f"{counted(len(plan.steps), 'step')} in {counted(waves, 'wave')}, " + (

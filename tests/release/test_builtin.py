@@ -20,8 +20,8 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
         f"catalog_migrate.{name}"
         for name in (
             "audit", "clusters", "columns", "connections", "dependencies", "holds", "mappings",
-            "objects", "operations", "records", "releases", "shards", "sinks", "sources",
-            "statuses", "tombstones", "unsafe_operations",
+            "objects", "operations", "operations_log", "records", "releases", "shards", "sinks",
+            "sources", "statuses", "tombstones", "unsafe_operations",
         )
     ]
     records = release.by_identity["relation", "catalog_migrate", "records"]
@@ -31,7 +31,7 @@ def test_system_release_reads_the_log_of_the_catalog() -> None:
         identity[2] for identity, uses in release.uses.items()
         if identity != records.identity and records.identity not in uses
     }
-    assert readers == {"statuses", "audit"}
+    assert readers == {"statuses", "audit", "operations_log"}
     assert release.name.startswith("catalog_migrate ")
 
 

@@ -10,10 +10,12 @@ from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.names import Identity
+from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
+from catalog_migrate.program.operations import NAMES
+from catalog_migrate.reconciler.commit import RECONCILE, stored_program
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.bodies import Row
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -146,6 +148,66 @@ def table_shards(state: State) -> dict[str, str]:
         for item in state.items.values()
         if item.definition.kind == "table" and item.shard is not None
     }
+
+
+class ProgramWatch:
+    """I11: the names of a committed program go and come in its order, whatever process does it.
+
+    Within one process their places ascend; over all of them nothing is repeated that was done.
+    """
+
+    def __init__(self) -> None:
+        self._seen: str | None = None
+        self._places: dict[tuple[str, Identity], int] = {}
+        self._done: set[int] = set()
+        self._reached: dict[str, int] = {}
+        self.followed = 0
+        """How many operations of programs were seen."""
+
+    def see(self, state: State) -> None:
+        """Look at a committed state: a commit that has a program begins anew."""
+        text = state.raw.get("operation", _NOTHING).get(RECONCILE)
+        if text == self._seen:
+            return
+        self._seen = text
+        self._places = {
+            (_ACTS[step.op], parse_reference(step.name)): place
+            for place, step in enumerate(stored_program(state)) if step.phase == NAMES
+        }
+        self._done.clear()
+        self._reached.clear()
+
+    def executed(self, process: str, call: str, name: ItemName) -> None:
+        """A process has changed a name while a program was pending."""
+        if not self._places:
+            return
+        act = "drop" if call == "drop.done" else "put"
+        places = [
+            self._places[act, (namespace, *name.folded)]
+            for namespace in ("relation", "function")
+            if (act, (namespace, *name.folded)) in self._places
+            and (act == "drop" or (namespace == "function") == (call == "create_function.done"))
+        ]
+        require("I11", bool(places), f"{process}: {call} {name} is in no step of the program")
+        place = min((place for place in places if place not in self._done), default=None)
+        require("I11", place is not None, f"{process}: {call} {name} was done already")
+        assert place is not None
+        before = self._reached.get(process, -1)
+        require(
+            "I11", place > before, f"{process}: {call} {name} is step {place}, after step {before}"
+        )
+        self._reached[process] = place
+        self._done.add(place)
+        self.followed += 1
+
+    def unknown(self, process: str) -> None:
+        """The reply to the last of these was lost: the process may do it again."""
+        place = self._reached.pop(process, None)
+        if place is not None:
+            self._done.discard(place)
+
+
+_ACTS = {"drop": "drop", "create": "put", "redefine": "put", "update": "put"}
 
 
 class SoundWatch:

@@ -43,6 +43,7 @@ from tests.simulation.installation import (
 )
 from tests.simulation.invariants import (
     InvariantBroken,
+    ProgramWatch,
     check_retired,
     check_session,
     require,
@@ -70,6 +71,11 @@ NAMING = frozenset({
     "drop",
 })  # fmt: skip
 """Acts on names, which may be lost to a process that acts late (I7)."""
+
+NAMED = frozenset({
+    "register_table.done", "create_view.done", "create_function.done", "drop.done",
+})  # fmt: skip
+"""Names that have come or gone (I11)."""
 
 DESTROYING = frozenset({
     "truncate_shard.done", "unseal.done", "evolve.done", "alter.done", "delete_shard.done",
@@ -284,6 +290,8 @@ class Process:
         if call.partition(".")[0] in LOG_CALLS or call == "populate":
             return
         self.touched = True
+        if call in NAMED:
+            play.program.unknown(self.name)
         play.trace(f"{self}: the statement fails {where}")
         raise EngineFailure(
             "the connection broke", condition="CONNECTION_LOST", transient=fault.amount == 0.0
@@ -318,6 +326,7 @@ class ScenarioRun:
         self.sources = Sources(self.run, self.sinks, self.trace)
         self.landing: list[tuple[int, Process]] = []
         self.late_names = False
+        self.program = ProgramWatch()
         self._seen = 0
         self._commits = self.run.place.log.history
         # the next one last; of two at one step the first one drawn comes first
@@ -426,6 +435,8 @@ class ScenarioRun:
             if self.story is not None:
                 self.trace(f"{player}: {self.where(call, about)}")
             self.guarded(self.look)
+        elif call in NAMED and self.in_order:
+            self.guarded(lambda: self.program.executed(player.name, call, about))  # type: ignore[arg-type]
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
             self.trace(f"{player}: {self.where(call, about)}")
         while self.scheduler.step >= self._next_step:
@@ -485,6 +496,7 @@ class ScenarioRun:
         self.run.look()
         state = self.run.place.state()
         if state is not None:
+            self.program.see(state)
             check_retired(self.run.place.world, state, self.run.ledger, WAREHOUSE)
             self.sinks.check(state)
             self.sources.check(state)
@@ -500,6 +512,16 @@ class ScenarioRun:
             self.landing = [entry for entry in self.landing if entry not in due]
             if self.run.place.log.land():
                 self.trace(f"the commit of {due[0][1]} that was under way lands")
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the names are what the catalog's own programs have made of them so far.
+
+        What others change by hand, late statements and a table that refuses its change after the
+        commit are repaired from what is observed.
+        """
+        meddled = self.others.meddled or self.late_names or self.run.place.world.refusing
+        return self.scenario.persistent and not meddled
 
     def holds(self, player: Process) -> bool:
         """Whether the lease is this process's by the catalog."""
