@@ -159,8 +159,7 @@ def _status(catalog: Path) -> None:
 
 
 def _step_main(step: str, workspace: Path) -> None:
-    from catalog_migrate.engine.spark.interrupts import silent_interrupts
-    from catalog_migrate.engine.spark.session import local_session
+    from catalog_migrate.engine.spark.session import local_session, silent_interrupts
 
     spark = local_session(warehouse_dir=str(workspace / "spark-warehouse"))
     with silent_interrupts():

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.administration.placement import (
+from catalog_migrate.administration.survey import (
     held,
     misplaced,
     originals_shards,

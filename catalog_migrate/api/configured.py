@@ -181,8 +181,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     """A local session as configured, stopped in the end; one that runs already is left running."""
     from pyspark.sql import SparkSession
 
-    from catalog_migrate.engine.spark.interrupts import silent_interrupts
-    from catalog_migrate.engine.spark.session import local_session
+    from catalog_migrate.engine.spark.session import local_session, silent_interrupts
 
     running = SparkSession.getActiveSession()
     if running is not None:

@@ -21,7 +21,7 @@ from catalog_migrate.release.facts import definition_facts
 from catalog_migrate.release.manifest import decode_manifest, encode_manifest
 from catalog_migrate.release.release import Place, Release
 from catalog_migrate.release.validation import NO_CONTRACT
-from catalog_migrate.sql.select_list import has_star
+from catalog_migrate.sql.references import has_star
 
 Analysed = Mapping[Identity, Sequence[tuple[str, str, bool]]]
 Analyse = Callable[[Sequence[ObjectDefinition]], Analysed]

@@ -26,8 +26,13 @@ from catalog_migrate.model.objects import KIND_RANK, Column, ObjectDefinition
 from catalog_migrate.model.types import UnknownType, canonical_type
 from catalog_migrate.release.decisions import decision_problems
 from catalog_migrate.release.release import Declared, Place, inside
-from catalog_migrate.sql.references import Occurrence, occurrences, splice, type_names
-from catalog_migrate.sql.select_list import count_select_items
+from catalog_migrate.sql.references import (
+    Occurrence,
+    count_select_items,
+    occurrences,
+    splice,
+    type_names,
+)
 from catalog_migrate.sql.tokens import tokenise
 
 DUPLICATE_OBJECT = "CM0102"

@@ -26,9 +26,8 @@ from catalog_migrate.hook import migrate
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 from .conftest import ORDERS, Place, properties, release_of, wanted

@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from catalog_migrate.administration.adoption import adopt
-from catalog_migrate.administration.placement import shared
 from catalog_migrate.administration.relocation import Relocation, RelocationRefused, relocate
+from catalog_migrate.administration.survey import shared
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogMoved
 from catalog_migrate.catalog.lease import acquire

@@ -21,9 +21,8 @@ from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation import states
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 from tests.simulation.states import DurableState, Found, InForce

@@ -12,9 +12,8 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 
 PACKAGE = "/catalog_migrate/"
 MOST = 710

@@ -127,7 +127,7 @@ def test_a_start_without_streams_loads_none_of_them() -> None:
         "from catalog_migrate.catalog.memory_log import MemoryLog\n"
         "from catalog_migrate.hook import migrate\n"
         "from catalog_migrate.release.release import Release\n"
-        "from catalog_migrate.testing.clock import SimulatedClock\n"
+        "from catalog_migrate.testing.world import SimulatedClock\n"
         "from catalog_migrate.testing.engine import SimulatedEngine\n"
         "engine, log, release = SimulatedEngine(), MemoryLog(), Release('1', (), 'h', {}, {})\n"
         "for _ in range(2):\n"

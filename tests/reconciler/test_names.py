@@ -15,9 +15,8 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 
 ONE = "CREATE TABLE t (id INT); CREATE TABLE u (id INT); CREATE VIEW v (id INT) AS SELECT 1 AS id;"
 TWO = "CREATE TABLE t (id INT, x INT); CREATE VIEW v (id INT) AS SELECT id FROM s.t;"

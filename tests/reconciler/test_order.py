@@ -20,9 +20,8 @@ from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.sql.references import references
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.installation import Installation, release_of
 from tests.simulation.releases import draft_chain
 

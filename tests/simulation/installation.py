@@ -21,9 +21,8 @@ from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.rollback import roll_back
 from catalog_migrate.streams.migrations import MigratedStreams
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.draft import DraftedRelease
 from tests.simulation.ledger import derived_rows
 

@@ -21,9 +21,8 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.reconciler.execution_context import Progress
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 T = ItemName("s", "t")

@@ -26,9 +26,8 @@ from catalog_migrate.planner.rollback import IRREVERSIBLE, ROWS_CHANGED, ROWS_NO
 from catalog_migrate.policy import Policy, Rule
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.rollback import plan_rollback, read_past, roll_back
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 
 Rows = list[dict[str, Any]]
 

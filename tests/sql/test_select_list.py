@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.sql.select_list import count_select_items, has_star
+from catalog_migrate.sql.references import count_select_items, has_star
 
 
 @pytest.mark.parametrize(

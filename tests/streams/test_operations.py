@@ -29,7 +29,7 @@ from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.unsafe.operation import UnsafeOperations
-from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.stream_ports import SimulatedUpstreams, simulated_ports

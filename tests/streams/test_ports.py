@@ -22,7 +22,7 @@ from catalog_migrate.streams.ports import Ports, SystemThreads, Threads
 from catalog_migrate.streams.queries import QuerySpec, Resolved
 from catalog_migrate.streams.tables import DeltaTables, Stretch, Tables
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstreams
-from catalog_migrate.testing.clock import SimulatedClock
+from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation.stream_ports import (
     SimulatedFiles,
     SimulatedTables,

@@ -24,9 +24,8 @@ from catalog_migrate.hook import BootstrapReport, bootstrap, migrate
 from catalog_migrate.model.names import ItemName, quote_sql, split_name
 from catalog_migrate.rollback import roll_back, rollback
 from catalog_migrate.sql.references import references
-from catalog_migrate.testing.clock import SimulatedClock
 from catalog_migrate.testing.engine import SimulatedEngine
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import SimulatedClock, World
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import BindRequest

@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from catalog_migrate.engine.spark.interrupts import interrupts_wait, silent_interrupts
+from catalog_migrate.engine.spark.session import interrupts_wait, silent_interrupts
 
 
 def test_what_py4j_logs_is_silent_from_the_interrupt_on(caplog: pytest.LogCaptureFixture) -> None:
