@@ -111,8 +111,7 @@ def put_mark(path: str, marks: Mapping[str, str], allowed: Callable[[Mark | None
     The commit lands exactly after the version that was looked at, so of two installations only
     one can win; the other finds the winner's mark. Raises :class:`Marked` then.
     """
-    from catalog_migrate.delta.protocol import set_properties_after
-    from catalog_migrate.delta.table import load_table
+    from catalog_migrate.delta.table import load_table, set_properties_after
 
     for _ in range(_ATTEMPTS):
         table = load_table(path)

@@ -1,4 +1,4 @@
-"""A table as delta-rs opens it: version, files, rows and bytes. Needs no Spark."""
+"""A table as delta-rs opens it: version, files, rows and bytes, properties. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -157,3 +157,56 @@ def table_size(table: DeltaTable) -> tuple[int, int]:
     files = file_sizes(table).values()
     rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)
     return rows, sum(size for _, size in files)
+
+
+# -- properties ------------------------------------------------------------------------------------
+
+_APPEND_ONLY_ATTEMPTS = 20
+"""Races for the next version that are lost before a table counts as too busy."""
+
+
+def make_append_only(path: str) -> bool:
+    """Refuse UPDATE, DELETE and MERGE in a shard from now on; whether that is new. No Spark.
+
+    Appends under way go on: what they race for is only the next version.
+    """
+    from deltalake.exceptions import CommitFailedError
+
+    for attempt in range(_APPEND_ONLY_ATTEMPTS):
+        table = open_table(path)
+        if table.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+            return False
+        with failing(f"make {path} append-only"):
+            try:
+                table.alter.set_table_properties(
+                    {"delta.appendOnly": "true"}, raise_if_not_exists=False
+                )
+            except CommitFailedError:
+                if attempt == _APPEND_ONLY_ATTEMPTS - 1:
+                    raise
+                continue
+        return True
+    return False
+
+
+def set_properties_after(path: str, properties: dict[str, str], *, follows: int) -> int | None:
+    """Set properties at exactly version ``follows + 1``; None when another writer took it."""
+    from deltalake import CommitProperties
+    from deltalake.exceptions import CommitFailedError
+
+    table = open_table(path, version=follows)
+    if shard_version(path) != follows:
+        return None
+    with failing(f"mark {path}"):
+        try:
+            table.alter.set_table_properties(
+                properties, raise_if_not_exists=False,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            if shard_version(path) == follows:
+                raise  # no race: the table has a feature that cannot be written
+            return None
+    if table.version() != follows + 1:
+        return None
+    return follows + 1

@@ -291,8 +291,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
     @classmethod
     def local(cls, spark: SparkSession | None = None) -> ShardMaker:
         """Through delta-rs, and Spark for what only it can do."""
-        from catalog_migrate.delta.protocol import make_append_only
-        from catalog_migrate.delta.table import shard_version
+        from catalog_migrate.delta.table import make_append_only, shard_version
         from catalog_migrate.engine.spark.shards import Shards
 
         return cls(Shards(spark).create_shard, shard_version, make_append_only)

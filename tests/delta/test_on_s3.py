@@ -11,9 +11,9 @@ from deltalake import DeltaTable
 from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
 from catalog_migrate.delta.log import has_log, refuse_damaged_log, why_no_log
-from catalog_migrate.delta.protocol import form_of, set_properties_after
+from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import is_sealed, seal
-from catalog_migrate.delta.table import open_table, shard_size, write_rows
+from catalog_migrate.delta.table import open_table, set_properties_after, shard_size, write_rows
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore

@@ -15,8 +15,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.delta.protocol import make_append_only
-from catalog_migrate.delta.table import shard_version
+from catalog_migrate.delta.table import make_append_only, shard_version
 from catalog_migrate.engine.spark.shards import Shards
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column, ObjectDefinition

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta import seal as seals
+from catalog_migrate.delta.commits import write_checksum
 from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
 from catalog_migrate.delta.log import refuse_damaged_log, why_no_log
-from catalog_migrate.delta.protocol import (
-    create_empty,
-    create_shadow_table,
-    form_of,
-    write_checksum,
-)
+from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
     file_sizes,
