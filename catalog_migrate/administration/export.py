@@ -1,4 +1,4 @@
-"""Gives every table back as a plain registration, so that whoever leaves takes everything along.
+"""Exports every table as a plain registration, so that whoever leaves takes everything along.
 
 Rows stay where they lie. As SQL text nothing is written anywhere. Done in a session, the names are
 made plain, the marks are taken off the tables and the catalog is closed: first it is closed to
@@ -189,7 +189,7 @@ def _make_plain(work: ExecutionContext, state: State, on_step: Callable[[str], N
             if not _is_plain(name, others[name.identity], work.warehouse):
                 left.append(name)
             continue
-        on_step(f"give back {name.name}")
+        on_step(f"export {name.name}")
         there = standing.get(name.identity)
         if name.view is not None:
             plain = replace(name.view, properties=_plain(name.view.properties))
@@ -273,7 +273,7 @@ def _require_settled(state: State) -> None:
     ]
     if pending:
         raise NotSettled(
-            f"{counted(len(pending), 'thing')} must be finished before the tables are given back",
+            f"{counted(len(pending), 'thing')} must be finished before the tables are exported",
             pending=pending,
             remedy="run catalog-migrate bootstrap, and stop what catalog-migrate run has started",
         )
@@ -283,7 +283,7 @@ def _require_shards(state: State, version: Callable[[str], int | None]) -> None:
     problems = list(missing_shards(state, version))
     if problems:
         raise Refusal(
-            f"the rows of {counted(len(problems), 'table')} are not there; nothing was given back",
+            f"the rows of {counted(len(problems), 'table')} are not there; nothing was exported",
             problems=problems, remedy="restore the directories, or say where they are: "
             "catalog-migrate relocate",
         )
@@ -325,7 +325,7 @@ def _require_names(work: ExecutionContext, state: State) -> None:
     ]
     if problems:
         raise Refusal(
-            f"somebody else has {counted(len(problems), 'name')} of these; nothing was given back",
+            f"somebody else has {counted(len(problems), 'name')} of these; nothing was exported",
             problems=problems, remedy="rename or drop what is listed",
         )
 

@@ -169,7 +169,7 @@ def rebuild(
         LogRow(collection, key, value, 1)
         for collection, records in state.raw.items() for key, value in records.items()
     ]
-    on_step("set aside")
+    on_step("move the log away")
     moved = log.move_lost_log()
     on_step("create")
     try:

@@ -133,7 +133,7 @@ def relocate(
     state = read_state(log)
     if EXPORTED in state.config:
         raise CatalogExported(
-            f"the tables of the catalog at {log.uri} were given back",
+            f"the tables of the catalog at {log.uri} were exported",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt",
         )
     if new_lineage and _just_parted(log, state):

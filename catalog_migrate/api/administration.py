@@ -89,7 +89,7 @@ def export(
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             raise UsageError(
-                "names end with the session here, so giving them back would last a moment",
+                "names end with the session here, so an export would last a moment",
                 remedy="set spark.metastore, or use --sql FILE",
             )
         if confirm is not None and not confirm():
@@ -139,7 +139,7 @@ def rebuild(
     given = catalog_uri(settings)
     if is_remote(given):
         raise UsageError(
-            f"the catalog {given} is on an object store, where a lost log cannot be set aside",
+            f"the catalog {given} is on an object store, where a lost log cannot be moved away",
             remedy="restore the objects below it from a backup or by the store's own versions",
         )
     places = _places(tables)

@@ -188,7 +188,7 @@ class Catalog:
         """Tables whose rows are gone, as far as that can be told from here.
 
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
-        or of what was given back are somebody else's.
+        or of what was exported are somebody else's.
         """
         from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.delta.log import why_no_log

@@ -38,7 +38,7 @@ class CatalogMoved(CatalogMigrateError, RuntimeError):
 
 
 class CatalogExported(CatalogMigrateError, RuntimeError):
-    """The catalog's tables were given back as plain registrations; it is not used any more."""
+    """The catalog's tables were exported as plain registrations; it is not used any more."""
 
     code = "CM0802"
 

@@ -3,7 +3,7 @@
 Taking a lease raises its epoch, so that commits of an earlier holder are refused. Acts outside the
 catalog are fenced by time (DESIGN section 5): a holder acts only while its last acknowledged
 renewal is younger than ``ttl - margin``, and a new holder acts only ``margin`` after it took over,
-unless the earlier process is proven dead or has given the lease back. A holder whose renewal is
+unless the earlier process is proven dead or has released the lease. A holder whose renewal is
 older (it was stopped, or busy for long) acts again once a commit has rewritten its row: a
 challenger takes the row only as it has seen it for a whole TTL, so one of the two loses.
 
@@ -94,7 +94,7 @@ class Lease:
         self._require_fresh(self._clock.monotonic())
 
     def release(self) -> None:
-        """Give the lease back; the epoch stays. Nothing happens when it was taken over."""
+        """Release the lease; the epoch stays. Nothing happens when it was taken over."""
         epoch = self.epoch
 
         def changes_for(state: State) -> Changes | None:
@@ -257,7 +257,7 @@ def _take(
 def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
     """Whether nobody can still be acting under an earlier epoch."""
     if not row.holder and not row.host:
-        return True  # never held, or given back
+        return True  # never held, or released
     acted = beat is not None and beat.partition(":")[0] == str(row.epoch)
     if not row.holder:
         # unlocked: the epoch on record is one above that of the process that lost it

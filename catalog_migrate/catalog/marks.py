@@ -94,7 +94,7 @@ def read_mark(properties: Mapping[str, str]) -> Mark | None:
 
 
 def cleared() -> dict[str, str]:
-    """The properties of a table that is given back; delta-rs cannot take a property off."""
+    """The properties of a table that is exported; delta-rs cannot take a property off."""
     return dict.fromkeys((LINEAGE, HOME, ITEM, NAME, CONTENTS, SOURCE), "")
 
 

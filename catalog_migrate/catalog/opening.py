@@ -116,7 +116,7 @@ def require_in_use(state: State, log: CatalogLog) -> None:
     """
     if EXPORTED in state.config:
         raise CatalogExported(
-            f"the tables of the catalog at {log.uri} were given back as plain registrations",
+            f"the tables of the catalog at {log.uri} were exported as plain registrations",
             remedy="adopt them into a new catalog: catalog-migrate init --adopt; "
             "an export that was cut off is finished by catalog-migrate export",
         )

@@ -134,7 +134,7 @@ def commit(
     whatever it raises ends the commit. ``epoch`` fences the commit by the lease. ``kind`` is a word
     for the history, ``reason`` what a person gave for it, ``rollback_to`` the serial gone back to,
     ``executed`` the operations that were executed before it and are in no commit yet.
-    ``anyway`` lets a catalog be written that is not in use here (moved, copied or given back):
+    ``anyway`` lets a catalog be written that is not in use here (moved, copied or exported):
     only for what makes it so, or ends it.
 
     Raises :class:`LeaseLost`, :class:`CheckFailed`,

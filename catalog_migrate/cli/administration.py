@@ -29,7 +29,7 @@ from catalog_migrate.model.wording import counted
 @options.yes
 @options.no_input
 def export(sql: str | None, yes: bool, no_input: bool) -> None:
-    """Give every table back as a plain registration; the rows stay where they lie.
+    """Export every table as a plain registration; the rows stay where they lie.
 
     With --sql as text. Without, in Spark's catalog (spark.metastore): names lose our marks, and
     the durable catalog is closed for good (docs/administration.md).
@@ -53,13 +53,13 @@ def export(sql: str | None, yes: bool, no_input: bool) -> None:
     given = administration.export(
         settings, on_note=note,
         confirm=lambda: confirm(
-            "Give all tables back and close the catalog?", yes=yes, no_input=no_input
+            "Export all tables and close the catalog?", yes=yes, no_input=no_input
         ),
     )
     if given is None:
         return
     click.echo(
-        f"given back: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
+        f"exported: {counted(given.tables, 'table')}, {counted(given.views, 'view')}, "
         f"{counted(given.functions, 'function')}; the catalog is closed"
     )
     if given.below:

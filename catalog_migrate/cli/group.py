@@ -35,7 +35,7 @@ VERBS = {
     "doctor": "Try everything the product needs on this machine.",
     "relocate": "Follow a move, or make a copy an installation of its own.",
     "rebuild": "Make a lost catalog again from shards and the release.",
-    "export": "Give every table back as a plain registration.",
+    "export": "Export every table as a plain registration.",
     "unlock": "Free a lease whose holder is surely dead.",
     "demo": "Watch a real catalog of 208 objects upgraded twice.",
     "completion": "Print what makes bash, zsh or fish complete this command.",

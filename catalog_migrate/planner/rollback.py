@@ -130,7 +130,7 @@ def behind_adoption(key: ItemKey) -> Blocked:
         str(key), CAME_BY_ADOPTION,
         "the table was adopted since, where it lies: going back would drop it and, in the end, "
         "delete its files",
-        "choose a serial after its adoption, or give it back first (catalog-migrate export)",
+        "choose a serial after its adoption, or export it first (catalog-migrate export)",
     )
 
 

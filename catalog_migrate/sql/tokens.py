@@ -204,6 +204,6 @@ def has_lone_surrogate(value: str) -> bool:
 
 
 def string_literal(value: str) -> str:
-    """A string literal for ``value``, such that :func:`string_value` gives it back."""
+    """A string literal for ``value``, such that :func:`string_value` returns it."""
     text = value.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t") + "'"

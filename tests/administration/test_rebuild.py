@@ -290,7 +290,7 @@ class TestRebuild:
         assert codes(refused.value) == ["CM0838"]
         assert place.files() == before
 
-    @pytest.mark.parametrize("step", ["set aside", "create"])
+    @pytest.mark.parametrize("step", ["move the log away", "create"])
     def test_killed_in_between_is_finished_by_the_same_call(self, place: Place, step: str) -> None:
         """Until the log is there again nobody takes the place for an empty one."""
         place.installed()

@@ -72,7 +72,7 @@ class TestTake:
         assert (users.second.heartbeat("migration") or "").startswith("1:")
 
     def test_give_back(self, users: Any, clock: Any) -> None:
-        """A lease given back keeps its epoch, and the next holder need not wait."""
+        """A released lease keeps its epoch, and the next holder need not wait."""
         create_catalog(users.first, warehouse="w")
         acquire(users.first, holder="a", clock=clock).release()
         assert row(users.second) == LeaseRecord(epoch=1)
@@ -126,7 +126,7 @@ class TestHeld:
         assert told == [float(second) for second in range(45)]
 
     def test_given_back_while_waiting(self, memory: MemoryLog, clock: Any) -> None:
-        """A lease given back is taken at the next look, without the margin."""
+        """A released lease is taken at the next look, without the margin."""
         clock.at(107.0, acquire(memory, holder="a", clock=clock).release)
         lease = acquire(memory.attach(), holder="b", wait=60, clock=clock)
         assert (lease.epoch, clock.now) == (2, pytest.approx(107.0))

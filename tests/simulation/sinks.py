@@ -2,7 +2,7 @@
 
 A sink is made by the real statements. What it reads, and where it goes on after a migration, is
 what the catalog says: shard by shard, to the seal of each and on from the version that holds the
-copied rows. It sends every row once, or it was set aside with a reason.
+copied rows. It sends every row once, or it was quarantined with a reason.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class Sinks:
                 require("I8", not lost, f"{sink.item_id} has lost its key {sorted(lost)}")
 
     def settle(self, report: BootstrapReport) -> None:
-        """At rest: what is set aside was reported (I8), the others send each row once (I6)."""
+        """At rest: what is quarantined was reported (I8), the others send each row once (I6)."""
         state = self._run.place.state()
         if state is None or not self.made:
             return

@@ -1,8 +1,8 @@
-"""Users' sources in a catalog that releases migrate: each is served, or set aside and said so (I8).
+"""Users' sources in a catalog that releases migrate: each is served, or quarantined and told (I8).
 
 A source is made by the real statements, with a table of a release for its dead letters and a sink
 on it. Its own table is nobody's but the user's: no migration seals, replaces or removes it, also
-while the source is set aside, and all rows are there when it comes back (I6).
+while the source is quarantined, and all rows are there when it comes back (I6).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Sources:
         self._tell(f"a user makes the source {name}{letters}, and the sink {sink} of it")
 
     def receive(self) -> None:
-        """Every source that is not set aside appends what has come to its own table."""
+        """Every source that is not quarantined appends what has come to its own table."""
         state = self._run.place.state()
         for source in self.made if state is not None else ():
             if state.items[source.item_id].quarantined is None:  # type: ignore[union-attr]
@@ -111,7 +111,7 @@ class Sources:
             )
 
     def settle(self, engine: SimulatedEngine, report: BootstrapReport) -> None:
-        """At rest: set aside and reported, or served with its name and every row (I8, I6)."""
+        """At rest: quarantined and reported, or served with its name and every row (I8, I6)."""
         state = self._run.place.state()
         if state is None or not self.made:
             return

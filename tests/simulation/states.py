@@ -346,7 +346,7 @@ INSTALLATIONS: tuple[DurableState, ...] = (
         "tests/administration/test_rebuild.py::test_killed_in_between_is_finished_by_the_same_call",
     ),
     _operation(
-        "given back, or being given back",
+        "exported, or being exported",
         "The catalog is closed; names are, or are to become, plain registrations without marks.",
         "the same `export`; then nobody",
         "Refused, and told to adopt the tables into a new catalog.",
