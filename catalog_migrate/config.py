@@ -8,7 +8,7 @@ those in the environment and on the command line from where the process stands.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -235,20 +235,6 @@ def _no_time_left(settings: Mapping[str, Setting]) -> list[Problem]:
             remedy="make the margin shorter, or the time longer",
         )
     ]
-
-
-def markdown_table(keys: Iterable[Key] = DOCUMENTED) -> str:
-    """The documentation of ``keys`` as a markdown table."""
-    lines = [
-        "| Key | Type | Default | Environment | Flag | Meaning |",
-        "|---|---|---|---|---|---|",
-    ]
-    for key in keys:
-        kind = " or ".join(f"`{choice}`" for choice in key.choices) or key.type
-        default = "not set" if key.default is None else f"`{key.default}`"
-        flag = f"`{key.flag}`" if key.flag else ""
-        lines.append(f"| `{key.path}` | {kind} | {default} | `{key.env}` | {flag} | {key.about} |")
-    return "\n".join(lines) + "\n"
 
 
 def _find(directory: Path) -> Path | None:

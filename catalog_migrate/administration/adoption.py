@@ -24,7 +24,7 @@ from catalog_migrate.administration.survey import (
     may_take,
     survey,
 )
-from catalog_migrate.catalog.clock import Clock, SystemClock
+from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
 from catalog_migrate.catalog.lease import Lease, acquire
 from catalog_migrate.catalog.log import CatalogLog
@@ -101,8 +101,7 @@ def propose(
 def adopt(
     log: CatalogLog, release: Release, wanted: Sequence[Wanted], *, warehouse: str,
     forgotten: Iterable[str] = (), left_alone: Iterable[LeftAlone] = (),
-    clock: Clock | None = None, wait: float | None = None, ansi: bool = True,
-    time_zone: str = "UTC", on_step: Callable[[str], None] = lambda _: None,
+    wait: float | None = None, on_step: Callable[[str], None] = lambda _: None,
 ) -> Adoption:
     """Adopt the tables into the catalog of ``log``, which is created when there is none.
 
@@ -112,7 +111,6 @@ def adopt(
     Raises AdoptionRefused with every reason, AdoptedElsewhere when another installation has one of
     the tables, LeaseHeld. Nothing is adopted then, and it may be run again.
     """
-    clock = clock or SystemClock()
     state = _state(log)
     found = _surveyed(log, release, wanted, state, warehouse, forgotten, left_alone)
     proposed = _adoption(log, release, state, found, None)
@@ -121,12 +119,10 @@ def adopt(
     if state is None:
         refuse_lost(log.home, warehouse)
         try:
-            create_catalog(log, warehouse=warehouse, ansi=ansi, time_zone=time_zone)
+            create_catalog(log, warehouse=warehouse)
         except CommitConflict:
             read_state(log)  # another process created it in this very moment
-    lease = acquire(
-        log, holder=this_holder(), clock=clock, wait=wait
-    )
+    lease = acquire(log, holder=this_holder(), clock=SystemClock(), wait=wait)
     try:
         # another process may have adopted one of them while the lease was waited for
         found = _surveyed(log, release, wanted, read_state(log), warehouse, forgotten, left_alone)

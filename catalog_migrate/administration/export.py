@@ -123,9 +123,7 @@ def export_catalog(
     # an export that was cut off goes on; a catalog that is not at home has the original's tables
     require_at_home(read_state(log), log)
     clock = clock or SystemClock()
-    lease = acquire(
-        log, holder=this_holder(), clock=clock, wait=wait, anyway=True
-    )
+    lease = acquire(log, holder=this_holder(), clock=clock, wait=wait, anyway=True)
     try:
         state = read_state(log)
         work = ExecutionContext(

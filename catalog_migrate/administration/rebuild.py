@@ -7,6 +7,7 @@ or said to be missing. What stood only in the lost log is listed, not invented.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -46,7 +47,13 @@ from catalog_migrate.delta.table import load_table, shard_columns, shard_size
 from catalog_migrate.engine.port import Registration
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, Problem
 from catalog_migrate.model.ids import number_of
-from catalog_migrate.model.names import Identity, ItemKey, identity_of, parse_reference
+from catalog_migrate.model.names import (
+    Identity,
+    ItemKey,
+    identity_of,
+    parse_reference,
+    split_name,
+)
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.commit import RECONCILE
@@ -400,8 +407,6 @@ def _require_all(
 
 
 def _named(text: str, schema: str) -> tuple[str, str]:
-    from catalog_migrate.model.names import split_name
-
     found, name = split_name(text)
     return found or schema, name
 
@@ -484,8 +489,6 @@ def _state(
 
 
 def _without_seal(definition: ObjectDefinition) -> ObjectDefinition:
-    import msgspec
-
     checks = tuple(each for each in definition.checks if each.name.lower() != SEAL_CONSTRAINT)
     return msgspec.structs.replace(definition, checks=checks)
 
@@ -530,8 +533,6 @@ def _unknown(release: Release, ansi: bool, time_zone: str) -> Iterator[str]:
 
 def _decoded(part: str) -> str:
     """A part of a shard's path as the name that it was made from."""
-    import re
-
     def octets(match: re.Match[str]) -> str:
         return bytes.fromhex(match[0].replace("=", "")).decode("utf-8", "replace")
 

@@ -116,8 +116,7 @@ class _Aim(msgspec.Struct, frozen=True):
 def relocate(
     log: CatalogLog, *, warehouse: str | None = None, new_lineage: bool = False,
     names_copied: bool = False, tables: Mapping[str, str] | None = None, dry_run: bool = False,
-    clock: Clock | None = None, wait: float | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
+    wait: float | None = None, on_step: Callable[[str], None] = lambda _: None,
 ) -> Relocation:
     """Give the catalog of ``log`` the home that it lies in, and its warehouse the place it has.
 
@@ -160,11 +159,9 @@ def relocate(
     )
     if dry_run or not found.changed:
         return found
-    clock = clock or SystemClock()
+    clock = SystemClock()
     # away from home nobody else may write, so there is nobody to keep out: the commit frees all
-    lease = None if aim.away else acquire(
-        log, holder=this_holder(), clock=clock, wait=wait
-    )
+    lease = None if aim.away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
     try:
         _mark(state, aim, lineage, new_lineage, on_step)
         parted = (

@@ -201,22 +201,23 @@ def acquire(
         clock.sleep(pause if wait is None else min(pause, max(wait - waited, 0.001)))
 
 
-def unlock(log: CatalogLog, if_holder: str, *, key: str = MIGRATION) -> State:
-    """Take the lease away from ``if_holder``, whether it lives or not.
+def unlock(log: CatalogLog, if_holder: str) -> State:
+    """Take the migration lease away from ``if_holder``, whether it lives or not.
 
     The epoch is raised, so that its commits are refused from now on; the next holder waits the
     margin. Raises :class:`LeaseHeld` when somebody else holds it; nothing happens when it is free.
     """
 
     def changes_for(state: State) -> Changes | None:
-        row = state.leases.get(key, _FREE)
+        row = state.leases.get(MIGRATION, _FREE)
         if not row.holder:
             return None
         if row.holder != if_holder:
-            raise _held(row, key, 0.0)
+            raise _held(row, MIGRATION, 0.0)
         changes = Changes()
         # the process stays on record: while it is not proven dead, its successor waits the margin
-        changes.put("lease", key, msgspec.structs.replace(row, epoch=row.epoch + 1, holder=""))
+        unlocked = msgspec.structs.replace(row, epoch=row.epoch + 1, holder="")
+        changes.put("lease", MIGRATION, unlocked)
         return changes
 
     return commit(log, changes_for, kind="unlock")

@@ -166,7 +166,6 @@ def fold_option(name: str) -> str:
 
 
 _SASL = ("SASL_PLAINTEXT", "SASL_SSL")
-_TLS = ("SSL", "SASL_SSL")
 _NEEDS_SASL = (When("SECURITY PROTOCOL", _SASL),)
 _NO_SASL = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SSL")),)
 _NO_TLS = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SASL_PLAINTEXT")),)

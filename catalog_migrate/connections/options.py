@@ -198,13 +198,6 @@ def apply_actions(
     return result
 
 
-def inherit(
-    base: Mapping[str, OptionValue], own: Mapping[str, OptionValue]
-) -> dict[str, OptionValue]:
-    """What a connection has that uses another: its own options, the base's where it has none."""
-    return {**base, **own}
-
-
 def diff(before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The options that differ between two canonical (better: effective) sets, by name."""
     names = sorted({*before, *after})

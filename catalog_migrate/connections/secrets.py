@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 from urllib.parse import quote, quote_plus
 
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.model.external import OptionValue, SecretRef
 
 ENTRY_POINTS = "catalog_migrate.secrets"
 HIDDEN = "***"
@@ -123,16 +122,6 @@ def resolve(reference: str) -> Secret:
             f"secret {reference} is empty", reference=reference, remedy="give it a value"
         )
     return Secret(value)
-
-
-def resolve_options(
-    options: Mapping[str, OptionValue], lookup: Callable[[str], Secret]
-) -> dict[str, str | Secret]:
-    """Options with each reference to a secret replaced by ``lookup`` of the secret's name."""
-    return {
-        name: lookup(value.secret) if isinstance(value, SecretRef) else value
-        for name, value in options.items()
-    }
 
 
 class Redactor:

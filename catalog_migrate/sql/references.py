@@ -16,7 +16,6 @@ NameKind = Literal["relation", "function", "type"]
 Name = tuple[str | None, str]
 """(schema or None, name), folded."""
 
-_QUERY_STARTS = ("select", "with", "values", "from", "table")
 _ENDS_FROM = frozenset({
     "where", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset",
     "window", "qualify", "union", "except", "minus", "intersect", "select",

@@ -7,8 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.config import KEYS, InvalidConfiguration, load, markdown_table
+from catalog_migrate.config import DOCUMENTED, KEYS, InvalidConfiguration, load
 from catalog_migrate.policy import Rule
+
+
+def markdown_table() -> str:
+    """The documentation of the keys as a markdown table."""
+    lines = [
+        "| Key | Type | Default | Environment | Flag | Meaning |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key in DOCUMENTED:
+        kind = " or ".join(f"`{choice}`" for choice in key.choices) or key.type
+        default = "not set" if key.default is None else f"`{key.default}`"
+        flag = f"`{key.flag}`" if key.flag else ""
+        lines.append(f"| `{key.path}` | {kind} | {default} | `{key.env}` | {flag} | {key.about} |")
+    return "\n".join(lines) + "\n"
 
 
 def test_defaults_hold_without_a_file(tmp_path: Path) -> None:

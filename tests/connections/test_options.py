@@ -11,7 +11,6 @@ from catalog_migrate.connections.options import (
     check,
     diff,
     effective,
-    inherit,
     partition,
 )
 from catalog_migrate.model.external import OptionValue, SecretRef
@@ -197,10 +196,6 @@ class TestInherited:
         """Names without values satisfy what is required, and exclude nothing."""
         own = {"SASL USERNAME": "v"}
         assert check("KAFKA", "connection", own, inherited=frozenset(self.BASE))[0] == own
-
-    def test_inherit(self) -> None:
-        """Own options win over the base's."""
-        assert inherit({"A": "1", "B": "2"}, {"B": "3"}) == {"A": "1", "B": "3"}
 
 
 class TestAlter:

@@ -24,10 +24,8 @@ from catalog_migrate.connections.secrets import (
     UnresolvedSecret,
     parse_reference,
     resolve,
-    resolve_options,
     schemes,
 )
-from catalog_migrate.model.external import SecretRef
 
 VALUE = "MARKER-5f2a\"\\' x"
 
@@ -148,11 +146,6 @@ class TestResolve:
         assert caught.value.message.endswith("the reader of broken: failed (builtins.KeyError)")
         assert "MARKER" not in "".join(traceback.format_exception(caught.value))
         assert caught.value.__context__ is None
-
-    def test_options(self) -> None:
-        """References among options become values, the rest stays."""
-        found = resolve_options({"A": "a", "P": SecretRef("s")}, {"s": Secret("v")}.__getitem__)
-        assert found == {"A": "a", "P": Secret("v")}
 
 
 def _broken(rest: str) -> str:

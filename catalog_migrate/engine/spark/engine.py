@@ -59,17 +59,14 @@ def check_session(spark: SparkSession) -> None:
 class SparkEngine(Registrations, Shards, Copies, Binding):
     """Implements :class:`~catalog_migrate.engine.port.Engine`; methods may be called in parallel.
 
-    ``threads`` is how many statements :meth:`bind` runs at once; ``lineage`` names the catalog
-    whose registrations these are. Raises :class:`UnsuitableSession` for a session without Delta.
+    ``threads`` is how many statements :meth:`bind` runs at once. Raises
+    :class:`UnsuitableSession` for a session without Delta.
     """
 
-    def __init__(
-        self, spark: SparkSession, *, threads: int = 4, lineage: str | None = None
-    ) -> None:
+    def __init__(self, spark: SparkSession, *, threads: int = 4) -> None:
         check_session(spark)
         mute_query_errors()
         self.spark = spark
-        self.lineage = lineage
         Registrations.__init__(self, spark)
         Shards.__init__(self, spark)
         Copies.__init__(self, spark)
