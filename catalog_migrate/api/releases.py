@@ -112,15 +112,14 @@ def compare_releases(
     """
     from catalog_migrate.planner.baseline import Baseline
 
-    if old.startswith(COMMITTED):
-        former, baseline = committed(settings, old)
-    else:
-        former = read_release(settings, old)
-        baseline = Baseline.from_release(former)
+    known = committed(settings, old) if old.startswith(COMMITTED) else None
+    former = read_release(settings, old) if known is None else known[0]
     if new.startswith(COMMITTED):
         release = committed(settings, new)[0]
     else:
         release = read_release(settings, new)
+    differs = former.manifest_hash != release.manifest_hash
+    baseline = Baseline.from_release(former, ordered=differs) if known is None else known[1]
     migration = _migration(settings, baseline, release, approve)
     plan = _between(migration, baseline, former, release)
     note_unmet(plan, approve, on_note)
@@ -140,12 +139,17 @@ def plan_rollback(
 
 
 def release_graph(settings: Settings) -> DependencyGraph:
-    """What uses what in the configured release."""
-    from catalog_migrate.model.graph import DependencyGraph
+    """What uses what in the configured release, its bundled streams included.
 
+    Raises what is wrong with its statements; what needs an object of a catalog is left out.
+    """
     release = read_release(settings)
-    keys = {definition.identity: definition.key for definition in release.objects}
-    return DependencyGraph(release.uses, keys)
+    if not release.statements:
+        return release.graph
+    from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.streams.bundled_streams import as_in_force
+
+    return as_in_force(Baseline.from_release(release), release.statements).graph
 
 
 def _plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,9 +14,14 @@ from catalog_migrate.model.names import InvalidName, parse_reference
 
 if TYPE_CHECKING:
     from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.model.names import Identity
 
-Node = tuple[str, tuple[str, ...]]
-"""A name and the names that it uses."""
+
+class Node(NamedTuple):
+    """An object and what it uses: names, each with what the use is labelled with or ""."""
+
+    name: str
+    uses: tuple[tuple[str, str], ...]
 
 
 @click.command("graph")
@@ -29,6 +34,7 @@ Node = tuple[str, tuple[str, ...]]
 def command(name: str | None, system: bool, format_: str, out: str | None) -> None:
     """Print what depends on what: of the release given, else of the catalog.
 
+    Tables, views, functions and types, and secrets, connections, sources, sinks and clusters.
     With NAME only that object, everything it needs and everything that needs it.
 
     \b
@@ -53,24 +59,39 @@ def nodes(graph: DependencyGraph, name: str | None) -> list[Node]:
             raise InvalidName(f"nothing is called {name}", remedy="see `catalog-migrate graph`")
         kept = {root} | graph.dependencies([root]) | graph.dependents([root])
     return sorted(
-        (
+        Node(
             str(graph.key(each)),
-            tuple(sorted(str(graph.key(use)) for use in graph.uses(each) if use in kept)),
+            tuple(sorted(
+                (str(graph.key(use)), _label(graph, each, use))
+                for use in graph.uses(each) if use in kept
+            )),
         )
         for each in kept
     )
 
 
+def _label(graph: DependencyGraph, user: Identity, used: Identity) -> str:
+    """The roles of an edge that its two ends do not tell."""
+    return ", ".join(role for role in graph.roles(user, used) if role != graph.key(used).kind)
+
+
 def as_text(found: list[Node]) -> str:
-    """``name <- used, used`` a line."""
-    return "".join(f"{name}{' <- ' + ', '.join(uses) if uses else ''}\n" for name, uses in found)
+    """``name <- used, used (role)`` a line."""
+    lines = []
+    for name, uses in found:
+        used = ", ".join(f"{use} ({label})" if label else use for use, label in uses)
+        lines.append(f"{name} <- {used}\n" if used else f"{name}\n")
+    return "".join(lines)
 
 
 def as_dot(found: list[Node]) -> str:
     """Graphviz: an arrow points from what is used to what uses it."""
     lines = ["digraph catalog {", "  rankdir=LR;"]
     lines += [f"  {_dot(name)};" for name, _ in found]
-    lines += [f"  {_dot(use)} -> {_dot(name)};" for name, uses in found for use in uses]
+    for name, uses in found:
+        for use, label in uses:
+            labelled = f" [label={_dot(label)}]" if label else ""
+            lines.append(f"  {_dot(use)} -> {_dot(name)}{labelled};")
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -78,19 +99,30 @@ def as_mermaid(found: list[Node]) -> str:
     """A mermaid flowchart, as GitHub draws it."""
     number = {name: f"n{place}" for place, (name, _) in enumerate(found)}
     lines = ["flowchart LR"]
-    lines += [
-        f'  {number[name]}["{name.replace(chr(34), "#quot;")}"]' for name, _ in found
-    ]
-    lines += [f"  {number[use]} --> {number[name]}" for name, uses in found for use in uses]
+    lines += [f'  {number[name]}["{_mermaid(name)}"]' for name, _ in found]
+    for name, uses in found:
+        for use, label in uses:
+            labelled = f'|"{_mermaid(label)}"|' if label else ""
+            lines.append(f"  {number[use]} -->{labelled} {number[name]}")
     return "\n".join(lines) + "\n"
 
 
 def _as_json(found: list[Node]) -> str:
-    return as_json({"objects": [{"name": name, "uses": uses} for name, uses in found]})
+    """``roles`` has the labels of those uses that have one."""
+    objects = []
+    for name, uses in found:
+        roles = {use: label for use, label in uses if label}
+        each = {"name": name, "uses": [use for use, _ in uses]}
+        objects.append({**each, "roles": roles} if roles else each)
+    return as_json({"objects": objects})
 
 
 def _dot(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _mermaid(text: str) -> str:
+    return text.replace('"', "#quot;")
 
 
 _FORMS = {"text": as_text, "dot": as_dot, "mermaid": as_mermaid, "json": _as_json}

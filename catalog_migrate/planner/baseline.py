@@ -57,24 +57,22 @@ class Baseline(msgspec.Struct, frozen=True):
         return cls()
 
     @classmethod
-    def from_release(cls, release: Release) -> Baseline:
+    def from_release(cls, release: Release, *, ordered: bool = True) -> Baseline:
         """A release as a fresh catalog would number it: i1.. and s1.. in creation order.
+
+        Where no id will be told, because the release is compared with itself, ``ordered`` False
+        spares the sorting.
 
         Raises :class:`DependencyCycle` when its objects use each other in
         a circle.
         """
-        from catalog_migrate.model.graph import DependencyGraph
         from catalog_migrate.release.facts import facts_of
 
-        by_identity = {definition.identity: definition for definition in release.objects}
-        graph = DependencyGraph(
-            {identity: release.uses.get(identity, ()) for identity in by_identity},
-            {identity: definition.key for identity, definition in by_identity.items()},
-        )
         items, ids = Allocator("i"), Allocator("s")
         objects: dict[Identity, BaselineObject] = {}
-        for identity in graph.topological():
-            definition = by_identity[identity]
+        order = release.graph.topological() if ordered else tuple(release.by_identity)
+        for identity in order:
+            definition = release.by_identity[identity]
             facts = facts_of(definition)
             objects[identity] = BaselineObject(
                 definition=definition,

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from catalog_migrate.errors import InvalidRelease, Problem
-from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import canonical_type
@@ -132,9 +131,7 @@ def is_stale(manifest: bytes, release: Release) -> tuple[str, ...]:
 
 def creation_order(release: Release) -> list[ObjectDefinition]:
     """All objects, what is used before what uses it, else by kind and name."""
-    keys = {identity: one.key for identity, one in release.by_identity.items()}
-    order = DependencyGraph(release.uses, keys).topological()
-    return [release.by_identity[identity] for identity in order]
+    return [release.by_identity[identity] for identity in release.graph.topological()]
 
 
 def expand_star(

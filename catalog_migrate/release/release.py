@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from catalog_migrate.model.graph import DependencyGraph
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.facts import Facts, facts_of
@@ -65,6 +66,12 @@ class Release:
         init=False, repr=False, compare=False, default_factory=dict
     )
     """Hashes that were computed, so that planning again computes none (:func:`facts_in`)."""
+
+    @property
+    def graph(self) -> DependencyGraph:
+        """Who uses whom among the objects; bundled streams are not in it."""
+        keys = {identity: definition.key for identity, definition in self.by_identity.items()}
+        return DependencyGraph(self.uses, keys)
 
     def __post_init__(self) -> None:
         object.__setattr__(

@@ -94,7 +94,7 @@ def test_planning_imports_no_spark(tmp_path: Path) -> None:
     code = (
         "import sys; from catalog_migrate.cli.main import main;"
         f"main(['diff', {old!r}, {old!r}]);"
-        "heavy = {'pyspark', 'deltalake', 'sqlglot', 'rich', 'pyarrow'};"
+        "heavy = {'pyspark', 'deltalake', 'sqlglot', 'networkx', 'rich', 'pyarrow'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -362,6 +362,44 @@ def test_graph_of_a_release_in_every_form(call: Call) -> None:
     assert '  "shop.orders" -> "shop.big_orders";\n' in dot
     found = json.loads(call("graph", "--release", "release", "--format", "json").out)
     assert found["objects"][1] == {"name": "shop.customers", "uses": []}
+
+
+STREAMS = """
+CREATE TABLE s.t (id INT);
+CREATE SECRET s.pw AS 'env:PW';
+CREATE CONNECTION s.base TO KAFKA (BROKER 'b:9092', SECURITY PROTOCOL 'SASL_PLAINTEXT',
+  SASL MECHANISMS 'SCRAM-SHA-512', SASL USERNAME 'app', SASL PASSWORD SECRET s.pw);
+CREATE CONNECTION s.c TO KAFKA (USING CONNECTION s.base);
+CREATE SOURCE s.orders (id INT) FROM KAFKA CONNECTION s.c (TOPIC 'i') FORMAT JSON
+  ON ERROR INTO s.bad;
+CREATE SINK s.k FROM s.orders INTO KAFKA CONNECTION s.c (TOPIC 'o') KEY (id) FORMAT JSON;
+"""
+
+
+def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -> None:
+    """Each with what it uses, and as what, where the two ends do not tell."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "all.sql").write_text(STREAMS)
+    base = ("graph", "--release", "r", "--format")
+    assert call(*base, "text").out == (
+        "cluster:default.main <- default.main_log\n"
+        "connection:s.base <- secret:s.pw (secret:SASL PASSWORD)\n"
+        "connection:s.c <- connection:s.base\n"
+        "default.main_log\n"
+        "s.bad\n"
+        "s.orders <- cluster:default.main, connection:s.c, s.bad (dead_letters)\n"
+        "s.t\n"
+        "secret:s.pw\n"
+        "sink:s.k <- cluster:default.main, connection:s.c, s.orders (reads)\n"
+    )
+    assert '  "s.orders" -> "sink:s.k" [label="reads"];\n' in call(*base, "dot").out
+    assert '  n5 -->|"reads"| n8\n' in call(*base, "mermaid").out
+    found = {each["name"]: each for each in json.loads(call(*base, "json").out)["objects"]}
+    assert found["sink:s.k"]["roles"] == {"s.orders": "reads"}
+    only = call("graph", "secret:s.pw", "--release", "r").out
+    assert [line.split()[0] for line in only.splitlines()] == [
+        "connection:s.base", "connection:s.c", "s.orders", "secret:s.pw", "sink:s.k",
+    ]
 
 
 def test_compile_writes_a_manifest_and_check_finds_it_stale(call: Call, tmp_path: Path) -> None:
