@@ -236,7 +236,7 @@ def _waves(
 
     def step(op: str, identity: Identity) -> Step:
         if op == "drop":
-            still_reads = replaced.keys() & old.used_by(identity)
+            still_reads = there.keys() & old.used_by(identity)
             return Step("drop", identity, frozenset(still_reads), there[identity])
         after = frozenset(new.uses(identity))
         if op == "redefine":

@@ -138,8 +138,8 @@ class TestCompact:
         On a store, where each commit takes a quarter of a second, more than eight.
         """
         if users.first.uri.startswith("s3://"):
-            monkeypatch.setitem(transaction.compact_when_due.__kwdefaults__, "files", 8)
-        most = transaction.compact_when_due.__kwdefaults__["files"]
+            monkeypatch.setattr(transaction, "FILES", 8)
+        most = transaction.FILES
         create_catalog(users.first, warehouse="w")
         for number in range(most + 6):
             commit(users.first, _operation(number), kind="test")

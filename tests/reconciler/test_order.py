@@ -146,6 +146,20 @@ def test_a_table_stays_while_a_view_still_reads_it() -> None:
     assert place.recorder.broken == []
 
 
+def test_a_table_stays_while_a_view_that_goes_still_stands() -> None:
+    """A view that could not be dropped keeps its table; the next start takes both."""
+    place = Place()
+    place.start("CREATE TABLE old (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.old;", "1")
+    place.recorder.refuses = "drop s.v"
+    with pytest.raises(NotReconciled, match=r"drop s\.v"):
+        place.start("CREATE TABLE t (a INT);", "2")
+    assert place.recorder.taken == ["register_table s.t"]
+    place.recorder.refuses = ""
+    place.start("CREATE TABLE t (a INT);", "2")
+    assert place.recorder.taken == ["drop s.v", "drop s.old"]
+    assert place.recorder.broken == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_program_is_what_runs(seed: int) -> None:
     """Random chains of releases on a metastore: the plan's steps are those that the engine saw.

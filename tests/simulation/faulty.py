@@ -14,7 +14,12 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
-from catalog_migrate.catalog.records import IntentRecord, ItemRecord, ShardRecord
+from catalog_migrate.catalog.records import (
+    IntentRecord,
+    ItemRecord,
+    OperationRecord,
+    ShardRecord,
+)
 from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, encode_record
 from catalog_migrate.catalog.transaction import rows_of
 from catalog_migrate.engine.port import CopyResult, FunctionSpec, Registration, ViewSpec
@@ -439,6 +444,30 @@ class GoesBackByNames(FaultyLog):
         return self._shown(super().read_at(version))
 
 
+class Reorders(FaultyLog):
+    """The program of a migration is put on record in another order than the plan's."""
+
+    def place(self, step: Mapping[str, str | int]) -> object:
+        """What the steps are ordered by."""
+        return step["name"]
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def reordered(_: str, row: OperationRecord) -> OperationRecord:
+            steps = sorted(row.program, key=self.place)  # type: ignore[arg-type]
+            return replace(row, program=tuple(
+                {**step, "wave": wave} for wave, step in enumerate(steps, start=1)
+            ))
+
+        return change_kept(edits, "operation", reordered)
+
+
+class DropsFirst(Reorders):
+    """All drops come before all creates and replacements."""
+
+    def place(self, step: Mapping[str, str | int]) -> object:
+        return step["op"] != "drop", step["wave"]
+
+
 # what streams may be told wrong ----------------------------------------------------------------
 class QuarantinesNothing(MigratedStreams):
     """Users' sinks whose table or key goes are left as they are."""
@@ -494,6 +523,8 @@ FAULTS: Mapping[str, PortFault] = {
     "keeps_quarantine": PortFault(log=KeepsQuarantine),
     "names_what_is_quarantined": PortFault(log=ShowsNoQuarantine),
     "goes_back_by_names": PortFault(log=GoesBackByNames),
+    "orders_by_name": PortFault(log=Reorders),
+    "drops_first": PortFault(log=DropsFirst),
     "quarantines_nothing": PortFault(streams=QuarantinesNothing),
     "removes_what_sinks_read": PortFault(streams=RemovesWhatSinksRead),
     "takes_leases_early": PortFault(settings={"ttl": 0.001, "margin": 0.0}),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import lru_cache
 from operator import is_not
 from typing import Any
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import State
+from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import Identity, ItemName, parse_reference
 from catalog_migrate.model.objects import Column
@@ -17,6 +19,7 @@ from catalog_migrate.planner.migration import Migration
 from catalog_migrate.program.operations import NAMES
 from catalog_migrate.reconciler.commit import RECONCILE, stored_program
 from catalog_migrate.release.release import Release
+from catalog_migrate.sql.references import references
 from catalog_migrate.testing.bodies import Row
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import Version, World
@@ -177,7 +180,7 @@ class ProgramWatch:
         self._done.clear()
         self._reached.clear()
 
-    def executed(self, process: str, call: str, name: ItemName) -> None:
+    def executed(self, process: str, call: str, name: ItemName, world: World) -> None:
         """A process has changed a name while a program was pending."""
         if not self._places:
             return
@@ -199,6 +202,27 @@ class ProgramWatch:
         self._reached[process] = place
         self._done.add(place)
         self.followed += 1
+        self._require_readable(f"{process}: after {call} {name}", world)
+
+    def _require_readable(self, moment: str, world: World) -> None:
+        """I1: no view of the program reads a name that is absent at this moment.
+
+        But for a table that is copied under its id, which one that stays may read: Spark registers
+        it anew.
+        """
+        relations, functions = world.names.relations, world.names.functions
+        changed = {identity[1:] for _, identity in self._places}
+        for key, view in relations.items():
+            if isinstance(view, ViewSpec) and key in changed:
+                read = _read(view.sql)
+                absent = [each for each in read.relations if each not in relations]
+                if ("drop", ("relation", *key)) not in self._places:
+                    absent = [
+                        each for each in absent if ("put", ("relation", *each)) not in self._places
+                    ]
+                absent += [each for each in read.functions if each[0] and each not in functions]
+                if absent:
+                    raise InvariantBroken("I1", f"{moment} {view.name} reads the absent {absent}")
 
     def unknown(self, process: str) -> None:
         """The reply to the last of these was lost: the process may do it again."""
@@ -207,6 +231,7 @@ class ProgramWatch:
             self._done.discard(place)
 
 
+_read = lru_cache(maxsize=256)(references)
 _ACTS = {"drop": "drop", "create": "put", "redefine": "put", "update": "put"}
 
 

@@ -436,7 +436,11 @@ class ScenarioRun:
                 self.trace(f"{player}: {self.where(call, about)}")
             self.guarded(self.look)
         elif call in NAMED and self.in_order:
-            self.guarded(lambda: self.program.executed(player.name, call, about))  # type: ignore[arg-type]
+            assert isinstance(about, ItemName)
+            name = about
+            self.guarded(
+                lambda: self.program.executed(player.name, call, name, self.run.place.world)
+            )
         elif self.story is not None and call.endswith(".done") and call[:-5] not in READING:
             self.trace(f"{player}: {self.where(call, about)}")
         while self.scheduler.step >= self._next_step:
