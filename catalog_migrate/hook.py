@@ -1,9 +1,9 @@
 """The start-up hook: one call that leaves the world as the release says, or says why not.
 
-:func:`bootstrap` is the hook for a Spark session; :func:`migrate` is the same with engine, log and
-clock handed in, and is what the simulation drives. A start brings our own views in beside the
-software's release; where a catalog has connections, sources and sinks alone, :func:`make_own_views`
-does when somebody first asks for them.
+:func:`bootstrap` and :func:`rollback` are for a Spark session; :func:`migrate` and
+:func:`roll_back` are the same with engine, log and clock handed in, and are what the simulation
+drives. A start brings our own views in beside the software's release; where a catalog has
+connections, sources and sinks alone, :func:`make_own_views` does when somebody first asks for them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
+from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.pipeline.plan import BootstrapOptions, Part
+from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
-from catalog_migrate.start import BootstrapReport, Outcome, Start
 from catalog_migrate.store.address import Storage, is_remote, rows_directory
 from catalog_migrate.store.local import read_file
 from catalog_migrate.streams.migrations import MigratedStreams
@@ -70,12 +73,8 @@ def bootstrap(
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
     InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
     """
-    from catalog_migrate.engine.spark.engine import SparkEngine
-    from catalog_migrate.release.builtin import system_release
     from catalog_migrate.release.loader import load_release
 
-    uri = os.path.abspath(os.fspath(catalog)) if "://" not in os.fspath(catalog) else str(catalog)
-    loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
     fill: Populate | None = None
     if populate is not None:
         callback = populate
@@ -83,33 +82,141 @@ def bootstrap(
         def fill(name: str, path: str) -> None:
             callback(spark, name, path)
 
-    log = open_log(uri, Storage(storage_options))
-    ansi, time_zone = session_settings(spark, log)
-    engine = SparkEngine(spark, threads=threads)
-    system: Release | None = None
-    if not is_remote(uri):  # Spark reads the log for our own views, and has no way to most stores
-        schema = system_schema(engine, log, uri)
-        system = system_release(uri, cluster_logs(log), schema)
-    return migrate(
-        engine,
-        log,
-        loaded,
+    options = BootstrapOptions(
         warehouse=None if warehouse is None else rows_directory(os.fspath(warehouse)),
-        clock=SystemClock(),
-        holder=this_holder(),
-        approve=approve,
-        populate=fill,
+        policy=policy or Policy(), approve=tuple(approve), plan=_approved(plan), populate=fill,
+        read_only=read_only, session=session, threads=threads, on_progress=on_progress,
         wait=600.0 if timeout is None else timeout,
-        threads=threads,
-        policy=policy,
-        plan=_approved(plan),
-        read_only=read_only,
-        on_progress=on_progress or silent,
-        system=system,
-        ansi=ansi,
-        time_zone=time_zone,
-        session=session,
     )
+    loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
+    return bring_in(spark, loaded, open_log(catalog, Storage(storage_options)), options)
+
+
+def bring_in(
+    spark: Any, release: Release, log: CatalogLog, options: BootstrapOptions
+) -> BootstrapReport:
+    """:func:`bootstrap` with everything it says as ``options``, the release and the log opened."""
+    ansi, time_zone = session_settings(spark, log)
+    engine = _engine(spark, options.threads)
+    parts = [Part(release)]
+    if not is_remote(log.uri):  # Spark reads the log for our own views, and not on most stores
+        parts.append(_own_views(engine, log))
+    options = msgspec.structs.replace(
+        options, holder=this_holder(), ansi=ansi, time_zone=time_zone
+    )
+    return start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
+
+
+def migrate(
+    engine: Engine,
+    log: CatalogLog,
+    release: Release,
+    *,
+    warehouse: str | None,
+    clock: Clock,
+    holder: str,
+    approve: Collection[str] = (),
+    populate: Populate | None = None,
+    wait: float | None = None,
+    threads: int = 1,
+    policy: Policy | None = None,
+    plan: Plan | None = None,
+    read_only: bool = False,
+    on_progress: OnProgress = silent,
+    system: Release | None = None,
+    token: Callable[[], str] = new_token,
+    ttl: float = 30.0,
+    margin: float = 10.0,
+    ansi: bool = True,
+    time_zone: str = "UTC",
+    session: bool = False,
+    streams: StreamTables | None = None,
+) -> BootstrapReport:
+    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
+
+    ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
+    a catalog that is created now. ``streams`` are asked about the tables that they use.
+    """
+    options = BootstrapOptions(
+        warehouse=warehouse, policy=policy or Policy(), approve=tuple(approve), plan=plan,
+        populate=populate, read_only=read_only, session=session, threads=threads,
+        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, ansi=ansi,
+        time_zone=time_zone, token=token,
+    )
+    parts = [Part(release)] if system is None else [Part(release), Part(system, "system")]
+    return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
+
+
+def rollback(
+    spark: Any,
+    *,
+    catalog: str | os.PathLike[str],
+    to: int | None = None,
+    plan: Plan | None = None,
+    approve: Collection[str] = (),
+    policy: Policy | None = None,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+    threads: int = 4,
+    storage_options: Mapping[str, str] | None = None,
+) -> BootstrapReport:
+    """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
+
+    ``plan`` is an approved plan of :meth:`~catalog_migrate.api.Catalog.plan_rollback`: anything
+    else is refused, and its serial counts. The other arguments are those of :func:`bootstrap`,
+    which also says what is raised. Running it again, after whatever, is safe.
+    """
+    log = open_log(catalog, Storage(storage_options))
+    session_settings(spark, log)
+    return roll_back(
+        _engine(spark, threads), log, to=to, plan=plan, clock=SystemClock(), holder=this_holder(),
+        approve=approve, policy=policy, wait=600.0 if timeout is None else timeout,
+        on_progress=on_progress or silent, threads=threads,
+    )
+
+
+def roll_back(
+    engine: Engine,
+    log: CatalogLog,
+    *,
+    to: int | None = None,
+    plan: Plan | None = None,
+    clock: Clock,
+    holder: str,
+    approve: Collection[str] = (),
+    policy: Policy | None = None,
+    wait: float | None = None,
+    on_progress: OnProgress = silent,
+    threads: int = 1,
+    token: Callable[[], str] = new_token,
+    ttl: float = 30.0,
+    margin: float = 10.0,
+    streams: StreamTables | None = None,
+) -> BootstrapReport:
+    """:func:`rollback` on any engine and log; ``streams`` as in :func:`migrate`."""
+    from catalog_migrate.pipeline.rollback import going_back_by, read_past
+
+    if plan is not None:
+        serial = plan.target.serial
+        if serial is msgspec.UNSET or to not in (None, serial):
+            raise UsageError(
+                "the plan is not one of a rollback to this serial",
+                remedy="apply it as what it is, or plan the rollback again",
+            )
+        to = serial
+    past = read_past(log, to)
+    options = BootstrapOptions(
+        policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
+        on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
+    )
+    parts = [Part(past.release, past=past)]
+    return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
+
+
+def _engine(spark: Any, threads: int) -> Engine:
+    from catalog_migrate.engine.spark.engine import SparkEngine
+
+    return SparkEngine(spark, threads=threads)
 
 
 def session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
@@ -148,45 +255,6 @@ def cluster_logs(log: CatalogLog) -> tuple[str, ...]:
     return tuple(path for path in paths if has_log(path))
 
 
-def migrate(
-    engine: Engine,
-    log: CatalogLog,
-    release: Release,
-    *,
-    warehouse: str | None,
-    clock: Clock,
-    holder: str,
-    approve: Collection[str] = (),
-    populate: Populate | None = None,
-    wait: float | None = None,
-    threads: int = 1,
-    policy: Policy | None = None,
-    plan: Plan | None = None,
-    read_only: bool = False,
-    on_progress: OnProgress = silent,
-    system: Release | None = None,
-    token: Callable[[], str] = new_token,
-    ttl: float = 30.0,
-    margin: float = 10.0,
-    ansi: bool = True,
-    time_zone: str = "UTC",
-    session: bool = False,
-    streams: StreamTables | None = None,
-) -> BootstrapReport:
-    """:func:`bootstrap` on any engine and log; ``system`` is the release of our own built-ins.
-
-    ``ttl`` and ``margin`` (seconds) are the lease's; ``ansi`` and ``time_zone`` are remembered by
-    a catalog that is created now. ``streams`` are asked about the tables that they use.
-    """
-    start = Start(
-        engine, log, release, clock=clock, holder=holder, approve=tuple(approve),
-        populate=populate, wait=wait, threads=threads, policy=policy or Policy(), approved=plan,
-        on_progress=on_progress, system=system, token=token, ttl=ttl, margin=margin,
-        settings=(ansi, time_zone), streams=streams or MigratedStreams(), session=session,
-    )
-    return start.read_only(warehouse) if read_only else start.run(warehouse)
-
-
 def system_schema(engine: Engine, log: CatalogLog, catalog_uri: str) -> str:
     """Where our own views are: as committed, else the usual schema unless another has it.
 
@@ -219,35 +287,31 @@ def make_own_views(
     catalog on an object store, which Spark has no way to read. ``wait`` is how many seconds another
     holder of the migration lease is waited for. Raises LeaseHeld, and what a start raises.
     """
-    from catalog_migrate.engine.spark.engine import SparkEngine
-    from catalog_migrate.release.builtin import system_release
-
     state = read_state(log)
     if is_remote(log.uri) or state.release_in_force("release") is not None:
         return False
-    ansi, time_zone = session_settings(spark, log)
-    engine = SparkEngine(spark, threads=threads)
-    system = system_release(log.uri, cluster_logs(log), system_schema(engine, log, log.uri))
-    if not _lacks(state, system):
-        return False
-    Start(
-        engine, log, system, clock=SystemClock(), holder=this_holder(),
-        approve=(), populate=None, wait=wait, threads=threads, policy=Policy(), approved=None,
-        on_progress=on_progress, system=None, token=new_token, ttl=30.0, margin=10.0,
-        settings=(ansi, time_zone), streams=MigratedStreams(),
-    ).run_own()
+    session_settings(spark, log)
+    engine = _engine(spark, threads)
+    part = _own_views(engine, log)
+    in_force = state.release_in_force("system")
+    if in_force is not None and (in_force.name != part.release.name or part.is_in_force(state)):
+        return False  # they are there, or those of another version of this tool are
+    options = BootstrapOptions(
+        threads=threads, on_progress=on_progress, holder=this_holder(), wait=wait
+    )
+    start(engine, log, [part], options, clock=SystemClock(), streams=MigratedStreams())
     return True
 
 
-def _lacks(state: State, system: Release) -> bool:
-    """Whether our views are not there yet, or were made before a cluster had its log.
+def _own_views(engine: Engine, log: CatalogLog) -> Part:
+    """Our own views as they are to be: over this catalog's log and those of its clusters."""
+    from catalog_migrate.release.builtin import system_release
 
-    Those of another version of this tool are left alone.
-    """
-    in_force = state.release_in_force("system")
-    return in_force is None or (
-        in_force.name == system.name and in_force.manifest_hash != system.manifest_hash
-    )
+    schema = system_schema(engine, log, log.uri)
+    return Part(system_release(log.uri, cluster_logs(log), schema), "system")
 
 
-__all__ = ["BootstrapReport", "Outcome", "Policy", "bootstrap", "make_own_views", "migrate"]
+__all__ = [
+    "BootstrapReport", "Outcome", "Policy", "bootstrap", "make_own_views", "migrate", "roll_back",
+    "rollback",
+]

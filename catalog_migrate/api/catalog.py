@@ -17,7 +17,7 @@ from catalog_migrate.catalog.records import identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference
-from catalog_migrate.model.paths import shard_location
+from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import Storage, is_remote, rows_directory
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
+    from catalog_migrate.pipeline.plan import Sight
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Plan
-    from catalog_migrate.policy import Policy
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
@@ -61,9 +61,7 @@ class Catalog:
 
         ``storage_options`` are those of an object store, for delta-rs; no message has them.
         """
-        text = os.fspath(uri)
-        place = text if "://" in text else os.path.abspath(text)
-        catalog = cls(open_log(place, Storage(storage_options)), mode)
+        catalog = cls(open_log(uri, Storage(storage_options)), mode)
         catalog._storage_options = storage_options
         catalog.state()
         return catalog
@@ -82,16 +80,14 @@ class Catalog:
         from catalog_migrate.administration.lost import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse
 
-        text = os.fspath(uri)
-        place = text if "://" in text else os.path.abspath(text)
-        log = open_log(place, Storage(storage_options))
+        log = open_log(uri, Storage(storage_options))
         rows = (
             default_warehouse(log) if warehouse is None else rows_directory(os.fspath(warehouse))
         )
         if not log.exists():
             refuse_lost(log.home, rows)
         create_catalog(log, warehouse=rows)
-        return cls.open(place, "write", storage_options)
+        return cls.open(uri, "write", storage_options)
 
     def state(self, serial: int | None = None) -> State:
         """The newest committed state, or the one that the catalog last had at ``serial``.
@@ -144,33 +140,17 @@ class Catalog:
 
         ``views`` False: the queries of views are not parsed here, because Spark is to bind them.
         """
-        from catalog_migrate.planner.assembly import in_force
-        from catalog_migrate.planner.baseline import Baseline
+        from catalog_migrate.pipeline.plan import BootstrapOptions, Part, planned
         from catalog_migrate.planner.fencing import with_fence
-        from catalog_migrate.planner.plan_validation import with_bodies, with_missing_data
-        from catalog_migrate.planner.planning import plan_migration
+        from catalog_migrate.planner.plan_validation import with_bodies
         from catalog_migrate.release.loader import load_release
         from catalog_migrate.release.release import Release
 
         state = self.state()
         loaded = release if isinstance(release, Release) else load_release(release)
-        known = None if approve else in_force(
-            state, loaded.name, loaded.manifest_hash, len(loaded.objects), uri=self.log.uri
-        )
-        if known is not None:
-            return with_missing_data(known, self.gone(state))
-        migration = plan_migration(
-            Baseline.from_state(state, owner="release", uri=self.log.uri), loaded,
-            approve=approve, sizes=lambda item_id: shard_size(state, item_id), policy=policy,
-        )
-        migration = with_bodies(migration, loaded, views=views)
-        migration = with_fence(migration, state, loaded, policy)
-        migration = with_missing_data(migration, self.gone(state))
-        if not (loaded.statements or state.has_streams):
-            return migration
-        from catalog_migrate.streams.bundled_streams import with_bundled_streams
-
-        return with_bundled_streams(migration, state, loaded.statements)
+        options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
+        migration = planned(Part(loaded), state, self._sight(state), options)
+        return with_fence(with_bodies(migration, loaded, views=views), state, loaded, policy)
 
     def plan_in_force(self, outline: ManifestOutline) -> Plan | None:
         """The empty plan when the manifest of this outline is in force already, else None.
@@ -190,27 +170,29 @@ class Catalog:
         The rows of a catalog on an object store may lie on disks of other machines, those of a copy
         or of what was exported are somebody else's.
         """
-        from catalog_migrate.catalog.opening import require_in_use
-        from catalog_migrate.delta.log import why_no_log
         from catalog_migrate.planner.missing_data import missing_data
 
-        if is_remote(self.log.uri):
-            return ()
+        return missing_data(state, self._sight(state).shards.why_no_shard)
+
+    def _sight(self, state: State) -> Sight:
+        """What planning sees from here, without Spark."""
+        from catalog_migrate.catalog.opening import require_in_use
+        from catalog_migrate.pipeline.plan import ShardLogs, Sight
+        from catalog_migrate.streams.migrations import MigratedStreams
+
+        in_sight = not is_remote(self.log.uri)
         try:
             require_in_use(state, self.log)
         except (CatalogExported, CatalogMoved):
-            return ()
-        return missing_data(state, why_no_log)
+            in_sight = False
+        return Sight(self.log, ShardLogs(in_sight=in_sight), MigratedStreams())
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
-        from catalog_migrate.planner.plan_validation import with_foreign
-        from catalog_migrate.reconciler.prepare import bind, blocked_by, foreign_names
+        from catalog_migrate.reconciler.prepare import proven
 
         state = self.state()
-        work = self._work(state, engine)
-        migration = with_foreign(migration, foreign_names(work, state, migration))
-        return blocked_by(bind(work, migration), migration).plan
+        return proven(self._work(state, engine), state, migration).plan
 
     def apply(
         self,
@@ -243,15 +225,13 @@ class Catalog:
         ``to`` None stands for the serial before the newest migration. Raises UnknownSerial, and
         UsageError where there is nothing to go back to.
         """
-        from catalog_migrate.planner.plan_validation import with_missing_data
-        from catalog_migrate.rollback import grown_on_disk, plan_rollback, read_past
+        from catalog_migrate.pipeline.plan import BootstrapOptions, Part, planned
+        from catalog_migrate.pipeline.rollback import read_past
 
         state = self.state()
-        migration = plan_rollback(
-            self.log, read_past(self.log, to), state, grown=grown_on_disk(state),
-            sizes=lambda item_id: shard_size(state, item_id), approve=approve, policy=policy,
-        )
-        return with_missing_data(migration, self.gone(state)).plan
+        past = read_past(self.log, to)
+        options = BootstrapOptions(approve=tuple(approve), policy=policy or Policy())
+        return planned(Part(past.release, past=past), state, self._sight(state), options).plan
 
     def rollback(
         self,
@@ -266,7 +246,7 @@ class Catalog:
     ) -> BootstrapReport:
         """Go back to serial ``to``, exactly as ``plan`` says when one is given."""
         self._writing("rollback")
-        from catalog_migrate.rollback import rollback
+        from catalog_migrate.hook import rollback
 
         return rollback(
             spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
@@ -376,15 +356,14 @@ class Catalog:
             reconcile_names(work, state)
         if not (engine.persistent_names or state.tombstones):
             return
-        work.lease = acquire(
-            self.log, holder=this_holder(), wait=1.0, clock=work.clock
-        )
+        lease = acquire(self.log, holder=this_holder(), wait=1.0, clock=work.clock)
         try:
+            work = work.at(state, lease)
             newest = finish_shared(work, self.state())
             if engine.persistent_names:
                 reconcile_names(work, newest)
         finally:
-            work.lease.release()
+            lease.release()
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -427,18 +406,12 @@ class Catalog:
 
         state = self.state()
         require_in_use(state, self.log)  # names would lead to rows of somebody else
-        work = self._work(state, engine)
-        if on_progress is not None:
-            work.on_progress = on_progress
+        work = self._work(state, engine, on_progress)
         if not engine.persistent_names:
             return reconcile_names(work, state)
-        lease = acquire(
-            self.log, holder=this_holder(), wait=timeout,
-            clock=work.clock,
-        )
-        work.lease = lease
+        lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
         try:
-            return reconcile_names(work, self.state())
+            return reconcile_names(work.at(state, lease), self.state())
         finally:
             lease.release()
 
@@ -476,13 +449,16 @@ class Catalog:
 
         return make_own_views(spark, self.log, wait=timeout, threads=threads)
 
-    def _work(self, state: State, engine: Engine) -> ExecutionContext:
+    def _work(
+        self, state: State, engine: Engine, on_progress: OnProgress | None = None
+    ) -> ExecutionContext:
         from catalog_migrate.catalog.clock import SystemClock
-        from catalog_migrate.reconciler.execution_context import ExecutionContext
+        from catalog_migrate.reconciler.execution_context import ExecutionContext, silent
         from catalog_migrate.streams.migrations import MigratedStreams
 
         return ExecutionContext(
-            engine, self.log, SystemClock(), state.config["warehouse"].value, MigratedStreams()
+            engine, self.log, SystemClock(), state.setting("warehouse"), MigratedStreams(),
+            on_progress=on_progress or silent,
         )
 
     def _writing(self, verb: str) -> None:
@@ -491,18 +467,3 @@ class Catalog:
                 f"the catalog was opened read-only, and {verb} writes",
                 remedy='open it with mode="write"',
             )
-
-
-def shard_size(state: State, item_id: str) -> tuple[int, int] | None:
-    """(rows, bytes) of a table's shard from its log's statistics, None when unknown."""
-    item = state.items.get(item_id)
-    if item is None or item.shard is None:
-        return None
-    from catalog_migrate.delta.log import why_no_log
-    from catalog_migrate.delta.table import shard_size as size_of
-
-    path = shard_location(state.setting("warehouse"), item.shard)
-    if why_no_log(path) is not None:
-        return None
-    rows, size = size_of(path)
-    return None if rows < 0 else (rows, size)

@@ -26,8 +26,10 @@ from catalog_migrate.api.releases import applying_policy, plan_release
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
+from catalog_migrate.pipeline.plan import BootstrapOptions
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
+from catalog_migrate.store.address import rows_directory
 from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
@@ -74,11 +76,11 @@ def apply_release(
     remedy = "write what the report asks for into the release, or approve it"
     if not _confirmed(plan, confirm, remedy):
         return None
-    return _start(
-        settings, release, policy, approve=(*plan.approved, *approve),
+    options = BootstrapOptions(
+        policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
         plan=plan if saved is not None or plan.base.serial is not None else None,
-        on_progress=on_progress, on_note=on_note,
     )
+    return _start(settings, release, options, on_note)
 
 
 def start_release(
@@ -94,10 +96,11 @@ def start_release(
     release = read_release(settings)
     policy = Policy(rules=settings.policy)
     _refuse_fenced_out(settings, release, policy)
-    return _start(
-        settings, release, policy, approve=approve, plan=plan, read_only=read_only,
-        on_progress=on_progress, on_note=on_note,
+    options = BootstrapOptions(
+        policy=policy, approve=tuple(approve), plan=plan, read_only=read_only,
+        on_progress=on_progress,
     )
+    return _start(settings, release, options, on_note)
 
 
 def roll_back(
@@ -108,7 +111,7 @@ def roll_back(
 
     Raises FencedOut where a rule of the policy refuses to go back, MigrationBlocked with the plan.
     """
-    from catalog_migrate.rollback import rollback
+    from catalog_migrate.hook import rollback
 
     if plan.fenced_out is not None:
         raise _refused(plan.fenced_out)
@@ -144,8 +147,8 @@ def _apply_rollback(
     settings: Settings, plan: Plan, serial: int, *, confirm: Confirm | None,
     on_progress: OnProgress | None, on_note: OnNote,
 ) -> BootstrapReport | None:
+    from catalog_migrate.pipeline.rollback import going_back_by, read_past
     from catalog_migrate.planner.fencing import fenced_out
-    from catalog_migrate.rollback import going_back_by, read_past
 
     catalog = open_catalog(settings)
     release = read_past(catalog.log, serial).release
@@ -224,34 +227,24 @@ def _confirmed(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
 
 
 def _start(
-    settings: Settings, release: Release, policy: Policy, *, approve: Collection[str],
-    plan: Plan | None, read_only: bool = False, on_progress: OnProgress | None, on_note: OnNote,
+    settings: Settings, release: Release, options: BootstrapOptions, on_note: OnNote
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
     from catalog_migrate.catalog.opening import open_log
-    from catalog_migrate.hook import bootstrap
+    from catalog_migrate.hook import bring_in
 
-    uri = catalog_uri(settings)
-    open_log(uri, settings.storage).exists()  # what is no catalog is told before Spark starts
+    warehouse, wait = settings.text("catalog.warehouse"), settings.number("bootstrap.timeout")
+    options = msgspec.structs.replace(
+        options, warehouse=None if warehouse is None else rows_directory(warehouse),
+        wait=600.0 if wait is None else wait, threads=threads_of(settings),
+    )
+    log = open_log(catalog_uri(settings), settings.storage)
+    log.exists()  # what is no catalog is told before Spark starts
     with local_spark(settings, on_note) as spark:
-        report = bootstrap(
-            spark,
-            release=release,
-            catalog=uri,
-            warehouse=settings.text("catalog.warehouse"),
-            policy=policy,
-            approve=approve,
-            plan=plan,
-            read_only=read_only,
-            timeout=settings.number("bootstrap.timeout"),
-            on_progress=on_progress,
-            threads=threads_of(settings),
-            session=False,
-            storage_options=settings.storage.options(),
-        )
+        report = bring_in(spark, release, log, options)
     if report.outcome == "fenced_out":
         reason = report.reason or f"a later release than {release.name} is in force"
-        raise _fenced_out(reason, release, policy)
+        raise _fenced_out(reason, release, options.policy)
     return report
 
 

@@ -13,6 +13,7 @@ without one was taken by a process that died while it still waited for *its* pre
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import datetime, timezone
 from uuid import uuid4
@@ -42,12 +43,11 @@ class Lease:
     """A lease held by this process under ``epoch``; made by :func:`acquire`.
 
     ``ttl`` and ``margin`` are seconds. ``settled`` is whether no earlier holder can still be
-    acting: none was, it gave the lease back, or it is proven dead. Not thread-safe: callers
-    serialise :meth:`ensure`.
+    acting: none was, it gave the lease back, or it is proven dead. Thread-safe.
     """
 
     __slots__ = (
-        "_clock", "_log", "_renewed", "epoch", "holder", "key", "margin", "settled", "ttl"
+        "_clock", "_lock", "_log", "_renewed", "epoch", "holder", "key", "margin", "settled", "ttl"
     )
 
     def __init__(
@@ -63,6 +63,7 @@ class Lease:
         self.margin = margin
         self.settled = True
         self._renewed = clock.monotonic()
+        self._lock = threading.Lock()
 
     @property
     def wants_heartbeat(self) -> bool:
@@ -76,15 +77,16 @@ class Lease:
         to take the lease: a commit settles who has it. Raises :class:`LeaseLost` when the lease was
         taken over, or when even that took too long.
         """
-        started = self._clock.monotonic()
-        if started - self._renewed < self.ttl / 3:
-            return
-        if started - self._renewed < self.ttl - self.margin:
-            require_epoch(read_state(self._log), self.key, self.epoch)
-        else:
-            self._confirm()
-        self._renew(started)
-        self._require_fresh(self._clock.monotonic())
+        with self._lock:
+            started = self._clock.monotonic()
+            if started - self._renewed < self.ttl / 3:
+                return
+            if started - self._renewed < self.ttl - self.margin:
+                require_epoch(read_state(self._log), self.key, self.epoch)
+            else:
+                self._confirm()
+            self._renew(started)
+            self._require_fresh(self._clock.monotonic())
 
     def require_fresh(self) -> None:
         """:meth:`ensure` without a renewal and without any input or output; thread-safe.

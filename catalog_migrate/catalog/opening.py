@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
@@ -14,7 +15,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State, encode_record
 from catalog_migrate.errors import UsageError
-from catalog_migrate.store.address import Storage, is_remote, is_same_place
+from catalog_migrate.store.address import Storage, catalog_address, is_remote, is_same_place
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
@@ -22,7 +23,7 @@ EXPORTED = "given_back"
 """Setting: ``pending`` from the moment that an export begins, ``done`` when it has ended."""
 
 
-def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
+def open_log(uri: str | PathLike[str], storage: Storage | None = None) -> CatalogLog:
     """The log of the catalog at ``uri``; nothing is read or written yet.
 
     ``uri`` is a directory or an address on an object store, whose options are ``storage``. The log
@@ -31,7 +32,7 @@ def open_log(uri: str, storage: Storage | None = None) -> CatalogLog:
     """
     from catalog_migrate.catalog.delta_log import DeltaLog
 
-    return DeltaLog(uri, storage)
+    return DeltaLog(catalog_address(uri), storage)
 
 
 def create_catalog(

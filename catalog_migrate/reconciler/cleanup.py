@@ -68,7 +68,7 @@ def _remove_late(work: ExecutionContext) -> None:
     Its shards are of this attempt alone, so that needs no lease, unless its commit landed.
     """
     shards = read_state(work.log).shards
-    for path in work.attempt:
+    for path in work.journal.paths:
         record = shards.get(path)
         if record is None or record.state in ("building", "gone"):
             work.engine.delete_shard(work.absolute(path))

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.lease import Lease
 from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
@@ -63,10 +64,23 @@ def new_token() -> str:
 
 @dataclass(slots=True)
 class Journal:
-    """What one start had to execute, and what it executed, both in the order of the program."""
+    """What one start had to execute, what it executed, and what comes of it for its report.
+
+    ``steps`` and ``executed`` are in the order of the program. ``paths`` are the shards that its
+    attempts were to build, relative to the warehouse; ``names`` counts registrations made or
+    dropped, our own views' among them. ``tolerated`` takes what fails on users' objects instead of
+    an error (I8), where it is given; ``waiting`` says in words which bundled streams could not be
+    brought in yet, ``unmade`` which have no shard, because the table that they read is a user's and
+    broken.
+    """
 
     steps: list[Operation] = field(default_factory=list)
     executed: list[Executed] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    names: int = 0
+    tolerated: list[str] | None = None
+    waiting: tuple[str, ...] = ()
+    unmade: tuple[str, ...] = ()
     _logged: int = 0
 
     def unlogged(self) -> tuple[Executed, ...]:
@@ -74,15 +88,19 @@ class Journal:
         first, self._logged = self._logged, len(self.executed)
         return tuple(one for one in self.executed[first:] if one.phase != SESSION)
 
+    def outstanding(self, state: State) -> tuple[str, ...]:
+        """What could not be done for users' objects, each once."""
+        told = (*self.waiting, *self.unmade, *(self.tolerated or ()), *state.quarantined())
+        return tuple(dict.fromkeys(told))
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class ExecutionContext:
     """The world and the catalog, with the right to change them while ``lease`` is held.
 
     ``warehouse`` is an absolute directory or URI; ``streams`` are those that use its tables;
-    ``workers`` run parallel statements;
-    ``token`` names new shards. ``lease`` is None for local work, which needs no right.
-    ``tolerated`` takes what fails on users' objects instead of an error (I8), where it is given.
+    ``workers`` run parallel statements; ``token`` names new shards. ``lease`` is None for local
+    work, which needs no right.
     """
 
     engine: Engine
@@ -94,14 +112,11 @@ class ExecutionContext:
     on_progress: OnProgress = silent
     token: Callable[[], str] = new_token
     lease: Lease | None = None
-    retention: float = 7 * 86_400.0
-    tolerated: list[str] | None = None
-    attempt: list[str] = field(default_factory=list)
-    """Paths of the shards that this holder's attempts were to build, relative to the warehouse."""
-    named: int = 0
-    """How many registrations were made or dropped so far, our own views' among them."""
     journal: Journal = field(default_factory=Journal)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def at(self, state: State, lease: Lease | None = None) -> ExecutionContext:
+        """The same on the warehouse of ``state``, with the right that ``lease`` gives."""
+        return replace(self, warehouse=state.setting("warehouse"), lease=lease)
 
     @property
     def epoch(self) -> int:
@@ -113,8 +128,7 @@ class ExecutionContext:
     def ensure(self) -> None:
         """Prove, before an act on the world, that the lease is ours (no-op for local work)."""
         if self.lease is not None:
-            with self._lock:
-                self.lease.ensure()
+            self.lease.ensure()
 
     def absolute(self, path: str) -> str:
         """The absolute form of a shard path."""

@@ -167,14 +167,19 @@ def foreign_names(work: ExecutionContext, state: State, migration: Migration) ->
     return found
 
 
-def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
-    """Observe the names and bind the views; MigrationBlocked with the plan when a proof fails."""
+def proven(work: ExecutionContext, state: State, migration: Migration) -> Migration:
+    """The migration with what stands under its names, and whether its views bind."""
     from catalog_migrate.planner.plan_validation import with_foreign
 
     with work.kept_alive():  # the first statement to a cold metastore may take most of a minute
         foreign = foreign_names(work, state, migration)
     migration = with_foreign(migration, foreign)
-    migration = blocked_by(bind(work, migration), migration)
+    return blocked_by(bind(work, migration), migration)
+
+
+def validate(work: ExecutionContext, state: State, migration: Migration) -> Migration:
+    """:func:`proven`; MigrationBlocked with the plan when a proof fails."""
+    migration = proven(work, state, migration)
     if not migration.plan.applyable:
         raise blocked(migration.plan)
     return migration
@@ -382,7 +387,7 @@ def left_behind(state: State, migration: Migration) -> dict[str, str]:
 
 def _declare(work: ExecutionContext, attempt: Attempt, shards: list[NewShard]) -> None:
     """Commit the intent: from here on a crash leaves only what it names."""
-    work.attempt.extend(shard.path for shard in shards)
+    work.journal.paths.extend(shard.path for shard in shards)
     record = IntentRecord(
         epoch=work.epoch,
         plan_hash=attempt.plan_hash,

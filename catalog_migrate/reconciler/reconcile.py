@@ -43,7 +43,7 @@ from catalog_migrate.reconciler.desired import (
 from catalog_migrate.reconciler.execution_context import ExecutionContext, PrepareFailed, Progress
 from catalog_migrate.reconciler.recopy import recopy
 from catalog_migrate.reconciler.reshape import is_refusal
-from catalog_migrate.reconciler.retention import expired, remove_data, removing
+from catalog_migrate.reconciler.retention import RETENTION, expired, remove_data, removing
 from catalog_migrate.release.validation import SYSTEM_SCHEMA
 
 TOGETHER = 16
@@ -155,9 +155,9 @@ def reconcile_names(
         for r in actions.foreign
     ]
     steps = _take(work, _scheduled(work, actions, program), failures)
-    work.named += steps
-    if failures and work.tolerated is not None:
-        failures = _tolerated(work.tolerated, state, failures)
+    work.journal.names += steps
+    if failures and work.journal.tolerated is not None:
+        failures = _tolerated(work.journal.tolerated, state, failures)
     if failures:
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
@@ -331,7 +331,7 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     except NotReconciled as error:
         record_failure(work, error)
         raise
-    given_up = expired(state, work.clock.wall(), work.retention, work.streams)
+    given_up = expired(state, work.clock.wall(), RETENTION, work.streams)
     cleared = tuple(
         f"{tombstone.serial:010d}/{tombstone.position:06d}" for tombstone in state.tombstones
     )

@@ -44,7 +44,7 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         for item_id, item in pending
     }
 
-    work.attempt.extend(paths.values())
+    work.journal.paths.extend(paths.values())
     work.journal.steps += [
         PopulateTable(item.definition.kind, str(item.definition.key), item_id)
         for item_id, item in pending

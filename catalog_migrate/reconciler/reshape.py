@@ -121,7 +121,7 @@ def shape_of(layout: Layout, item: ItemRecord, target: Target) -> Shape | None:
 
 def _declare(work: ExecutionContext, migration: Migration, shadows: list[str]) -> None:
     plan = migration.plan
-    work.attempt.extend(shadows)
+    work.journal.paths.extend(shadows)
     changes = Changes()
     changes.put(
         "intent", str(work.epoch),

@@ -10,6 +10,9 @@ from catalog_migrate.model.paths import is_absolute
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.stream_tables import StreamTables
 
+RETENTION = 7 * 86_400.0
+"""Seconds that a replaced shard is kept, for old readers and for going back."""
+
 
 def expired(state: State, now: float, retention: float, streams: StreamTables) -> list[str]:
     """Paths of retired shards whose retention (seconds) is over at wall-clock time ``now``.

@@ -110,6 +110,12 @@ def moved_along(address: str, old: str, new: str) -> str:
     return new + inside[len(folder):] if inside.startswith(folder + os.sep) else address
 
 
+def catalog_address(uri: str | os.PathLike[str]) -> str:
+    """Where a catalog is: an absolute directory, or an address as it was given."""
+    text = os.fspath(uri)
+    return text if "://" in text else os.path.abspath(text)
+
+
 def rows_directory(text: str) -> str:
     """The absolute directory of rows that a path or ``file:`` URI names; UsageError for no such."""
     if is_remote(text):

@@ -215,7 +215,7 @@ def a_rollback_does_not_begin_either(shop: Any) -> None:
     shard.rename(shop.home / "elsewhere")
     catalog = shop.open()
     assert ROWS_GONE in {entry.code for entry in catalog.plan_rollback().blocked}
-    from catalog_migrate.rollback import rollback as roll_back
+    from catalog_migrate.hook import rollback as roll_back
 
     with pytest.raises(MigrationBlocked) as refused:
         roll_back(shop.spark, catalog=shop.catalog)

@@ -410,15 +410,15 @@ class ScenarioRun:
         if state is None:
             return
         log = self.run.place.log
+        lease = acquire(log, holder="repair", clock=clock)
         work = ExecutionContext(
             engine=engine, log=log, clock=clock, warehouse=WAREHOUSE, streams=MigratedStreams(),
-            workers=Workers(1),
+            workers=Workers(1), lease=lease,
         )
-        work.lease = acquire(log, holder="repair", clock=clock)
         try:
             reconcile_names(work, state)
         finally:
-            work.lease.release()
+            lease.release()
 
     # every step ----------------------------------------------------------------------------------
     def after(self, player: Process, call: str, about: object) -> None:

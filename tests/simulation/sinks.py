@@ -17,8 +17,8 @@ import msgspec
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.sql.parser import parse
-from catalog_migrate.start import BootstrapReport
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.specs import first_stream

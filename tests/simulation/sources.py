@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from catalog_migrate.catalog.records import ItemRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.start import BootstrapReport
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import DEAD_LETTER_COLUMNS
 from catalog_migrate.testing.engine import SimulatedEngine

@@ -14,8 +14,8 @@ import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.state import State
+from catalog_migrate.hook import Outcome
 from catalog_migrate.reconciler.commit import RECONCILE
-from catalog_migrate.start import Outcome
 
 InForce = Literal["none", "old", "new"]
 """Which release is in force in a state, seen from the start that was killed."""

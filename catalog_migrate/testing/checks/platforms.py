@@ -20,9 +20,8 @@ from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine.port import BindResult, Registration, ViewSpec
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.hook import BootstrapReport, bootstrap, migrate
+from catalog_migrate.hook import BootstrapReport, bootstrap, migrate, roll_back, rollback
 from catalog_migrate.model.names import ItemName, quote_sql, split_name
-from catalog_migrate.rollback import roll_back, rollback
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock, World

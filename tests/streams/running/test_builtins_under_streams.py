@@ -200,23 +200,29 @@ def reads(pipeline: Pipeline, name: str) -> str:
     return state.streams[dependencies.find(state, "sink", pipeline.q(name)).item_id].reads
 
 
+class NextMonth(SystemClock):
+    """When the retention of all that is replaced now is over."""
+
+    def wall(self) -> float:
+        return super().wall() + 30 * 86_400.0
+
+
 def remove_expired(pipeline: Pipeline, spark: SparkSession) -> None:
     """What a start does long after: every retired shard that may go, goes."""
     from catalog_migrate.engine.spark.engine import SparkEngine
 
-    log, clock = pipeline.log, SystemClock()
+    log = pipeline.log
     state = pipeline.catalog.state()
-    lease = acquire(log, holder="test", clock=clock, wait=60.0)
+    lease = acquire(log, holder="test", clock=SystemClock(), wait=60.0)
     try:
         finish_shared(
             ExecutionContext(
                 SparkEngine(spark),
                 log,
-                clock,
+                NextMonth(),
                 state.config["warehouse"].value,
                 MigratedStreams(),
                 lease=lease,
-                retention=-1.0,
             ),
             state,
         )

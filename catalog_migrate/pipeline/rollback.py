@@ -1,24 +1,18 @@
-"""Going back to an earlier serial: an ordinary plan, carried out as an ordinary start.
+"""What an earlier serial had, and the plan that leads back to it; a start carries it out.
 
-:func:`rollback` is for a Spark session, :func:`roll_back` the same with engine, log and clock
-handed in. What a rollback means object by object is in docs/rollback.md.
+What a rollback means object by object is in docs/rollback.md.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
 
 import msgspec
 
-from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.errors import UnknownSerial
 from catalog_migrate.catalog.history import Entry, entries, state_at
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.opening import open_log, read_state
-from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_path
@@ -26,25 +20,9 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import with_fence
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.past import Grown, Step, going_back, release_of
-from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.bundled_streams import BundledStreams
-from catalog_migrate.reconciler.execution_context import (
-    ExecutionContext,
-    OnProgress,
-    absolute,
-    new_token,
-    silent,
-)
 from catalog_migrate.release.release import Release
-from catalog_migrate.start import BootstrapReport, Outcome, Start
-from catalog_migrate.store.address import Storage
-from catalog_migrate.streams.migrations import MigratedStreams
-
-if TYPE_CHECKING:
-    from catalog_migrate.engine.port import Engine
-    from catalog_migrate.reconciler.stream_tables import StreamTables
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -184,133 +162,3 @@ def plan_rollback(
 def going_back_by(policy: Policy | None) -> Policy:
     """The policy of a rollback: it is meant, so that nothing but a rule refuses it."""
     return Policy(allow_downgrade=True, rules=policy.rules if policy is not None else ())
-
-
-def grown_on_disk(state: State) -> Grown:
-    """How shards grew, from their own logs; needs no Spark."""
-    from catalog_migrate.delta.table import grown, shard_version
-
-    warehouse = state.setting("warehouse")
-
-    def since(path: str, after: int, upto: int | None) -> int | None:
-        place = absolute(warehouse, path)
-        return -1 if shard_version(place) is None else grown(place, after, upto)
-
-    return since
-
-
-def rollback(
-    spark: Any,
-    *,
-    catalog: str | os.PathLike[str],
-    to: int | None = None,
-    plan: Plan | None = None,
-    approve: Collection[str] = (),
-    policy: Policy | None = None,
-    timeout: float | None = None,
-    on_progress: OnProgress | None = None,
-    threads: int = 4,
-    storage_options: Mapping[str, str] | None = None,
-) -> BootstrapReport:
-    """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
-
-    ``plan`` is an approved plan of :meth:`~catalog_migrate.api.Catalog.plan_rollback`: anything
-    else is refused, and its serial counts. The other arguments are those of
-    :func:`~catalog_migrate.hook.bootstrap`, which also says what is raised. Running it again,
-    after whatever, is safe.
-    """
-    from catalog_migrate.engine.spark.engine import SparkEngine
-    from catalog_migrate.hook import session_settings
-
-    uri = os.path.abspath(os.fspath(catalog)) if "://" not in os.fspath(catalog) else str(catalog)
-    log = open_log(uri, Storage(storage_options))
-    session_settings(spark, log)
-    return roll_back(
-        SparkEngine(spark, threads=threads), log, to=to, plan=plan, clock=SystemClock(),
-        holder=this_holder(), approve=approve, policy=policy,
-        wait=600.0 if timeout is None else timeout, on_progress=on_progress or silent,
-        threads=threads,
-    )
-
-
-def roll_back(
-    engine: Engine,
-    log: CatalogLog,
-    *,
-    to: int | None = None,
-    plan: Plan | None = None,
-    clock: Clock,
-    holder: str,
-    approve: Collection[str] = (),
-    policy: Policy | None = None,
-    wait: float | None = None,
-    on_progress: OnProgress = silent,
-    threads: int = 1,
-    token: Callable[[], str] = new_token,
-    ttl: float = 30.0,
-    margin: float = 10.0,
-    streams: StreamTables | None = None,
-) -> BootstrapReport:
-    """:func:`rollback` on any engine and log; ``streams`` as in a start."""
-    if plan is not None:
-        serial = plan.target.serial
-        if serial is msgspec.UNSET or to not in (None, serial):
-            raise UsageError(
-                "the plan is not one of a rollback to this serial",
-                remedy="apply it as what it is, or plan the rollback again",
-            )
-        to = serial
-    past = read_past(log, to)
-    start = _Rollback(
-        engine, log, past.release, clock=clock, holder=holder, approve=tuple(approve),
-        populate=None, wait=wait, threads=threads,
-        policy=going_back_by(policy), approved=plan,
-        on_progress=on_progress, system=None, token=token, ttl=ttl, margin=margin,
-        settings=(True, "UTC"), streams=streams or MigratedStreams(),
-    )
-    start.past = past
-    start.bundled = BundledStreams(start.streams, None)
-    return start.run(None)
-
-
-class _Rollback(Start):
-    """A start whose release is what an earlier serial had; bundled streams are left alone."""
-
-    past: Past
-    recorded = False
-    """Whether the earlier release came into force by its name alone: nothing else differs."""
-
-    def _plan(self, state: State, owner: Owner, release: Release) -> Migration:  # noqa: ARG002
-        work = self._work(state, None)
-
-        def grown(path: str, after: int, upto: int | None) -> int | None:
-            return self.engine.grown(work.absolute(path), after, upto)
-
-        return plan_rollback(
-            self.log, self.past, state, grown=grown,
-            sizes=lambda item_id: self._size(state, item_id),
-            approve=self.approve, policy=self.policy,
-        )
-
-    def _plan_again(self, state: State, owner: Owner, release: Release) -> Migration:
-        self.first = None  # retention may have removed, under the lease, what it was to come from
-        return super()._plan_again(state, owner, release)
-
-    def _keep(
-        self,
-        work: ExecutionContext,
-        state: State,
-        owner: Owner,
-        release: Release,
-        migration: Migration,
-    ) -> State:
-        kept = super()._keep(work, state, owner, release, migration)
-        self.recorded = self.recorded or kept.serial != state.serial
-        return kept
-
-    def _done(
-        self, outcome: Outcome, plan: Plan | None, state: State, *, rows: int = 0, names: int = 0
-    ) -> BootstrapReport:
-        if self.recorded or outcome in ("migrated", "initialized"):
-            outcome = "rolled_back"
-        return super()._done(outcome, plan, state, rows=rows, names=names)

@@ -1,0 +1,196 @@
+"""The first stages: what is in force is read, and what is to come is planned from it.
+
+The plan that people are shown and the one that a start carries out are made by the same function.
+It needs no Spark: what it asks of shards is answered by an engine, or by their own logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.delta.log import why_no_log
+from catalog_migrate.model.paths import shard_location
+from catalog_migrate.planner.assembly import in_force
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.missing_data import missing_data
+from catalog_migrate.planner.plan_validation import with_missing_data
+from catalog_migrate.policy import Policy
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.catalog.records import Owner
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.pipeline.rollback import Past
+    from catalog_migrate.planner.migration import Migration
+    from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.reconciler.execution_context import OnProgress
+    from catalog_migrate.reconciler.prepare import Populate
+    from catalog_migrate.reconciler.stream_tables import StreamTables
+    from catalog_migrate.release.release import Release
+
+
+class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a caller of the start-up hook may say, as one value.
+
+    ``warehouse`` is an absolute directory or URI, ``plan`` an approved plan: anything else is
+    refused. ``wait`` is how many seconds another holder of the lease is waited for (None as in
+    :func:`~catalog_migrate.catalog.lease.acquire`), ``ttl`` and ``margin`` are the lease's.
+    ``session`` puts on record that this process lives with the names from now on. A catalog that is
+    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards.
+    """
+
+    warehouse: str | None = None
+    policy: Policy = Policy()
+    approve: tuple[str, ...] = ()
+    plan: Plan | None = None
+    populate: Populate | None = None
+    read_only: bool = False
+    session: bool = False
+    threads: int = 1
+    on_progress: OnProgress | None = None
+    holder: str = ""
+    wait: float | None = None
+    ttl: float = 30.0
+    margin: float = 10.0
+    ansi: bool = True
+    time_zone: str = "UTC"
+    token: Callable[[], str] | None = None
+
+    @property
+    def approvals(self) -> tuple[str, ...]:
+        """What is approved: an approved plan says it all."""
+        return self.approve if self.plan is None else self.plan.approved
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A release that is to come into force: the software's, or our own built-ins beside it.
+
+    ``past`` is what an earlier serial had, where the release is that one's.
+    """
+
+    release: Release
+    owner: Owner = "release"
+    past: Past | None = None
+
+    @property
+    def bundled(self) -> tuple[str, ...] | None:
+        """The streams that come with it, as statements; None leaves what was bundled as it is."""
+        if self.owner != "release" or self.past is not None:
+            return None
+        return self.release.statements
+
+    def is_in_force(self, state: State) -> bool:
+        """Whether this very release is the one on record."""
+        standing = state.release_in_force(self.owner)
+        return standing is not None and (standing.name, standing.manifest_hash) == (
+            self.release.name, self.release.manifest_hash
+        )
+
+
+class ShardLogs:
+    """What planning asks an engine about shards, answered by their own logs without Spark.
+
+    ``in_sight`` False: the rows may lie on disks of other machines, and none is said to be gone.
+    """
+
+    def __init__(self, *, in_sight: bool = True) -> None:
+        self._in_sight = in_sight
+
+    def shard_version(self, path: str) -> int | None:
+        """Newest version; None where no log is seen."""
+        from catalog_migrate.delta.table import shard_version
+
+        return None if why_no_log(path) is not None else shard_version(path)
+
+    def shard_size(self, path: str) -> tuple[int, int]:
+        """(rows or -1, bytes) by the statistics in the log."""
+        from catalog_migrate.delta.table import shard_size
+
+        return shard_size(path)
+
+    def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
+        """By the statistics of both versions; -1 where no log is seen."""
+        from catalog_migrate.delta.table import grown
+
+        return -1 if self.shard_version(path) is None else grown(path, after, upto)
+
+    def why_no_shard(self, path: str) -> str | None:
+        """A look that costs next to nothing."""
+        return why_no_log(path) if self._in_sight else None
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What planning looks at beside the state: history, shards, and the streams that use them."""
+
+    log: CatalogLog
+    shards: Engine | ShardLogs
+    streams: StreamTables
+
+    def size(self, state: State, item_id: str) -> tuple[int, int] | None:
+        """(rows, bytes) of a table, None when nobody knows."""
+        item = state.items.get(item_id)
+        if item is None or item.shard is None:
+            return None
+        path = shard_location(state.setting("warehouse"), item.shard)
+        if self.shards.shard_version(path) is None:
+            return None
+        rows, size = self.shards.shard_size(path)
+        return None if rows < 0 else (rows, size)
+
+
+def planned(part: Part, state: State, sight: Sight, options: BootstrapOptions) -> Migration:
+    """The migration from ``state`` to ``part``, blocked where rows of tables in force are gone.
+
+    Raises DependencyCycle, UsageError for an approval that is no name, and what is wrong with the
+    statements that the release bundles.
+    """
+    if part.past is not None:
+        from catalog_migrate.pipeline.rollback import plan_rollback
+
+        warehouse = state.setting("warehouse")
+        migration = plan_rollback(
+            sight.log, part.past, state,
+            grown=lambda path, *versions: sight.shards.grown(
+                shard_location(warehouse, path), *versions
+            ),
+            sizes=lambda item_id: sight.size(state, item_id),
+            approve=options.approvals, policy=options.policy,
+        )
+    else:
+        migration = _release_planned(part, state, sight, options)
+    if part.owner != "release":
+        return migration
+    return with_missing_data(migration, missing_data(state, sight.shards.why_no_shard))
+
+
+def _release_planned(
+    part: Part, state: State, sight: Sight, options: BootstrapOptions
+) -> Migration:
+    release, owner = part.release, part.owner
+    known = None if options.approvals else in_force(
+        state, release.name, release.manifest_hash, len(release.objects), owner=owner,
+        uri=sight.log.uri,
+    )
+    if known is not None:
+        return known
+    from catalog_migrate.planner.planning import plan_migration
+
+    migration = plan_migration(
+        Baseline.from_state(state, owner=owner, uri=sight.log.uri), release,
+        approve=options.approvals, sizes=lambda item_id: sight.size(state, item_id),
+        policy=options.policy if owner == "release" else None,
+    )
+    if owner != "release" or not (release.statements or state.has_streams):
+        return migration
+    return sight.streams.with_streams(migration, state, release.statements)
+
+
+def planned_from(baseline: Baseline, release: Release, options: BootstrapOptions) -> Migration:
+    """The migration from what is no catalog's: from nothing, or from another release."""
+    from catalog_migrate.planner.planning import plan_migration
+
+    return plan_migration(baseline, release, approve=options.approvals, policy=options.policy)

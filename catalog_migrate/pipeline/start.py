@@ -1,0 +1,474 @@
+"""One start of one process: plan, and only if something is to do take the lease and do it.
+
+The hook (:mod:`catalog_migrate.hook`) hands in engine, log and clock; so does the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from catalog_migrate.catalog.clock import Clock
+from catalog_migrate.catalog.errors import CatalogNotFound, CommitConflict
+from catalog_migrate.catalog.lease import acquire
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import (
+    create_catalog,
+    default_warehouse,
+    read_state,
+    require_in_use,
+    require_warehouse,
+)
+from catalog_migrate.catalog.sessions import register_session
+from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.model.names import parse_reference
+from catalog_migrate.pipeline.plan import BootstrapOptions, Part, Sight, planned, planned_from
+from catalog_migrate.planner.assembly import rebased
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.fencing import fenced_out
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.plan_validation import ROWS_GONE
+from catalog_migrate.planner.planfile import same_plan, stale
+from catalog_migrate.planner.policy_evaluation import POLICY_ASKS, POLICY_REFUSES
+from catalog_migrate.program.operations import Executed, Operation
+from catalog_migrate.reconciler import cleanup
+from catalog_migrate.reconciler.bundled_streams import bring_in_bundled, pending_bundled
+from catalog_migrate.reconciler.commit import put_in_force, put_release
+from catalog_migrate.reconciler.execution_context import (
+    ExecutionContext,
+    Journal,
+    Progress,
+    new_token,
+    silent,
+)
+from catalog_migrate.reconciler.prepare import prepare, validate
+from catalog_migrate.reconciler.reconcile import (
+    NotReconciled,
+    finish_shared,
+    names_complete,
+    reconcile_names,
+    shared_pending,
+)
+from catalog_migrate.reconciler.refill import refill, unfilled
+from catalog_migrate.reconciler.refusal import blocked
+from catalog_migrate.reconciler.retention import RETENTION, expired
+from catalog_migrate.reconciler.stream_tables import StreamTables
+from catalog_migrate.reconciler.workers import Workers
+
+if TYPE_CHECKING:
+    from catalog_migrate.engine.port import Engine
+    from catalog_migrate.release.release import Release
+
+Outcome = Literal[
+    "initialized", "unchanged", "migrated", "resumed", "followed", "fenced_out", "planned",
+    "rolled_back",
+]
+
+
+class BootstrapReport(msgspec.Struct, frozen=True):
+    """What a start did.
+
+    ``outcome``: ``initialized`` (first release of a new catalog), ``unchanged``, ``migrated``,
+    ``resumed`` (finished what an earlier process left), ``followed`` (another process committed
+    this release while we waited), ``fenced_out`` (a later release is in force; nothing was done),
+    ``planned`` (read-only with changes pending; nothing was written), ``rolled_back`` (what an
+    earlier serial had is in force again). ``plan`` is the plan of the release, ``rows_copied``
+    counts rows, ``names`` the registrations made or dropped in the session's catalog or the
+    metastore, our own views' among them, ``unfilled`` the derived tables that nobody has
+    populated. ``outstanding`` says in words what could not be done for users' objects: the software
+    starts without it, what can be tried again is tried at every start, what was set aside stays so
+    until it is dropped. ``steps`` is the program that this start had to execute: what was left of
+    the plan's steps and, of phase ``session``, the names of this session; ``executed`` is what it
+    executed of it. Our own views are in neither.
+    """
+
+    outcome: Outcome
+    plan: Plan | None
+    release: str
+    serial: int
+    rows_copied: int = 0
+    names: int = 0
+    unfilled: tuple[str, ...] = ()
+    reason: str | None = None
+    outstanding: tuple[str, ...] = ()
+    steps: tuple[Operation, ...] = ()
+    executed: tuple[Executed, ...] = ()
+
+
+class Brought(msgspec.Struct, frozen=True):
+    """What became of one part: the state after it, its migration, and what the commit was.
+
+    ``commit`` is ``release`` where nothing but the name of the release was put on record, None
+    where all was so already.
+    """
+
+    state: State
+    migration: Migration
+    commit: Literal["migration", "release"] | None = None
+    rows: int = 0
+
+
+_OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
+"""What the plan made now may say and the approved one not: its policy and its disks are others."""
+
+REPLANS = 3
+"""How often a start plans again when others change what it planned from."""
+
+
+def start(
+    engine: Engine, log: CatalogLog, parts: Sequence[Part], options: BootstrapOptions, *,
+    clock: Clock, streams: StreamTables,
+) -> BootstrapReport:
+    """Do what there is to do for ``parts``, the first of which is reported; then keep the audit.
+
+    ``options.read_only`` only looks. What is raised is said by
+    :func:`~catalog_migrate.hook.bootstrap`.
+    """
+    if options.read_only:
+        return look(engine, log, parts[0], options, streams)
+    workers = Workers(options.threads)
+    journal = Journal(tolerated=[])
+    report = None
+    try:
+        while report is None:
+            state, opening = opened(log, parts[0].release, options)
+            work = ExecutionContext(
+                engine, log, clock, state.setting("warehouse"), streams, workers,
+                options.on_progress or silent, options.token or new_token,
+                journal=journal,
+            )
+            report = _started(work, parts, options, state, opening)
+    finally:
+        workers.close()
+    if report.outcome != "fenced_out":
+        _keep_audit(work)
+    return report
+
+
+def look(
+    engine: Engine, log: CatalogLog, part: Part, options: BootstrapOptions, streams: StreamTables
+) -> BootstrapReport:
+    """What a start would do; not one byte is written."""
+    release = part.release
+    try:
+        state = read_state(log)
+    except CatalogNotFound:
+        _free_place(log, options.warehouse)
+        first = planned_from(Baseline.empty(), release, options)
+        return BootstrapReport("planned", first.plan, release.name, 0)
+    require_warehouse(state, options.warehouse)
+    fenced = _fenced_out(state, release, options)
+    if fenced is not None:
+        return fenced
+    plan = planned(part, state, Sight(log, engine, streams), options).plan
+    outcome: Outcome = "unchanged" if plan.is_empty and plan.applyable else "planned"
+    return BootstrapReport(
+        outcome, plan, release.name, state.serial, unfilled=unfilled(state),
+        outstanding=Journal().outstanding(state),
+    )
+
+
+# -- read and plan -----------------------------------------------------------------------------
+
+
+def opened(
+    log: CatalogLog, release: Release, options: BootstrapOptions
+) -> tuple[State, Migration | None]:
+    """The newest state, and the plan of the first release where the catalog is made for it now."""
+    try:
+        return read_state(log), None
+    except CatalogNotFound:
+        place = _free_place(log, options.warehouse)
+        first = planned_from(Baseline.empty(), release, options)
+        if not first.plan.applyable:
+            raise blocked(first.plan) from None
+        try:
+            state = create_catalog(
+                log, warehouse=place, ansi=options.ansi, time_zone=options.time_zone
+            )
+        except CommitConflict:  # another process created it in this very moment
+            return read_state(log), None
+        return state, first
+
+
+def _free_place(log: CatalogLog, warehouse: str | None) -> str:
+    """Where rows of a new catalog go; CatalogLost where rows of one that is gone lie."""
+    from catalog_migrate.administration.lost import refuse_lost
+
+    place = warehouse or default_warehouse(log)
+    refuse_lost(log.home, place)
+    return place
+
+
+def _planned(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State
+) -> Migration:
+    """The plan of a part as it is now; the software's must be the approved one, where one is."""
+    migration = planned(part, state, Sight(work.log, work.engine, work.streams), options)
+    if part.owner == "release":
+        _require_approved(work, part, options, state, migration)
+    return migration
+
+
+def _require_approved(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    migration: Migration,
+) -> None:
+    """An approved plan was handed in: the plan made now must be that very plan."""
+    approved, plan = options.plan, migration.plan
+    if approved is None or same_plan(approved, plan):
+        return
+    if plan.is_empty and _manifest_in_force(state) == part.release.manifest_hash == (
+        approved.target.manifest_hash
+    ):
+        return  # it was applied already: a second apply has nothing to do
+    if any(entry.code in _OF_HERE for entry in plan.blocked):
+        raise blocked(plan)
+    raise stale(
+        approved, Baseline.from_state(state, owner="release", uri=work.log.uri), part.release
+    )
+
+
+def _fenced_out(
+    state: State, release: Release, options: BootstrapOptions
+) -> BootstrapReport | None:
+    reason = fenced_out(state, release, options.policy)
+    if reason is None:
+        return None
+    return BootstrapReport("fenced_out", None, release.name, state.serial, reason=reason)
+
+
+def _manifest_in_force(state: State) -> str | None:
+    record = state.release_in_force("release")
+    return None if record is None else record.manifest_hash
+
+
+# -- before, under and after the lease ---------------------------------------------------------
+
+
+def _started(
+    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, state: State,
+    opening: Migration | None,
+) -> BootstrapReport | None:
+    """The start from ``state``; None when the catalog moved on before anything was done."""
+    part = parts[0]
+    require_in_use(state, work.log)
+    require_warehouse(state, options.warehouse)
+    fenced = _fenced_out(state, part.release, options)
+    if fenced is not None:
+        return fenced
+    if opening is None:
+        first = _planned(work, part, options, state)
+    else:
+        first = rebased(opening, Baseline.outline(state, uri=work.log.uri).base)
+        _require_approved(work, part, options, state, first)
+    if not first.plan.applyable:
+        raise blocked(first.plan)
+    lasting = work.engine.persistent_names
+    if _shared_to_do(work, parts, options, state, first) or (
+        lasting and not names_complete(work, state)
+    ):
+        report = _shared(work, parts, options, state, first, created=opening is not None)
+        if report.outcome == "fenced_out":
+            return report
+        registered = _newest_registered(work, part, options)
+    else:
+        unchanged = _registered(work, part, options, state)
+        if unchanged is None:
+            return None
+        registered = unchanged
+        report = _reported(work, parts, registered, "unchanged", first.plan)
+    if lasting:
+        return report
+    committed = report.outcome in ("initialized", "migrated", "rolled_back")
+    program = report.plan.steps if committed and report.plan is not None else ()
+    state, names = _session_names(work, part, options, registered, program)
+    return _reported(
+        work, parts, state, report.outcome, report.plan, rows=report.rows_copied, names=names
+    )
+
+
+def _shared_to_do(
+    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, state: State,
+    first: Migration,
+) -> bool:
+    """Whether something is to be done that needs the lease, names apart."""
+    return (
+        not first.plan.is_empty
+        or _is_shared_pending(work, state)
+        or (options.populate is not None and bool(unfilled(state)))
+        or pending_bundled(work, state, parts[0].bundled) is not None
+        or not all(part.is_in_force(state) for part in parts)
+    )
+
+
+def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
+    given_up = expired(state, work.clock.wall(), RETENTION, work.streams)
+    return bool(shared_pending(state, given_up))
+
+
+def _shared(
+    work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, before: State,
+    first: Migration, *, created: bool,
+) -> BootstrapReport:
+    """What is done under the lease; ``first`` is the plan made from ``before``, without it."""
+    lease = acquire(
+        work.log, holder=options.holder, ttl=options.ttl, margin=options.margin,
+        wait=options.wait, clock=work.clock,
+        on_wait=lambda *_: work.on_progress(Progress("wait for the lease", 0, 1)),
+    )
+    try:
+        state = read_state(work.log)
+        work = work.at(state, lease)
+        part = parts[0]
+        fenced = _fenced_out(state, part.release, options)
+        if fenced is not None:
+            return fenced
+        seen = _manifest_in_force(before)
+        outcome: Outcome = "resumed" if _is_shared_pending(work, state) else "unchanged"
+        if seen != _manifest_in_force(state):
+            outcome = "followed"
+        state = finish_shared(work, cleanup.clean_up(work, state))
+        if any(each.owner == "system" for each in parts):
+            _keep_audit(work)  # a view of our own reads it, so it must be there
+        known = first if state.serial == before.serial and part.past is None else None
+        came = _brought_in(work, part, options, state, known)
+        state, rows = came.state, came.rows
+        for other in parts[1:]:
+            more = _brought_in(work, other, options, state)
+            state, rows = more.state, rows + more.rows
+        state = bring_in_bundled(work, state, part.bundled)
+        if options.populate is not None and unfilled(state):
+            state = refill(work, state, options.populate)
+        if work.engine.persistent_names and not names_complete(work, state):
+            state = finish_shared(work, state)
+            reconcile_names(work, state)
+    finally:
+        lease.release()
+    if part.past is not None and came.commit is not None:
+        outcome = "rolled_back"
+    elif came.commit == "migration":
+        outcome = "initialized" if created or seen is None else "migrated"
+    names = work.journal.names
+    return _reported(work, parts, state, outcome, came.migration.plan, rows=rows, names=names)
+
+
+def _brought_in(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    known: Migration | None = None,
+) -> Brought:
+    """Plan, validate, prepare, commit and reconcile one part; ``known`` is its plan, if made.
+
+    When the catalog or a table moved under the plan, what was begun is undone and the plan is made
+    again.
+    """
+    for attempt in range(1, REPLANS + 1):
+        migration, known = known or _planned(work, part, options, state), None
+        if not migration.plan.applyable:
+            raise blocked(migration.plan)
+        if migration.plan.is_empty:
+            if part.is_in_force(state):
+                return Brought(state, migration)
+            return Brought(put_release(work, migration, owner=part.owner), migration, "release")
+        migration = validate(work, state, migration)
+        try:
+            prepared = prepare(work, state, migration, populate=options.populate)
+            state = put_in_force(work, state, migration, prepared, owner=part.owner)
+        except CommitConflict:
+            # another attempt under this epoch would forget what this one has left behind
+            if not _abandon(work) or attempt == REPLANS:
+                raise
+            state = read_state(work.log)
+            continue
+        except (Exception, KeyboardInterrupt):
+            _abandon(work)
+            raise
+        return Brought(finish_shared(work, state), migration, "migration", prepared.rows)
+    raise AssertionError("unreachable")
+
+
+def _abandon(work: ExecutionContext) -> bool:
+    """Undo a failed attempt now; when that fails too (False), the next start does it."""
+    try:
+        cleanup.abandon(work)
+    except CatalogMigrateError as error:
+        work.on_progress(_left("clean up", error))
+        return False
+    return True
+
+
+def _keep_audit(work: ExecutionContext) -> None:
+    """Copy commits to the audit table; what fails is left to the next start."""
+    try:
+        work.log.keep_audit()
+    except CatalogMigrateError as error:
+        work.on_progress(_left("audit", error))
+
+
+def _left(phase: str, error: CatalogMigrateError) -> Progress:
+    return Progress(phase, 0, 1, f"left to the next start: {error.message}")
+
+
+# -- this session ------------------------------------------------------------------------------
+
+
+def _registered(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State
+) -> State | None:
+    """Leave word of this process before it makes names of ``state``; None when that is old."""
+    if not options.session:
+        return state
+    return register_session(
+        work.log, state, release=part.release.name, holder=options.holder, clock=work.clock,
+        token=work.token,
+    )
+
+
+def _newest_registered(work: ExecutionContext, part: Part, options: BootstrapOptions) -> State:
+    """The newest state, with word left of this process."""
+    registered = None
+    while registered is None:
+        registered = _registered(work, part, options, read_state(work.log))
+    return registered
+
+
+def _session_names(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    program: Sequence[Operation],
+) -> tuple[State, int]:
+    """Bring this session's names in line; again when the catalog moved on meanwhile.
+
+    Nothing keeps another process from changing tables in place under these statements.
+    """
+    for left in range(REPLANS, -1, -1):
+        try:
+            return state, reconcile_names(work.at(state), state, program)
+        except NotReconciled:
+            if not left:
+                raise
+            newest = _newest_registered(work, part, options)
+            if newest.serial == state.serial:
+                raise
+            state = newest
+    raise AssertionError("unreachable")
+
+
+def _reported(
+    work: ExecutionContext, parts: Sequence[Part], state: State, outcome: Outcome,
+    plan: Plan | None, *, rows: int = 0, names: int = 0,
+) -> BootstrapReport:
+    journal = work.journal
+    own = {
+        each.schema.lower() for part in parts if part.owner == "system"
+        for each in part.release.objects
+    }
+    return BootstrapReport(
+        outcome, plan, parts[0].release.name, state.serial, rows, names, unfilled(state),
+        outstanding=journal.outstanding(state),
+        steps=tuple(s for s in journal.steps if parse_reference(s.name)[1] not in own),
+        executed=tuple(s for s in journal.executed if parse_reference(s.name)[1] not in own),
+    )
