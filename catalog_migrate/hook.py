@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,7 +21,6 @@ from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.errors import UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.pipeline.plan import BootstrapOptions, Part
 from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
@@ -36,6 +36,10 @@ from catalog_migrate.streams.migrations import MigratedStreams
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.reconciler.stream_tables import StreamTables
+
+
+WAIT = 600.0
+"""Seconds that another holder of the lease is waited for where nobody says it."""
 
 
 def bootstrap(
@@ -75,31 +79,25 @@ def bootstrap(
     """
     from catalog_migrate.release.loader import load_release
 
-    fill: Populate | None = None
-    if populate is not None:
-        callback = populate
-
-        def fill(name: str, path: str) -> None:
-            callback(spark, name, path)
-
     options = BootstrapOptions(
         warehouse=None if warehouse is None else rows_directory(os.fspath(warehouse)),
-        policy=policy or Policy(), approve=tuple(approve), plan=_approved(plan), populate=fill,
-        read_only=read_only, session=session, threads=threads, on_progress=on_progress,
-        wait=600.0 if timeout is None else timeout,
+        policy=policy or Policy(), approve=tuple(approve), plan=_approved(plan),
+        populate=None if populate is None else partial(populate, spark), read_only=read_only,
+        session=session, threads=threads, on_progress=on_progress,
+        wait=WAIT if timeout is None else timeout,
     )
     loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
-    return bring_in(spark, loaded, open_log(catalog, Storage(storage_options)), options)
+    return bring_in(spark, open_log(catalog, Storage(storage_options)), Part(loaded), options)
 
 
 def bring_in(
-    spark: Any, release: Release, log: CatalogLog, options: BootstrapOptions
+    spark: Any, log: CatalogLog, part: Part, options: BootstrapOptions
 ) -> BootstrapReport:
-    """:func:`bootstrap` with everything it says as ``options``, the release and the log opened."""
+    """:func:`bootstrap` or :func:`rollback` of ``part``, with all that the caller says as one."""
     ansi, time_zone = session_settings(spark, log)
     engine = _engine(spark, options.threads)
-    parts = [Part(release)]
-    if not is_remote(log.uri):  # Spark reads the log for our own views, and not on most stores
+    parts = [part]
+    if part.past is None and not is_remote(log.uri):  # Spark has no way to read most stores
         parts.append(_own_views(engine, log))
     options = msgspec.structs.replace(
         options, holder=this_holder(), ansi=ansi, time_zone=time_zone
@@ -166,13 +164,15 @@ def rollback(
     else is refused, and its serial counts. The other arguments are those of :func:`bootstrap`,
     which also says what is raised. Running it again, after whatever, is safe.
     """
+    from catalog_migrate.pipeline.rollback import going_back_by, read_past
+
     log = open_log(catalog, Storage(storage_options))
-    session_settings(spark, log)
-    return roll_back(
-        _engine(spark, threads), log, to=to, plan=plan, clock=SystemClock(), holder=this_holder(),
-        approve=approve, policy=policy, wait=600.0 if timeout is None else timeout,
-        on_progress=on_progress or silent, threads=threads,
+    options = BootstrapOptions(
+        policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
+        on_progress=on_progress, wait=WAIT if timeout is None else timeout,
     )
+    past = read_past(log, to, plan)
+    return bring_in(spark, log, Part(past.release, past=past), options)
 
 
 def roll_back(
@@ -196,20 +196,12 @@ def roll_back(
     """:func:`rollback` on any engine and log; ``streams`` as in :func:`migrate`."""
     from catalog_migrate.pipeline.rollback import going_back_by, read_past
 
-    if plan is not None:
-        serial = plan.target.serial
-        if serial is msgspec.UNSET or to not in (None, serial):
-            raise UsageError(
-                "the plan is not one of a rollback to this serial",
-                remedy="apply it as what it is, or plan the rollback again",
-            )
-        to = serial
-    past = read_past(log, to)
+    past = read_past(log, to, plan)
+    parts = [Part(past.release, past=past)]
     options = BootstrapOptions(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
         on_progress=on_progress, holder=holder, wait=wait, ttl=ttl, margin=margin, token=token,
     )
-    parts = [Part(past.release, past=past)]
     return start(engine, log, parts, options, clock=clock, streams=streams or MigratedStreams())
 
 

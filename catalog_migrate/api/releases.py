@@ -73,7 +73,6 @@ def check_release(
     """
     from catalog_migrate.planner.baseline import Baseline
     from catalog_migrate.planner.plan_validation import with_unparsed
-    from catalog_migrate.planner.planning import plan_migration
     from catalog_migrate.release.loader import require_bodies
 
     try:
@@ -91,9 +90,7 @@ def check_release(
             Baseline.empty() if against is None
             else Baseline.from_release(read_release(settings, against))
         )
-        migration = plan_migration(  # the bodies were read
-            baseline, release, approve=approve, policy=Policy(rules=settings.policy)
-        )
+        migration = _migration(settings, baseline, release, approve)
         plan = _bound(settings, migration, on_note) if bind else migration.plan
         base = against or "an empty catalog"
     plan = with_unparsed(plan, unparsed)
@@ -111,6 +108,7 @@ def compare_releases(
     there. Row counts are unknown, and taken for rows.
     """
     from catalog_migrate.planner.baseline import Baseline
+    from catalog_migrate.planner.plan_validation import with_bodies
 
     known = committed(settings, old) if old.startswith(COMMITTED) else None
     former = read_release(settings, old) if known is None else known[0]
@@ -120,8 +118,13 @@ def compare_releases(
         release = read_release(settings, new)
     differs = former.manifest_hash != release.manifest_hash
     baseline = Baseline.from_release(former, ordered=differs) if known is None else known[1]
-    migration = _migration(settings, baseline, release, approve)
-    plan = _between(migration, baseline, former, release)
+    migration = with_bodies(_migration(settings, baseline, release, approve), release)
+    if former.statements or release.statements:
+        from catalog_migrate.streams.bundled_streams import as_in_force, with_bundled_streams
+
+        standing = as_in_force(baseline, former.statements)
+        migration = with_bundled_streams(migration, standing, release.statements)
+    plan = migration.plan
     note_unmet(plan, approve, on_note)
     return plan
 
@@ -162,10 +165,12 @@ def _plan(
         catalog = open_catalog(settings)
     except CatalogNotFound:
         from catalog_migrate.planner.baseline import Baseline
+        from catalog_migrate.planner.plan_validation import with_bodies
 
         on_note(f"there is no catalog at {settings.text('catalog.uri')} yet; applying creates it")
-        migration = _migration(
-            settings, Baseline.empty(), release or read_release(settings), approve, views=not bind
+        release = release or read_release(settings)
+        migration = with_bodies(
+            _migration(settings, Baseline.empty(), release, approve), release, views=not bind
         )
         return _bound(settings, migration, on_note) if bind else migration.plan
     refuse_other_warehouse(catalog, settings)
@@ -184,17 +189,13 @@ def _plan(
 
 
 def _migration(
-    settings: Settings, baseline: Baseline, release: Release, approve: Collection[str], *,
-    views: bool = True,
+    settings: Settings, baseline: Baseline, release: Release, approve: Collection[str]
 ) -> Migration:
-    """From a baseline that is no catalog's; ``views`` False: Spark is to read their queries."""
-    from catalog_migrate.planner.plan_validation import with_bodies
-    from catalog_migrate.planner.planning import plan_migration
+    """From a baseline that is no catalog's."""
+    from catalog_migrate.pipeline.plan import BootstrapOptions, planned_from
 
-    policy = Policy(rules=settings.policy)
-    return with_bodies(
-        plan_migration(baseline, release, approve=approve, policy=policy), release, views=views
-    )
+    options = BootstrapOptions(approve=tuple(approve), policy=Policy(rules=settings.policy))
+    return planned_from(baseline, release, options)
 
 
 def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
@@ -204,17 +205,6 @@ def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     with local_spark(settings, on_note) as spark:
         engine: Engine = engine_on(spark, settings)
         return blocked_by(list(engine.bind(bind_requests(migration))), migration).plan
-
-
-def _between(migration: Migration, baseline: Baseline, old: Release, new: Release) -> Plan:
-    """The plan from one release to another, bundled streams of both included."""
-    if not (old.statements or new.statements):
-        return migration.plan
-    from catalog_migrate.streams.bundled_streams import as_in_force, with_bundled_streams
-
-    return with_bundled_streams(
-        migration, as_in_force(baseline, old.statements), new.statements
-    ).plan
 
 
 def applying_policy(settings: Settings, release: Release, *, allow_downgrade: bool) -> Policy:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from catalog_migrate.api.configured import (
     OnNote,
@@ -26,7 +27,7 @@ from catalog_migrate.api.releases import applying_policy, plan_release
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
-from catalog_migrate.pipeline.plan import BootstrapOptions
+from catalog_migrate.pipeline.plan import BootstrapOptions, Part
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import rows_directory
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.plan import Plan
     from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.release.release import Release
+
+_RULE = "have the rule changed by whoever keeps it"
 
 Confirm = Callable[["Plan"], bool]
 """Whether a plan, which changes something and may be applied, is to be carried out."""
@@ -68,7 +71,7 @@ def apply_release(
     _refuse_fenced_out(settings, release, policy)
     if saved is not None:
         # the flag of this call counts, and the rows that are seen now
-        plan = _as_it_is_now(msgspec.structs.replace(saved, fenced_out=None), settings)
+        plan = _as_it_is_now(replace(saved, fenced_out=None), settings)
     else:
         plan = plan_release(
             settings, approve=approve, allow_downgrade=allow_downgrade, on_note=on_note
@@ -80,7 +83,7 @@ def apply_release(
         policy=policy, approve=(*plan.approved, *approve), on_progress=on_progress,
         plan=plan if saved is not None or plan.base.serial is not None else None,
     )
-    return _start(settings, release, options, on_note)
+    return _start(settings, Part(release), options, on_note)
 
 
 def start_release(
@@ -100,7 +103,7 @@ def start_release(
         policy=policy, approve=tuple(approve), plan=plan, read_only=read_only,
         on_progress=on_progress,
     )
-    return _start(settings, release, options, on_note)
+    return _start(settings, Part(release), options, on_note)
 
 
 def roll_back(
@@ -111,23 +114,18 @@ def roll_back(
 
     Raises FencedOut where a rule of the policy refuses to go back, MigrationBlocked with the plan.
     """
-    from catalog_migrate.hook import rollback
+    from catalog_migrate.pipeline.rollback import going_back_by, read_past
 
     if plan.fenced_out is not None:
-        raise _refused(plan.fenced_out)
+        raise FencedOut(plan.fenced_out, remedy=_RULE)
     remedy = "approve what the report lists at `rollback`, or choose another serial"
     if not _confirmed(plan, confirm, remedy):
         return None
-    with local_spark(settings, on_note) as spark:
-        report = rollback(
-            spark, catalog=catalog_uri(settings), plan=plan,
-            policy=Policy(rules=settings.policy),
-            timeout=settings.number("bootstrap.timeout"), on_progress=on_progress,
-            threads=threads_of(settings), storage_options=settings.storage.options(),
-        )
-    if report.outcome == "fenced_out":
-        raise _refused(report.reason or "a rule of the policy refuses to go back")
-    return report
+    past = read_past(open_catalog(settings).log, plan=plan)
+    options = BootstrapOptions(
+        policy=going_back_by(Policy(rules=settings.policy)), plan=plan, on_progress=on_progress
+    )
+    return _start(settings, Part(past.release, past=past), options, on_note)
 
 
 def read_plan(path: str) -> Plan:
@@ -154,7 +152,7 @@ def _apply_rollback(
     release = read_past(catalog.log, serial).release
     _refuse_stale(plan, release, settings)
     policy = going_back_by(Policy(rules=settings.policy))
-    plan = msgspec.structs.replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
+    plan = replace(plan, fenced_out=fenced_out(catalog.state(), release, policy))
     plan = _as_it_is_now(plan, settings)
     return roll_back(
         settings, plan, confirm=confirm, on_progress=on_progress, on_note=on_note
@@ -227,24 +225,24 @@ def _confirmed(plan: Plan, confirm: Confirm | None, remedy: str) -> bool:
 
 
 def _start(
-    settings: Settings, release: Release, options: BootstrapOptions, on_note: OnNote
+    settings: Settings, part: Part, options: BootstrapOptions, on_note: OnNote
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
     from catalog_migrate.catalog.opening import open_log
-    from catalog_migrate.hook import bring_in
+    from catalog_migrate.hook import WAIT, bring_in
 
     warehouse, wait = settings.text("catalog.warehouse"), settings.number("bootstrap.timeout")
-    options = msgspec.structs.replace(
-        options, warehouse=None if warehouse is None else rows_directory(warehouse),
-        wait=600.0 if wait is None else wait, threads=threads_of(settings),
+    if warehouse is not None and part.past is None:
+        options = replace(options, warehouse=rows_directory(warehouse))
+    options = replace(
+        options, wait=WAIT if wait is None else wait, threads=threads_of(settings)
     )
     log = open_log(catalog_uri(settings), settings.storage)
     log.exists()  # what is no catalog is told before Spark starts
     with local_spark(settings, on_note) as spark:
-        report = bring_in(spark, release, log, options)
+        report = bring_in(spark, log, part, options)
     if report.outcome == "fenced_out":
-        reason = report.reason or f"a later release than {release.name} is in force"
-        raise _fenced_out(reason, release, options.policy)
+        raise _fenced_out(report.reason or "", part, options.policy)
     return report
 
 
@@ -258,17 +256,15 @@ def _refuse_fenced_out(settings: Settings, release: Release, policy: Policy) -> 
         return
     refusal = fenced_out(state, release, policy)
     if refusal is not None:
-        raise _fenced_out(refusal, release, policy)
+        raise _fenced_out(refusal, Part(release), policy)
 
 
-def _fenced_out(reason: str, release: Release, policy: Policy) -> FencedOut:
+def _fenced_out(reason: str, part: Part, policy: Policy) -> FencedOut:
+    if part.past is not None:
+        return FencedOut(reason, remedy=_RULE)
     way = "to bring this one in force again: catalog-migrate apply --allow-downgrade"
-    if policy.says("refuse", "downgrade", release.name):
-        way = "to go back, have the rule changed by whoever keeps it"
+    if policy.says("refuse", "downgrade", part.release.name):
+        way = f"to go back, {_RULE}"
     return FencedOut(
         reason, remedy=f"start the software of the release that is in force; {way}"
     )
-
-
-def _refused(reason: str) -> FencedOut:
-    return FencedOut(reason, remedy="have the rule changed by whoever keeps it")

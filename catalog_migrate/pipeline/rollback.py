@@ -20,6 +20,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.fencing import with_fence
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.planner.past import Grown, Step, going_back, release_of
+from catalog_migrate.planner.plan import Plan
 from catalog_migrate.planner.planning import Sizes, plan_migration
 from catalog_migrate.policy import Policy
 from catalog_migrate.release.release import Release
@@ -33,12 +34,21 @@ class Past(msgspec.Struct, frozen=True):
     release: Release
 
 
-def read_past(log: CatalogLog, to: int | None = None) -> Past:
+def read_past(log: CatalogLog, to: int | None = None, plan: Plan | None = None) -> Past:
     """What the catalog had at serial ``to``; None: before the newest migration of the release.
 
-    Raises UnknownSerial, and UsageError where there is nothing to go back to, or where the newest
-    change is itself a rollback, so that the same call twice never goes back and forth.
+    Of a ``plan`` that is to be carried out the serial counts. Raises UnknownSerial, and UsageError
+    where the plan leads elsewhere, where there is nothing to go back to, or where the newest change
+    is itself a rollback, so that the same call twice never goes back and forth.
     """
+    if plan is not None:
+        planned = plan.target.serial
+        if planned is msgspec.UNSET or to not in (None, planned):
+            raise UsageError(
+                "the plan is not one of a rollback to this serial",
+                remedy="apply it as what it is, or plan the rollback again",
+            )
+        to = planned
     serial = default_serial(log) if to is None else to
     now = read_state(log)
     if serial > now.serial:

@@ -99,19 +99,6 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     executed: tuple[Executed, ...] = ()
 
 
-class Brought(msgspec.Struct, frozen=True):
-    """What became of one part: the state after it, its migration, and what the commit was.
-
-    ``commit`` is ``release`` where nothing but the name of the release was put on record, None
-    where all was so already.
-    """
-
-    state: State
-    migration: Migration
-    commit: Literal["migration", "release"] | None = None
-    rows: int = 0
-
-
 _OF_HERE = (POLICY_REFUSES, POLICY_ASKS, ROWS_GONE)
 """What the plan made now may say and the approved one not: its policy and its disks are others."""
 
@@ -138,8 +125,7 @@ def start(
             state, opening = opened(log, parts[0].release, options)
             work = ExecutionContext(
                 engine, log, clock, state.setting("warehouse"), streams, workers,
-                options.on_progress or silent, options.token or new_token,
-                journal=journal,
+                options.on_progress or silent, options.token or new_token, journal=journal,
             )
             report = _started(work, parts, options, state, opening)
     finally:
@@ -192,7 +178,7 @@ def opened(
             )
         except CommitConflict:  # another process created it in this very moment
             return read_state(log), None
-        return state, first
+        return state, rebased(first, Baseline.outline(state, uri=log.uri).base)
 
 
 def _free_place(log: CatalogLog, warehouse: str | None) -> str:
@@ -204,33 +190,37 @@ def _free_place(log: CatalogLog, warehouse: str | None) -> str:
     return place
 
 
-def _planned(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State
+def _applyable(
+    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
+    known: Migration | None = None,
 ) -> Migration:
-    """The plan of a part as it is now; the software's must be the approved one, where one is."""
-    migration = planned(part, state, Sight(work.log, work.engine, work.streams), options)
+    """The plan of a part as it is now, which is ``known`` if it was made already.
+
+    Raises MigrationBlocked, and StalePlan where another plan of the software was approved.
+    """
+    migration = known or planned(
+        part, state, Sight(work.log, work.engine, work.streams), options
+    )
     if part.owner == "release":
-        _require_approved(work, part, options, state, migration)
+        _require_approved(options.plan, migration.plan, part.release, state, work.log.uri)
+    if not migration.plan.applyable:
+        raise blocked(migration.plan)
     return migration
 
 
 def _require_approved(
-    work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
-    migration: Migration,
+    approved: Plan | None, plan: Plan, release: Release, state: State, uri: str
 ) -> None:
     """An approved plan was handed in: the plan made now must be that very plan."""
-    approved, plan = options.plan, migration.plan
     if approved is None or same_plan(approved, plan):
         return
-    if plan.is_empty and _manifest_in_force(state) == part.release.manifest_hash == (
+    if plan.is_empty and _manifest_in_force(state) == release.manifest_hash == (
         approved.target.manifest_hash
     ):
         return  # it was applied already: a second apply has nothing to do
     if any(entry.code in _OF_HERE for entry in plan.blocked):
         raise blocked(plan)
-    raise stale(
-        approved, Baseline.from_state(state, owner="release", uri=work.log.uri), part.release
-    )
+    raise stale(approved, Baseline.from_state(state, owner="release", uri=uri), release)
 
 
 def _fenced_out(
@@ -261,35 +251,26 @@ def _started(
     fenced = _fenced_out(state, part.release, options)
     if fenced is not None:
         return fenced
-    if opening is None:
-        first = _planned(work, part, options, state)
-    else:
-        first = rebased(opening, Baseline.outline(state, uri=work.log.uri).base)
-        _require_approved(work, part, options, state, first)
-    if not first.plan.applyable:
-        raise blocked(first.plan)
+    first = _applyable(work, part, options, state, opening)
     lasting = work.engine.persistent_names
     if _shared_to_do(work, parts, options, state, first) or (
         lasting and not names_complete(work, state)
     ):
-        report = _shared(work, parts, options, state, first, created=opening is not None)
-        if report.outcome == "fenced_out":
-            return report
-        registered = _newest_registered(work, part, options)
+        done = _shared(work, parts, options, state, first)
+        if isinstance(done, BootstrapReport):
+            return done
+        outcome, plan, state = done
+        newest = _newest_registered(work, part, options)
     else:
-        unchanged = _registered(work, part, options, state)
-        if unchanged is None:
+        registered = _registered(work, part, options, state)
+        if registered is None:
             return None
-        registered = unchanged
-        report = _reported(work, parts, registered, "unchanged", first.plan)
-    if lasting:
-        return report
-    committed = report.outcome in ("initialized", "migrated", "rolled_back")
-    program = report.plan.steps if committed and report.plan is not None else ()
-    state, names = _session_names(work, part, options, registered, program)
-    return _reported(
-        work, parts, state, report.outcome, report.plan, rows=report.rows_copied, names=names
-    )
+        outcome, plan, state, newest = "unchanged", first.plan, registered, registered
+    if not lasting:
+        committed = outcome in ("initialized", "migrated", "rolled_back")
+        program = plan.steps if committed else ()
+        state = _session_names(work, part, options, newest, program)
+    return _reported(work, parts, state, outcome, plan)
 
 
 def _shared_to_do(
@@ -313,9 +294,12 @@ def _is_shared_pending(work: ExecutionContext, state: State) -> bool:
 
 def _shared(
     work: ExecutionContext, parts: Sequence[Part], options: BootstrapOptions, before: State,
-    first: Migration, *, created: bool,
-) -> BootstrapReport:
-    """What is done under the lease; ``first`` is the plan made from ``before``, without it."""
+    first: Migration,
+) -> tuple[Outcome, Plan, State] | BootstrapReport:
+    """What is done under the lease; ``first`` is the plan made from ``before``, without it.
+
+    A report where the release turns out to be fenced out.
+    """
     lease = acquire(
         work.log, holder=options.holder, ttl=options.ttl, margin=options.margin,
         wait=options.wait, clock=work.clock,
@@ -336,11 +320,9 @@ def _shared(
         if any(each.owner == "system" for each in parts):
             _keep_audit(work)  # a view of our own reads it, so it must be there
         known = first if state.serial == before.serial and part.past is None else None
-        came = _brought_in(work, part, options, state, known)
-        state, rows = came.state, came.rows
+        state, migration, commit = _brought_in(work, part, options, state, known)
         for other in parts[1:]:
-            more = _brought_in(work, other, options, state)
-            state, rows = more.state, rows + more.rows
+            state, *_ = _brought_in(work, other, options, state)
         state = bring_in_bundled(work, state, part.bundled)
         if options.populate is not None and unfilled(state):
             state = refill(work, state, options.populate)
@@ -349,31 +331,29 @@ def _shared(
             reconcile_names(work, state)
     finally:
         lease.release()
-    if part.past is not None and came.commit is not None:
+    if part.past is not None and commit is not None:
         outcome = "rolled_back"
-    elif came.commit == "migration":
-        outcome = "initialized" if created or seen is None else "migrated"
-    names = work.journal.names
-    return _reported(work, parts, state, outcome, came.migration.plan, rows=rows, names=names)
+    elif commit == "migration":
+        outcome = "migrated" if seen is not None else "initialized"
+    return outcome, migration.plan, state
 
 
 def _brought_in(
     work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
     known: Migration | None = None,
-) -> Brought:
+) -> tuple[State, Migration, Literal["migration", "release"] | None]:
     """Plan, validate, prepare, commit and reconcile one part; ``known`` is its plan, if made.
 
+    The last says what was committed: nothing but the release's name where no object differs.
     When the catalog or a table moved under the plan, what was begun is undone and the plan is made
     again.
     """
     for attempt in range(1, REPLANS + 1):
-        migration, known = known or _planned(work, part, options, state), None
-        if not migration.plan.applyable:
-            raise blocked(migration.plan)
+        migration, known = _applyable(work, part, options, state, known), None
         if migration.plan.is_empty:
             if part.is_in_force(state):
-                return Brought(state, migration)
-            return Brought(put_release(work, migration, owner=part.owner), migration, "release")
+                return state, migration, None
+            return put_release(work, migration, owner=part.owner), migration, "release"
         migration = validate(work, state, migration)
         try:
             prepared = prepare(work, state, migration, populate=options.populate)
@@ -387,7 +367,8 @@ def _brought_in(
         except (Exception, KeyboardInterrupt):
             _abandon(work)
             raise
-        return Brought(finish_shared(work, state), migration, "migration", prepared.rows)
+        work.journal.rows += prepared.rows
+        return finish_shared(work, state), migration, "migration"
     raise AssertionError("unreachable")
 
 
@@ -396,7 +377,7 @@ def _abandon(work: ExecutionContext) -> bool:
     try:
         cleanup.abandon(work)
     except CatalogMigrateError as error:
-        work.on_progress(_left("clean up", error))
+        _left_to_the_next_start(work, "clean up", error)
         return False
     return True
 
@@ -406,11 +387,13 @@ def _keep_audit(work: ExecutionContext) -> None:
     try:
         work.log.keep_audit()
     except CatalogMigrateError as error:
-        work.on_progress(_left("audit", error))
+        _left_to_the_next_start(work, "audit", error)
 
 
-def _left(phase: str, error: CatalogMigrateError) -> Progress:
-    return Progress(phase, 0, 1, f"left to the next start: {error.message}")
+def _left_to_the_next_start(
+    work: ExecutionContext, phase: str, error: CatalogMigrateError
+) -> None:
+    work.on_progress(Progress(phase, 0, 1, f"left to the next start: {error.message}"))
 
 
 # -- this session ------------------------------------------------------------------------------
@@ -439,14 +422,15 @@ def _newest_registered(work: ExecutionContext, part: Part, options: BootstrapOpt
 def _session_names(
     work: ExecutionContext, part: Part, options: BootstrapOptions, state: State,
     program: Sequence[Operation],
-) -> tuple[State, int]:
+) -> State:
     """Bring this session's names in line; again when the catalog moved on meanwhile.
 
     Nothing keeps another process from changing tables in place under these statements.
     """
     for left in range(REPLANS, -1, -1):
         try:
-            return state, reconcile_names(work.at(state), state, program)
+            reconcile_names(work.at(state), state, program)
+            return state
         except NotReconciled:
             if not left:
                 raise
@@ -458,8 +442,7 @@ def _session_names(
 
 
 def _reported(
-    work: ExecutionContext, parts: Sequence[Part], state: State, outcome: Outcome,
-    plan: Plan | None, *, rows: int = 0, names: int = 0,
+    work: ExecutionContext, parts: Sequence[Part], state: State, outcome: Outcome, plan: Plan
 ) -> BootstrapReport:
     journal = work.journal
     own = {
@@ -467,7 +450,8 @@ def _reported(
         for each in part.release.objects
     }
     return BootstrapReport(
-        outcome, plan, parts[0].release.name, state.serial, rows, names, unfilled(state),
+        outcome, plan, parts[0].release.name, state.serial, journal.rows, journal.names,
+        unfilled(state),
         outstanding=journal.outstanding(state),
         steps=tuple(s for s in journal.steps if parse_reference(s.name)[1] not in own),
         executed=tuple(s for s in journal.executed if parse_reference(s.name)[1] not in own),

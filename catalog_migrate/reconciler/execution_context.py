@@ -67,16 +67,17 @@ class Journal:
     """What one start had to execute, what it executed, and what comes of it for its report.
 
     ``steps`` and ``executed`` are in the order of the program. ``paths`` are the shards that its
-    attempts were to build, relative to the warehouse; ``names`` counts registrations made or
-    dropped, our own views' among them. ``tolerated`` takes what fails on users' objects instead of
-    an error (I8), where it is given; ``waiting`` says in words which bundled streams could not be
-    brought in yet, ``unmade`` which have no shard, because the table that they read is a user's and
-    broken.
+    attempts were to build, relative to the warehouse; ``rows`` counts rows that were copied,
+    ``names`` registrations made or dropped, our own views' among them. ``tolerated`` takes what
+    fails on users' objects instead of an error (I8), where it is given; ``waiting`` says in words
+    which bundled streams could not be brought in yet, ``unmade`` which have no shard, because the
+    table that they read is a user's and broken.
     """
 
     steps: list[Operation] = field(default_factory=list)
     executed: list[Executed] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    rows: int = 0
     names: int = 0
     tolerated: list[str] | None = None
     waiting: tuple[str, ...] = ()
