@@ -402,6 +402,40 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     ]
 
 
+def test_graph_of_the_program_of_a_plan(call: Call, tmp_path: Path) -> None:
+    """The steps with their numbers in the report, wave by wave; a plan without steps says so."""
+    for number, text in enumerate((
+        "CREATE TABLE s.old (a INT); CREATE VIEW s.v (a INT) AS SELECT a FROM s.old;",
+        "CREATE TABLE s.new (a INT); CREATE VIEW s.v (a INT) AS SELECT a FROM s.new;",
+    ), 1):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "all.sql").write_text(text)
+    call("diff", "1", "2", "--out", "plan.json", "--approve", "s.old")
+    base = ("graph", "--program", "plan.json", "--format")
+    assert call(*base, "text").out == (
+        "wave 1: prepare\n    1 + build table s.new\n"
+        "wave 2: prepare\n    2 ~ seal table s.old\n"
+        "wave 3: names\n    3 + register table s.new\n"
+        "wave 4: names\n    4 ~ replace view s.v\n"
+        "wave 5: names\n    5 - unregister table s.old\n"
+    )
+    dot = call(*base, "dot").out
+    assert '    s4 [label="4 ~ replace view s.v"];\n' in dot
+    assert "  s3 -> s4 [ltail=cluster_2, lhead=cluster_3];\n" in dot
+    mermaid = call(*base, "mermaid").out
+    assert '  subgraph w3["wave 4: names"]\n    s4["4 ~ replace view s.v"]\n  end\n' in mermaid
+    assert "  w2 --> w3\n" in mermaid
+    found = json.loads(call(*base, "json").out)
+    assert found["steps"] == json.loads((tmp_path / "plan.json").read_text())["steps"]
+    assert found["waves"] == [[1], [2], [3], [4], [5]]
+    call("diff", "1", "1", "--out", "none.json")
+    assert call("graph", "--program", "none.json").out == "no steps\n"
+    assert call("graph", "s.v", "--program", "plan.json").code == 64
+    steps = (tmp_path / "plan.json").read_text().replace('"wave": 4', '"wave": 3')
+    (tmp_path / "plan.json").write_text(steps)
+    assert "error CM0311" in call("graph", "--program", "plan.json").err
+
+
 def test_compile_writes_a_manifest_and_check_finds_it_stale(call: Call, tmp_path: Path) -> None:
     """A release with typed views compiles without Spark; a later change makes --check exit 1."""
     call("init")
