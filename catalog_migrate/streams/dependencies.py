@@ -337,12 +337,18 @@ def refuse_new_loops(before: State, after: State) -> None:
     known = _loops(before)
     for sink in sorted(found, key=lambda sink: (sink in before.items, sink)):  # the new one first
         if sink not in known:
-            _, source, topic, *_ = found[sink]
+            way = found[sink]
+            _, source, *_, own, _ = way
+            path = " -> ".join(f"{each.kind} {_called(each)}" for each in way)
             raise RefusedStatement(
-                f"sink {display(after, sink)} would read what it writes: its topic "
-                f"{topic.name} comes back through source {source.item_name}",
+                f"sink {display(after, sink)} would read what it writes: its topic {own.name} comes"
+                f" back through source {source.item_name}" + (f" ({path})" if len(way) > 4 else ""),
                 remedy="write to another topic",
             )
+
+
+def _called(key: ItemKey) -> str:
+    return key.name if key.kind == "topic" else str(key.item_name)
 
 
 def _loops(state: State) -> Mapping[str, tuple[ItemKey, ...]]:

@@ -123,6 +123,26 @@ def test_the_release_in_force_is_planned_without_reading_it(tmp_path: Path) -> N
     ]
 
 
+def test_looking_at_a_catalog_needs_neither_the_graph_library_nor_streams(tmp_path: Path) -> None:
+    """`status` and `show` of a catalog of tables, and a plan whose release changes nothing."""
+    release = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    bring_in_force(tmp_path, release)
+    again = manifest(tmp_path / "again.json", "again", [("a", "INT")])
+    code = (
+        "import sys; from catalog_migrate.cli.main import main;"
+        f"at = ['--catalog', {str(tmp_path / 'c')!r}];"
+        f"main(['status', *at]); main(['show', 's.t', *at]);"
+        f"main(['plan', '--release', {again!r}, *at]);"
+        "print([m for m in sys.modules if m == 'networkx' or m.startswith("
+        "'catalog_migrate.streams')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_a_changed_manifest_is_planned_in_full(call: Call, tmp_path: Path) -> None:
     """Another manifest, a broken one, one that is gone: each is read, and told."""
     release = manifest(tmp_path / "1.json", "1", [("a", "INT")])

@@ -158,8 +158,13 @@ class TestCreate:
     def test_a_loop_through_others(self, do: Any, plan: Plan, setting: Any) -> None:
         """A sink must not feed the topic of its own source, through other sinks either."""
         do("CREATE SOURCE back (id BIGINT) FROM KAFKA CONNECTION base (TOPIC 'o') FORMAT JSON")
-        with pytest.raises(RefusedStatement, match=r"source default\.back"):
+        with pytest.raises(RefusedStatement, match=r"source default\.back") as caught:
             plan("CREATE SINK loop FROM back INTO KAFKA CONNECTION base (TOPIC 't') FORMAT JSON")
+        assert caught.value.message == (
+            "sink default.loop would read what it writes: its topic t comes back through source"
+            " default.back (sink default.loop -> source default.back -> topic o ->"
+            " sink default.k -> source default.s -> topic t -> sink default.loop)"
+        )
 
     def test_a_loop_that_an_alter_closes(
         self, do: Any, plan: Plan, setting: Any, state: Now
