@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
-    from catalog_migrate.streams.unsafe.client import Confirm, UnsafeClient
+    from catalog_migrate.streams.unsafe_client import Confirm, UnsafeClient
 
 Mode = Literal["read-only", "write"]
 
@@ -280,7 +280,7 @@ class Catalog:
 
         if any(writes(parsed.statement) for parsed in parse(sql)):
             self._writing("this statement")
-        executor = Executor.on(self.log, ShardMaker.local().ensure)
+        executor = Executor(self.log, ShardMaker.local().ensure)
         if on_progress is not None:
             executor.on_progress = on_progress
         if limit is not None:
@@ -303,7 +303,7 @@ class Catalog:
         from catalog_migrate.streams.execute import Executor
         from catalog_migrate.streams.tables import ShardMaker
 
-        executor = Executor.on(self.log, ShardMaker.local().ensure)
+        executor = Executor(self.log, ShardMaker.local().ensure)
         if on_progress is not None:
             executor.on_progress = on_progress
         return executor.unsafe

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from catalog_migrate.sql.statements import UnsafeAction
     from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.runtime import Runtime
-    from catalog_migrate.streams.unsafe.client import Confirm
     from catalog_migrate.streams.unsafe.exported import Exported
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
     from catalog_migrate.streams.unsafe.requests import Choice, Request
+    from catalog_migrate.streams.unsafe_client import Confirm
 
 Ask = Callable[["State"], "Request"]
 """The request that is to be made of a catalog's newest state."""
@@ -114,7 +114,7 @@ def run_unsafe(
 ) -> Result:
     """Carry an operation out; under the same ``key`` it is done only once.
 
-    Raises as :meth:`~catalog_migrate.streams.unsafe.client.UnsafeClient.run`.
+    Raises as :meth:`~catalog_migrate.streams.unsafe_client.UnsafeClient.run`.
     """
     from catalog_migrate.streams.execute import unsafe_result
 
@@ -186,7 +186,7 @@ def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unhear
 
 def acknowledge(settings: Settings, operation: str) -> bool:
     """Note that this user has seen an operation; False when somebody had."""
-    from catalog_migrate.streams.unsafe.client import who
+    from catalog_migrate.streams.unsafe_client import who
 
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return open_catalog(settings, write=True).acknowledge(operation, who=who(), at=now)

@@ -288,8 +288,8 @@ def asking_unsafe(*, yes: bool) -> Callable[[UnsafePlan], bool]:
 
     Where neither is possible nobody is asked.
     """
-    from catalog_migrate.streams.unsafe.client import nobody
     from catalog_migrate.streams.unsafe.render import render
+    from catalog_migrate.streams.unsafe_client import nobody
 
     def ask(plan: UnsafePlan) -> bool:
         note(render(plan))

@@ -1,23 +1,20 @@
-"""The operation behind every ALTER under running queries, as the runtime carries it out.
+"""Operations on running queries: their rows, and the runner that takes one to its end.
 
-``validating``: connection and every dependent are probed with the new options, nothing is
-committed. ``trial``: the new definition is committed and the affected queries are held, stopped,
-settled, snapshotted, started and watched. ``confirmed``: all are healthy. ``set_back``: the old
-definition is back and the queries run on it. ``failed``: not even that, or it was refused.
-``unconfirmed``: not all are healthy, and the new definition stays, because its probes answer and
-those of the old one do not: there is nothing to go back to.
-
-Only the holder of the cluster's lease moves an operation. Every step can be repeated: a runtime
-that finds one in ``trial`` goes on from what the row says.
+An ALTER that restarts queries and an unsafe operation are rows that whoever asks writes and whoever
+holds the cluster's lease carries out, state by state as
+:data:`~catalog_migrate.streams.operation_records.KINDS` declares. Every step can be repeated: a
+runtime that finds an open row goes on from what it says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
 from catalog_migrate.catalog.records import HoldRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
@@ -25,479 +22,280 @@ from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.settle import perform, settlement
+from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.effects import definition_hash
-from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
-from catalog_migrate.streams.supervisor import Known, Managed, Supervisor, input_known
-from catalog_migrate.streams.upstream import Upstream
-
-ALTER = "alter"
-"""Kind of an operation row that changes a definition under running queries."""
-
-OPEN = frozenset({"validating", "trial"})
-"""States that are not the last."""
+from catalog_migrate.streams.operation_records import (
+    ALTER,
+    BACKFILLING,
+    UNSAFE,
+    is_open,
+    place,
+    standing,
+)
+from catalog_migrate.streams.queries import QuerySpec
+from catalog_migrate.streams.supervisor import Supervisor
 
 KEPT = 50
 """How many ended ALTERs SHOW OPERATIONS still lists."""
 
-PROBE_AGAIN = 1.0
-"""Seconds between two probes of what did not work."""
-
-_LOOK = 0.01
-"""Seconds between two looks at queries that are starting."""
-
-STARTED = "started"
-"""``detail["phase"]`` of a trial whose queries stand on the new definition, with snapshots."""
-
-ROLLING_BACK = "setting back"
-"""``detail["phase"]`` of a trial whose old definition is back and whose queries are not yet."""
-
-UNCONFIRMED = "unconfirmed"
-"""State of an ALTER that ended on its new definition without every query being healthy."""
+Also = Callable[[Changes, State, OperationRecord], OperationRecord]
+"""Puts more into the commit that moves a row, and gives the row as it is to be."""
 
 
-@dataclass(slots=True)
-class Operations:
-    """Carries out the operations of one cluster with its supervisor's queries.
+@dataclass
+class OperationRun:
+    """One operation on its way to its end, under the lease of its cluster.
 
-    ``say`` hears what becomes of each, by its key.
+    ``follow`` gives the newest state, ``alive`` raises once the lease is lost, ``say`` hears what
+    becomes of the operation. ``inherited``: somebody else had begun it. A kind is a subclass whose
+    ``steps`` take a row on from each of its open states.
     """
 
     supervisor: Supervisor
     follow: Callable[[], State]
     alive: Callable[[], None]
-    say: Callable[[str], None] = lambda _: None
+    say: Callable[[str], None]
+    key: str
+    inherited: bool = False
+    begun: float = field(init=False)
+    steps: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
+    title: ClassVar[str] = ""
 
-    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
-        """Open operations of this cluster, oldest first."""
-        found = [
-            (key, row) for key, row in state.operations.items()
-            if row.kind == ALTER and row.state in OPEN and row.cluster == self.supervisor.cluster
-        ]
-        return sorted(found, key=lambda each: each[0])
+    @property
+    def row(self) -> OperationRecord:
+        """The row as it is now."""
+        return self.follow().operations[self.key]
 
-    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
-        """Take one operation to its end. ``inherited``: an earlier runtime had begun it."""
-        row = state.operations[key]
-        self.say(f"operation {key}: ALTER of {altered_item(state, row)}, {row.state}")
-        try:
-            self._carry_out(state, key, inherited=inherited)
-        finally:
-            self.supervisor.forget(state.operations[key].dependents)
+    def about(self, state: State) -> str:
+        """What the operation is on, for the history."""
+        raise NotImplementedError
 
-    def _carry_out(self, state: State, key: str, *, inherited: bool) -> None:
-        row = state.operations[key]
-        if row.state == "validating":
-            if inherited:
-                self._finish(key, "failed", "the runtime ended while it validated; nothing changed")
-                return
-            if not self._validated(state, key, row):
-                return
-            state = self.follow()
-            row = state.operations[key]
-        if row.state != "trial":
-            return
+    def abandoned(self) -> CatalogMigrateError:
+        """What refuses an operation that somebody else began and did not commit."""
+        raise NotImplementedError
+
+    def refused_as(self, _error: CatalogMigrateError) -> str:
+        """The state in which an error ends an operation that changed nothing yet."""
+        return standing(self.row).refused
+
+    def run(self) -> None:
+        """Take it to its end; its queries are nobody else's meanwhile."""
+        self.begun = self.supervisor.clock.monotonic()
+        row = self.row
+        self.say(f"operation {self.key}: {self.title}{self.about(self.follow())}, {row.state}")
         self.supervisor.pinned.update(row.dependents)
         try:
-            if row.detail.get("phase") == ROLLING_BACK or not self._on_after(state, row):
-                self._roll_back(key, row)
-            else:
-                self._trial(key, row)
+            self._go_on()
         finally:
             self.supervisor.pinned.difference_update(row.dependents)
+            self.supervisor.forget(row.dependents)
 
-    # -- validating ----------------------------------------------------------------------------
+    def _go_on(self) -> None:
+        while is_open(row := self.row):
+            self._step(row)
+            self.inherited = False
 
-    def _validated(self, state: State, key: str, row: OperationRecord) -> bool:
-        """Probe everything with the new definition; commit it with the holds when all is well.
-
-        Spark makes the plans of the new queries meanwhile: most of what a start costs is spent
-        while the old ones still run, and what it refuses is refused before the commit.
-        """
-        after = altered(state, row)
-        with self.supervisor.ports.threads.pool(1, "plans") as pool:
-            planning = pool.submit(self.supervisor.prepare, after, row.dependents)
-            verdicts = validate(
-                after, row.target, row.dependents,
-                ports=self.supervisor.ports,
-            ) if row.validate else []
-            refused = planning.result()
-        if row.validate:
-            bad = [verdict for verdict in verdicts if not verdict.ok]
-            named = {verdict.item_id for verdict in bad}
-            bad += [
-                refusal(after, item_id, error) for item_id, error in sorted(refused.items())
-                if item_id not in named
-            ]
-            if bad:
-                self._finish(key, "failed", "refused by validation", verdicts=bad)
-                return False
-        if not self._on_before(self.follow(), row):
-            self._finish(key, "failed", "the definition changed meanwhile; nothing was done")
-            return False
-
-        def put(changes: Changes, current: State) -> None:
-            redefine(changes, current, row.target, row.after, row.links_after)
-            for item_id in row.dependents:
-                changes.put(
-                    "hold", f"{item_id}/operation:{key}/1",
-                    HoldRecord(item_id=item_id, holder=f"operation:{key}",
-                               reason=f"operation {key} is under way"),
-                )
-            changes.put("operation", key, msgspec.structs.replace(row, state="trial"))
-
-        self._commit(put, "alter", altered_item(state, row))
-        names = ", ".join(dependencies.display(state, each) for each in row.dependents)
-        self.say(f"operation {key}: committed, these restart: {names}")
-        return True
-
-    # -- trial ---------------------------------------------------------------------------------
-
-    def _trial(self, key: str, row: OperationRecord) -> None:
-        state = self.follow()
-        stays = ""
-        with Probing(self._probe, self.supervisor.ports.threads) as probing:
-            if row.detail.get("phase") != STARTED:
-                row = self._stand_still(key, row, state, probing)
-            problems = self._watch(row, probing)
-            if problems:
-                stays = self._nothing_to_go_back_to(row)
-            if stays:
-                late = f"{'; '.join(problems)}; {stays}"
-                self.say(f"operation {key}: {late}")
-                problems = self._watch(row, probing)
-        if not problems:
-            self._finish(key, "confirmed", stays and late)
-            return
-        if stays:
-            self._finish(key, UNCONFIRMED, f"{'; '.join(problems)}, and as long again; {stays}")
-            return
-        self._restore_definition(key, row, problems)
-        self._roll_back(key, self.follow().operations[key])
-
-    def _stand_still(
-        self, key: str, row: OperationRecord, state: State, probing: Probing
-    ) -> OperationRecord:
-        """Stop all; as soon as one stands still, settle what was under way on the old options and
-        snapshot its checkpoint. One commit then writes that down and lifts the holds, while the
-        probe with the new options is under way and the starts are made ready; none goes off before
-        the commit."""
-        snapshots: dict[str, int] = {}
-        before = altered(state, row, back=True)
-
-        def take(item_id: str) -> None:
-            self.alive()
-            checkpoint = self.supervisor.checkpoint(state, item_id)
-            if checkpoint.query_id is None:
-                return
-            self._settle(before, item_id, checkpoint)
-            snapshots[item_id] = Snapshots(checkpoint).take(f"operation {key}", active=()).number
-
-        self.supervisor.stop(row.dependents, state, then=take)
-        probing.ask(state, _awaited(state, row))
-        row = msgspec.structs.replace(
-            row, snapshots=dict(sorted(snapshots.items())), detail={**row.detail, "phase": STARTED}
-        )
-
-        def put(changes: Changes, _: State) -> None:
-            changes.put("operation", key, row)
-            _lift(changes, key, row)
-
-        with self.supervisor.ports.threads.pool(1, "written") as pool:
-            written = pool.submit(self._commit, put, "snapshot", altered_item(state, row))
-
-            def known() -> Mapping[str, Upstream]:
-                written.result()
-                return probing.upstreams()
-
-            self._start(state, _awaited(state, row), known)
-        written.result()
-        return row
-
-    def _start(self, state: State, item_ids: Collection[str], known: Known) -> set[str]:
-        """Begin to start queries, sources first; returns those that have to wait for the ids of
-        their source's topics."""
-        late = {item_id for item_id in item_ids if not input_known(state, item_id)}
-        for wave in dependencies.topological(state, set(item_ids) - late):
-            self.supervisor.start(state, wave, known=known)
-        return late
-
-    def _settle(self, state: State, item_id: str, checkpoint: Checkpoint) -> None:
-        """Settle an uncommitted batch where the sinks can tell; else it stays and is run again.
-
-        A batch that can neither be finished nor removed (the old broker is gone) stays with its
-        entry: the same range is read on the new options, by the same upstream.
-        """
-        if checkpoint.state().kind != "uncommitted":
-            return
+    def _step(self, row: OperationRecord) -> None:
+        now = standing(row)
         try:
-            spec = self.supervisor.spec(state, item_id)
-            query_id = checkpoint.query_id or ""
-            sinks = self.supervisor.engine.last_batch(spec, query_id)
-            decision = settlement(
-                checkpoint, sinks=sinks, source_alive=True,
-                unknown=() if sinks else ("the destination",),
-            )
-            perform(checkpoint, decision, active=())
-        except CatalogMigrateError:
-            return  # the entry is valid as it stands: the next start runs exactly that batch
-
-    def _watch(self, row: OperationRecord, probing: Probing) -> list[str]:
-        """Start all and wait until each is healthy; what is wrong with those that are not.
-
-        Healthy is a first progress and a probe with the new options, asked since the stop; both
-        are awaited side by side. The limit begins anew while all that is waited for is the first
-        batch of queries whose tasks get on: an outage's backlog takes longer than any limit.
-        """
-        supervisor, clock = self.supervisor, self.supervisor.clock
-        worked: dict[str, int] = {}
-        deadline = clock.monotonic() + row.limit
-        state = self.follow()
-        waiting = _awaited(state, row)
-        probing.ask(state, waiting)
-        late = self._start(state, waiting, probing.upstreams)
-        again = 0.0
-        while waiting:
-            self.alive()
-            supervisor.collect()
-            probed = probing.verdicts()
-            now = clock.monotonic()
-            if late:
-                state = self.follow()
-                late = {item_id for item_id in late if not input_known(state, item_id)}
-            for item_id in sorted(waiting - late):
-                each = supervisor.managed.setdefault(item_id, Managed(item_id))
-                query = each.query
-                if query is None and each.starting is None and each.next_try <= now:
-                    supervisor.start(state, [item_id])
-                elif query is not None and query.progress() is not None and query.active:
-                    verdict = probed.get(item_id)
-                    if verdict is not None and verdict.ok:
-                        waiting.discard(item_id)
-            final = {each for each in waiting if each in probed and probed[each].final}
-            if final:  # the others were not given their time, so nothing is said of them
-                waiting = final
-                break
-            if waiting and now >= deadline:
-                healthy = {each for each in waiting if each in probed and probed[each].ok}
-                if healthy - late != waiting or not _get_on(
-                    [supervisor.managed[item_id] for item_id in sorted(waiting)], worked
-                ):
-                    break
-                deadline = now + row.limit
-            bad = {each for each in waiting if each in probed and not probed[each].ok}
-            if bad and now >= again and probing.ask_again(state, bad):
-                again = now + PROBE_AGAIN
-            if waiting:
-                clock.sleep(_LOOK)
-        return [
-            self._complaint(state, row, item_id, probing.verdicts()) for item_id in sorted(waiting)
-        ]
-
-    def _probe(
-        self, state: State, item_ids: Sequence[str]
-    ) -> tuple[dict[str, Verdict], dict[str, Upstream]]:
-        """The first thing that is wrong with each query's access, else that all is well; and whom
-        each one reaches."""
-        verdicts, reached = probe_queries(
-            state, item_ids, ports=self.supervisor.ports
-        )
-        found: dict[str, Verdict] = {}
-        for verdict in verdicts:
-            if verdict.item_id not in found or found[verdict.item_id].ok:
-                found[verdict.item_id] = verdict
-        return found, reached
-
-    def _complaint(
-        self, state: State, row: OperationRecord, item_id: str, probed: Mapping[str, Verdict]
-    ) -> str:
-        name = dependencies.display(state, item_id)
-        each = self.supervisor.managed.get(item_id)
-        verdict = probed.get(item_id)
-        if each is not None and each.error:
-            return f"{name}: {each.error}"
-        if verdict is not None and not verdict.ok:
-            return f"{name}: {verdict.message}"
-        return f"{name}: made no progress in {row.limit:.0f} s"
-
-    # -- setting back --------------------------------------------------------------------------
-
-    def _nothing_to_go_back_to(self, row: OperationRecord) -> str:
-        """Why the new definition stays though not every query is healthy, in words; empty when the
-        old one may come back.
-
-        Both are probed now: a definition that answers does not give way to one that does not.
-        """
-        state = self.follow()
-        awaited = sorted(_awaited(state, row))
-        new, _ = self._probe(state, awaited)
-        if not all(verdict.ok for verdict in new.values()):
-            return ""
-        self.alive()
-        old, _ = self._probe(altered(state, row, back=True), awaited)
-        dead = [each for _, each in sorted(old.items()) if not each.ok]
-        if not dead:
-            return ""
-        said = f"{dead[0].name}: {dead[0].message}"
-        return f"the new definition answers and stays, the old one does not answer ({said})"
-
-    def _restore_definition(self, key: str, row: OperationRecord, problems: Sequence[str]) -> None:
-        """Commit the old definition again, unless somebody has changed it since."""
-
-        def put(changes: Changes, current: State) -> None:
-            if self._on_after(current, row):
-                redefine(changes, current, row.target, row.before, row.links_before)
-            detail = {**row.detail, "phase": ROLLING_BACK, "reason": "; ".join(problems)}
-            changes.put("operation", key, msgspec.structs.replace(row, detail=detail))
-
-        reason = "; ".join(problems)
-        self._commit(put, "set back", f"{altered_item(self.follow(), row)}: {reason}")
-        self.say(f"operation {key}: the old definition is committed again: {reason}")
-
-    def _roll_back(self, key: str, row: OperationRecord) -> None:
-        state = self.follow()
-        self.supervisor.stop(row.dependents, state, drain=min(5.0, self.supervisor.drain))
-        for item_id, number in sorted(row.snapshots.items()):
-            self.alive()
-            if item_id in state.items:
-                self._restore(state, item_id, number)
-        self._commit(
-            lambda changes, _: _lift(changes, key, row), "lift holds", altered_item(state, row)
-        )
-        with Probing(self._probe, self.supervisor.ports.threads) as probing:
-            problems = self._watch(row, probing)
-        reason = row.detail.get("reason", "")
-        if problems:
-            self._finish(
-                key, "failed",
-                f"{reason}; the old definition is back, and does not work either: "
-                + "; ".join(problems),
-            )
-        else:
-            self._finish(key, "set_back", reason)
-
-    def _restore(self, state: State, item_id: str, number: int) -> None:
-        """Give a query its snapshot back; refused, and left out, when a sink has a newer batch."""
-        checkpoint = self.supervisor.checkpoint(state, item_id)
-        try:
-            spec = self.supervisor.spec(state, item_id)
-            sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
-            if sinks:  # else the destination cannot say what it has, and the checkpoint stays
-                Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
-        except CatalogMigrateError:
-            return  # what cannot be proven is not restored; the checkpoint is valid as it stands
+            if now.refused and self.inherited:
+                raise self.abandoned()
+            self.steps[place(row)](self)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            if not now.refused:
+                raise
+            if standing(self.row).refused:  # else its commit landed, only the reply was lost
+                self.refuse(error)
 
     # -- the row -------------------------------------------------------------------------------
 
-    def _finish(
-        self, key: str, final: str, reason: str, *, verdicts: Sequence[Verdict] = ()
-    ) -> None:
-        def put(changes: Changes, current: State) -> None:
-            row = current.operations[key]
-            detail = {name: text for name, text in row.detail.items() if name != "phase"}
-            if reason:
-                detail["reason"] = reason
-            for number, verdict in enumerate(verdicts):
-                detail[f"finding {number:03d}"] = str(verdict)
-            changes.put(
-                "operation", key, msgspec.structs.replace(row, state=final, detail=detail)
-            )
-            for hold_key, hold in current.holds.items():
-                if hold.holder == f"operation:{key}":
-                    changes.delete("hold", hold_key)
-            changes.merge(forgotten(current))
-
-        state = self.follow()
-        told = "; ".join(filter(None, (reason, *map(str, verdicts))))
-        ended = f"{altered_item(state, state.operations[key])}{': ' * bool(told)}{told}"
-        self._commit(put, final, ended)
-        self.say(f"operation {key}: {final}, {ended}")
-
-    def _commit(
-        self, put: Callable[[Changes, State], None], kind: str, reason: str
+    def move(
+        self, to: str, kind: str, about: str = "", *, detail: Mapping[str, str] | None = None,
+        also: Also = lambda _changes, _state, row: row, **fields: Any,
     ) -> State:
-        return self.supervisor.commit(put, kind, reason)
+        """Commit that the row goes on to the state ``to``, with its holds.
 
-    def _on_after(self, state: State, row: OperationRecord) -> bool:
-        item = state.items.get(row.target)
-        return item is not None and row.after is not None and _same(item.definition, row.after)
+        ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row.
+        """
+        name, _, phase = to.partition(", ")
 
-    def _on_before(self, state: State, row: OperationRecord) -> bool:
-        item = state.items.get(row.target)
-        return item is not None and row.before is not None and _same(item.definition, row.before)
+        def put(changes: Changes, current: State) -> None:
+            row = current.operations[self.key]
+            assert to in standing(row).leads_to, f"{place(row)} does not lead to {to}"
+            kept = {key: text for key, text in row.detail.items() if key != "phase"}
+            if phase:
+                kept["phase"] = phase
+            row = also(changes, current, msgspec.structs.replace(
+                row, state=name, detail={**kept, **(detail or {})}, **fields
+            ))
+            changes.put("operation", self.key, row)
+            self._hold(changes, current, row)
+
+        return self.supervisor.commit(put, kind, about or self.about(self.follow()))
+
+    def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
+        """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
+        holder = f"operation:{self.key}"
+        if standing(row).held:
+            reason = f"{'unsafe ' * (row.kind == UNSAFE)}operation {self.key} is under way"
+            for item_id in row.dependents:
+                if item_id in current.items:
+                    hold = HoldRecord(item_id=item_id, holder=holder, reason=reason)
+                    changes.put("hold", f"{item_id}/{holder}/1", hold)
+            return
+        for hold_key, hold in current.holds.items():
+            if hold.holder == holder:
+                changes.delete("hold", hold_key)
+
+    def end(
+        self, final: str, reason: str = "", findings: Iterable[object] = (), *, kind: str = "",
+        detail: Mapping[str, str] | None = None, also: Also = lambda _changes, _state, row: row,
+    ) -> None:
+        """Commit the last state, with why and all that was found."""
+        found = [str(each) for each in findings]
+        told = {"reason": reason} if reason else {}
+        told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
+
+        def ended(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
+            changes.merge(forgotten(current))
+            if row.unsafe is not None:
+                seconds = round(self.supervisor.clock.monotonic() - self.begun, 3)
+                act = msgspec.structs.replace(row.unsafe, seconds=seconds, prepared="")
+                row = msgspec.structs.replace(row, unsafe=act)
+            return also(changes, current, row)
+
+        why = "; ".join(filter(None, (reason, *found)))
+        about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
+        self.move(final, kind or final, about, detail={**(detail or {}), **told}, also=ended)
+        self.say(f"operation {self.key}: {final}, {about}")
+
+    def refuse(self, error: CatalogMigrateError) -> None:
+        """Nothing was changed: the holds go, and the row says why, for whoever waits to raise."""
+        named = ("problems", "verdicts", "changes", "missing")
+        self.end(
+            self.refused_as(error), error.message,
+            [each for name in named for each in error.data.get(name, ())],
+            kind=standing(self.row).refused or "refused",
+            detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
+        )
+
+    # -- acts on queries that stand still ------------------------------------------------------
+
+    def settled(self, spec: QuerySpec, *, stateless: bool = False) -> bool:
+        """Settle the batch that was under way by what its sinks have, on files alone.
+
+        False where it must be run once more. ``stateless``: nothing is kept between batches, so one
+        that all sinks have is committed by hand.
+        """
+        checkpoint = self.supervisor.ports.checkpoint(spec.checkpoint)
+        if checkpoint.state().kind != "uncommitted":
+            return True
+        sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+        decision = settlement(
+            checkpoint, sinks=sinks, source_alive=True,
+            unknown=() if sinks else ("the destination",),
+        )
+        if stateless and isinstance(decision, Finish):
+            decision = WriteCommit(decision.batch)
+        return perform(checkpoint, decision, active=())
+
+    def snapshot(self, checkpoint: Checkpoint) -> int:
+        """Keep a copy of a checkpoint's metadata under this operation; its number."""
+        return Snapshots(checkpoint).take(f"operation {self.key}", active=()).number
 
 
-def _get_on(waiting: Sequence[Managed], worked: dict[str, int]) -> bool:
-    """Whether it is worth while to wait on: a query gets on, and no other one has failed.
+# -- rows ------------------------------------------------------------------------------------------
 
-    One whose tasks have not begun may only wait for the cores that the others have.
+
+def pending(state: State, cluster: str) -> list[tuple[str, OperationRecord]]:
+    """Open operations of a cluster, oldest first."""
+    return [
+        (key, row) for key, row in sorted(state.operations.items())
+        if row.cluster == cluster and is_open(row)
+    ]
+
+
+def require_free(state: State, kind: str, item_ids: Collection[str]) -> None:
+    """:class:`CommitConflict` when an operation is at work on one of these items.
+
+    An ALTER gives way to ALTERs only: whoever has the lease carries out one after the other. An
+    unsafe operation was planned on what stands, so it gives way to all, and to a backfill.
     """
-    getting_on = [each for each in waiting if _gets_on(each, worked)]
-    return bool(getting_on) and all(each in getting_on or not each.failures for each in waiting)
+    for key, row in state.operations.items():
+        at_work = is_open(row) or row.state == BACKFILLING
+        shared = {row.target, *row.dependents}.intersection(item_ids)
+        if at_work and shared and (kind == UNSAFE or row.kind == ALTER):
+            names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
+            raise CommitConflict(
+                f"operation {key} is at work on the same query: {names} ({row.state})",
+                remedy="wait for it (SHOW OPERATIONS), then say it again", operation=key,
+            )
 
 
-def _gets_on(each: Managed, worked: dict[str, int]) -> bool:
-    """Whether the tasks of a query have done more than they ever had; ``worked`` is kept here.
+def submit(
+    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
+    key: str, require: Callable[[State], None] = lambda _: None,
+) -> State:
+    """Write an operation's first row, once: under a key that is known nothing is written.
 
-    Work that a restart only does again does not count, so no query that fails waits for ever.
+    Raises :class:`CommitConflict` when another one is at work on its items, or they are not what it
+    was planned on, and what ``require`` raises.
     """
-    if not each.active or each.query is None:
-        return False
-    before, now = worked.get(each.item_id, 0), each.query.worked()
-    worked[each.item_id] = max(before, now)
-    return now > before
+
+    def opened(state: State) -> Changes | None:
+        if key in state.operations:
+            return None
+        require_free(state, row.kind, {row.target, *row.dependents})
+        if row.kind == ALTER:
+            require_unchanged(state, row.target, row.before)
+        require(state)
+        changes = Changes()
+        changes.put("operation", key, row)
+        return changes
+
+    return log_commit(opened)
 
 
-def _lift(changes: Changes, key: str, row: OperationRecord) -> None:
-    """Take an operation's holds away, nobody else's."""
-    for item_id in row.dependents:
-        changes.delete("hold", f"{item_id}/operation:{key}/1")
+def require_unchanged(state: State, item_id: str, before: ObjectDefinition | None) -> None:
+    """:class:`CommitConflict` when an item is not what an ALTER of it was planned on."""
+    item = state.items.get(item_id)
+    assert before is not None
+    if item is None:
+        raise CommitConflict(
+            f"{before.item_name} was dropped meanwhile", remedy="nothing is left to do"
+        )
+    if not stands(state, item_id, before):
+        raise CommitConflict(
+            f"{before.item_name} was changed by somebody else meanwhile: "
+            + dependencies.changed_options(before, item.definition),
+            remedy="look at it (SHOW CREATE), then say it again",
+        )
 
 
-def _same(one: ObjectDefinition, other: ObjectDefinition) -> bool:
-    """Whether two definitions say the same beside name and comment, which restart nothing."""
-    return one.external == other.external and one.columns == other.columns
-
-
-def _awaited(state: State, row: OperationRecord) -> set[str]:
-    """The queries that an operation starts again and waits for.
-
-    A sink waits for its source's topic ids; one whose source does not run is not waited for.
-    """
-    started = {
-        item_id for item_id in row.dependents
-        if item_id in state.items and not _held_by_others(state, item_id)
-    }
-    return {
-        item_id for item_id in started
-        if input_known(state, item_id) or state.items[item_id].links.get("reads") in started
-    }
-
-
-def _held_by_others(state: State, item_id: str) -> bool:
-    return any(
-        hold.item_id == item_id and not hold.holder.startswith("operation:")
-        for hold in state.holds.values()
-    )
-
-
-def altered_item(state: State, row: OperationRecord) -> str:
-    """What an operation alters, as ``connection default.c``; by its old name once it is gone."""
-    item = state.items.get(row.target)
-    definition = item.definition if item is not None else row.before
-    assert definition is not None
-    return f"{definition.kind} {definition.item_name}"
-
-
-def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:
-    """The state as it would be with the operation's new (or, ``back``, old) definition."""
+def forgotten(state: State, *, keep: int = KEPT) -> Changes:
+    """The changes that forget all but the newest ended ALTERs; others stay on record."""
     changes = Changes()
-    definition, links = (
-        (row.before, row.links_before) if back else (row.after, row.links_after)
+    ended = sorted(
+        key for key, row in state.operations.items() if row.kind == ALTER and not is_open(row)
     )
-    redefine(changes, state, row.target, definition, links)
-    return state.changed(state.version, changes.effective(state))
+    for key in ended[:-keep]:
+        changes.delete("operation", key)
+    return changes
+
+
+# -- definitions -----------------------------------------------------------------------------------
+
+
+def stands(state: State, item_id: str, definition: ObjectDefinition | None) -> bool:
+    """Whether an item is so defined, beside name and comment, which restart nothing."""
+    item = state.items.get(item_id)
+    return item is not None and definition is not None and (
+        item.definition.external == definition.external
+        and item.definition.columns == definition.columns
+    )
 
 
 def redefine(
@@ -527,50 +325,12 @@ def redefine(
     changes.raise_serial()
 
 
-def submit(
-    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord, key: str
+def redefined(
+    state: State,
+    definitions: Iterable[tuple[str, ObjectDefinition | None, Mapping[str, str]]],
 ) -> State:
-    """Write an operation's first row; CommitConflict when another one is at work on its items."""
-    from catalog_migrate.catalog.errors import CommitConflict
-
-    def opened(state: State) -> Changes:
-        for other_key, other in state.operations.items():
-            if other.kind != ALTER or other.state not in OPEN:
-                continue
-            shared = {other.target, *other.dependents} & {row.target, *row.dependents}
-            if shared:
-                names = ", ".join(sorted(dependencies.display(state, each) for each in shared))
-                raise CommitConflict(
-                    f"operation {other_key} is at work on {names} ({other.state})",
-                    remedy="wait for it (SHOW OPERATIONS), then say it again",
-                    operation=other_key,
-                )
-        item = state.items.get(row.target)
-        if item is None or row.before is None or not _same(item.definition, row.before):
-            what = "it is gone" if item is None or row.before is None else (
-                dependencies.changed_options(row.before, item.definition)
-            )
-            raise CommitConflict(
-                f"{dependencies.display(state, row.target)} was changed by somebody else "
-                f"meanwhile: {what}",
-                remedy="look at it (SHOW CREATE), then say it again",
-            )
-        changes = Changes()
-        changes.put("operation", key, row)
-        return changes
-
-    return log_commit(opened)
-
-
-def forgotten(state: State, *, keep: int = KEPT) -> Changes:
-    """The changes that forget all but the newest ended ALTERs; others stay on record."""
+    """The state as it would be with these definitions and links, by item id."""
     changes = Changes()
-    ended = sorted(
-        key for key, row in state.operations.items()
-        if row.kind == ALTER and row.state not in OPEN
-    )
-    for key in ended[:-keep]:
-        changes.delete("operation", key)
-    return changes
-
-
+    for item_id, definition, links in definitions:
+        redefine(changes, state, item_id, definition, links)
+    return state.changed(state.version, changes.effective(state))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
@@ -17,6 +17,9 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.external import External
 from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column
+
+if TYPE_CHECKING:
+    from catalog_migrate.streams.tables import Tables
 
 Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with its secrets' values."""
@@ -199,3 +202,42 @@ def find_columns(columns: Iterable[Column], names: Iterable[str], *, where: str)
 def ddl(column: Column) -> str:
     """A column as a query sees it (CHAR and VARCHAR are strings to it), for a DDL schema."""
     return f"{quote_sql(column.name)} {datatypes.without_lengths(column.type)}"
+
+
+class OfflineQueries:
+    """A query engine without Spark: it knows what tables have, and can start nothing."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def prepare(self, spec: QuerySpec) -> PreparedQuery:
+        """Never: whoever acts alone starts nothing."""
+        raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
+
+    def start(self, spec: QuerySpec) -> RunningQuery:
+        """Never, as :meth:`prepare`."""
+        raise EngineFailure(f"{spec.kind} {spec.name} cannot be started without a runtime")
+
+    def finish_batch(self, spec: QuerySpec, *, timeout: float) -> None:  # noqa: ARG002
+        """A batch that only some of its tables have must be run, which needs Spark."""
+        raise EngineFailure(
+            f"a batch of {spec.kind} {spec.name} was under way and must be run once more, which "
+            "needs Spark",
+            remedy="start the cluster (catalog-migrate run), let it run, and say it again",
+        )
+
+    def append_range(
+        self, spec: QuerySpec, places: Sequence[tuple[str, int, int, int]],  # noqa: ARG002
+        *, app: str, version: int,  # noqa: ARG002
+    ) -> tuple[str, ...]:
+        """Never: records are read by Spark."""
+        raise EngineFailure(f"records of {spec.kind} {spec.name} cannot be read without Spark")
+
+    def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
+        """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
+        if spec.kind != "source":
+            return {}
+        found = {"shard": self._tables.batch(spec.shard, query_id)}
+        if spec.dead_letters is not None:
+            found["dead_letters"] = self._tables.batch(spec.dead_letters, query_id)
+        return found

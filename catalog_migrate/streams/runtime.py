@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.errors import LeaseLost
@@ -17,21 +16,20 @@ from catalog_migrate.catalog.lease import Lease, OnWait, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.process import this_holder
-from catalog_migrate.catalog.records import ClusterRecord, OperationRecord, StreamRecord
+from catalog_migrate.catalog.records import ClusterRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.errors import UpstreamChanged
-from catalog_migrate.streams.operations import Operations
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine
+from catalog_migrate.streams.runner import Runner
 from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
-from catalog_migrate.streams.unsafe.operation import UnsafeOperations
 from catalog_migrate.streams.upstream import require_same
 
 TICK = 0.25
@@ -65,16 +63,6 @@ class RuntimeOptions:
     wait: float | None = None
     threads: int = 4
     unsafe: bool = False
-
-
-class Carrier(Protocol):
-    """Takes operations of one kind to their end."""
-
-    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
-        """Those of this cluster that are open, oldest first."""
-
-    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
-        """Take one to its end; ``inherited``: an earlier runtime had begun it."""
 
 
 def _says(state: State, item_id: str, reason: str) -> bool:
@@ -185,17 +173,13 @@ class Runtime:
                 "gate", f"unsafe operations {'on' if self.options.unsafe else 'off'}",
             )
             self._backfills = Backfills(supervisor, self._newest, self._alive, self._say)
-            carriers: tuple[Carrier, ...] = (
-                Operations(supervisor, self._follow, self._alive, self._say),
-                UnsafeOperations(supervisor, self._follow, self._alive, self._say),
-            )
-            for carrier in carriers:
-                for key, _ in carrier.pending(state):
-                    self._say(f"operation {key} of an earlier runtime is taken up")
-                    carrier.carry_out(self._follow(), key, inherited=True)
+            runner = Runner(supervisor, self._follow, self._alive, self._say)
+            for key, _ in runner.pending(state):
+                self._say(f"operation {key} of an earlier runtime is taken up")
+                runner.carry_out(key, inherited=True)
             self.ready.set()
             while not self._stop.is_set():
-                self._round(supervisor, carriers, status)
+                self._round(supervisor, runner, status)
                 self._stop.wait(TICK)
             if self._lost is not None:
                 raise self._lost  # the heartbeat found out and ended the loop
@@ -205,18 +189,15 @@ class Runtime:
         finally:
             self._leave(supervisor, lease, status)
 
-    def _round(
-        self, supervisor: Supervisor, carriers: tuple[Carrier, ...], status: ClusterLog
-    ) -> None:
+    def _round(self, supervisor: Supervisor, runner: Runner, status: ClusterLog) -> None:
         self._alive()
         before = self._state
         state = self._follow()
         if self._named != state.serial and self.clock.monotonic() >= self._names_again:
             self._follow_names(state)
-        for carrier in carriers:
-            for key, _ in carrier.pending(state):
-                carrier.carry_out(state, key)
-                state = self._follow()
+        for key, _ in runner.pending(state):
+            runner.carry_out(key)
+            state = self._follow()
         if any(hold.holder == FENCE for hold in state.holds.values()):
             self._fence_again(supervisor, state)
         acted = supervisor.round(state)

@@ -558,7 +558,7 @@ def test_a_verb_decides_nothing() -> None:
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.java",  # the demonstration's own processes
         "catalog_migrate.streams.unsafe.backfill",
-        "catalog_migrate.streams.unsafe.client",
+        "catalog_migrate.streams.unsafe_client",
         "catalog_migrate.streams.unsafe.planning",
         "catalog_migrate.streams.unsafe.render",
         "catalog_migrate.streams.unsafe.requests",

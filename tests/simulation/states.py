@@ -16,6 +16,7 @@ from catalog_migrate.catalog.lease import MIGRATION
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
 from catalog_migrate.reconciler.commit import RECONCILE
+from catalog_migrate.streams.operation_records import ALTER, KINDS, UNSAFE
 
 InForce = Literal["none", "old", "new"]
 """Which release is in force in a state, seen from the start that was killed."""
@@ -244,55 +245,56 @@ def _operation(
     return DurableState(name, "any", None, holds, leaves, found, found, found, tests)
 
 
+_ALTER_KILLED = (
+    "tests/streams/crash/test_alter_killed.py::test_an_alter_that_is_killed",
+    "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
+)
+_UNSAFE_KILLED = (
+    "tests/streams/crash/test_unsafe_killed.py::test_a_runtime_that_is_killed",
+    "tests/streams/unsafe/test_killed.py::test_killed_at_any_moment",
+)
+_FROZEN = "tests/streams/test_operations.py::test_a_frozen_operation_is_ended"
+_SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
+    ALTER: {
+        "validating": (*_ALTER_KILLED, _FROZEN),
+        "trial": (
+            *_ALTER_KILLED, _FROZEN,
+            "tests/streams/crash/test_frozen_runtime.py::test_a_frozen_runtime_that_wakes_up",
+        ),
+        "trial, started": (*_ALTER_KILLED, _FROZEN),
+        "trial, setting back": (
+            "tests/streams/test_operations.py::test_while_it_goes_back", _FROZEN,
+        ),
+        "ended": ("tests/streams/test_alter.py::test_old_operations_are_forgotten",),
+    },
+    UNSAFE: {
+        "requested": _UNSAFE_KILLED,
+        "stopping": (*_UNSAFE_KILLED, _FROZEN),
+        "restoring": ("tests/streams/unsafe/test_killed.py::test_killed_while_a_table_goes_back",),
+        "committed": (*_UNSAFE_KILLED, _ALTER_KILLED[1], _FROZEN),
+        "backfilling": ("tests/streams/running/test_unsafe_under_queries.py::test_backfill",),
+        "ended": ("tests/streams/running/test_unsafe_under_queries.py::test_on_record",),
+    },
+}
+"""The tests that show each state of an operation's row; those of ended ones stand together."""
+
+
+def _declared(kind: str, title: str) -> tuple[DurableState, ...]:
+    """The states of a kind of operations, as the runner has them."""
+    return tuple(
+        _operation(
+            f"{title}, {name}", row.stands,
+            f"the holder of the cluster's lease: *{'*, *'.join(row.leads_to)}*" if row.leads_to
+            else "nobody", row.then,
+            *_SHOWN[kind][name if row.leads_to else "ended"],
+        )
+        for name, row in KINDS[kind].items()
+    )
+
+
 OPERATIONS: tuple[DurableState, ...] = (
-    _operation(
-        "ALTER CONNECTION, validating",
-        "The change was asked for; nothing of it is in force.",
-        "the holder of the cluster's lease",
-        "A new runtime ends it as `failed`: nothing changed.",
-        "tests/streams/crash/test_alter_killed.py::test_an_alter_that_is_killed",
-        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
-    ),
-    _operation(
-        "ALTER CONNECTION, trial",
-        "The new definition is in force, its queries are held, stopped, or being watched.",
-        "the holder of the cluster's lease",
-        "A new runtime goes on with the trial, or with setting back when that had begun.",
-        "tests/streams/crash/test_alter_killed.py::test_an_alter_that_is_killed",
-        "tests/streams/crash/test_frozen_runtime.py::test_a_frozen_runtime_that_wakes_up",
-        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
-    ),
-    _operation(
-        "ALTER CONNECTION, confirmed, unconfirmed, set_back or failed",
-        "It has ended; no hold of it is left.",
-        "nobody: the row is a record, the oldest are forgotten",
-        "Nothing.",
-        "tests/streams/test_alter.py::test_old_operations_are_forgotten",
-    ),
-    _operation(
-        "unsafe operation, requested or stopping",
-        "Queries may be held and settled; positions are as they were.",
-        "the holder of the cluster's lease",
-        "Whoever takes the lease refuses it and lifts its holds: nothing changed.",
-        "tests/streams/crash/test_unsafe_killed.py::test_a_runtime_that_is_killed",
-        "tests/streams/unsafe/test_killed.py::test_killed_at_any_moment",
-    ),
-    _operation(
-        "unsafe operation, committed",
-        "Definition, generation and the exact lines of every edited entry are committed.",
-        "the holder of the cluster's lease, and every start of the query",
-        "Rolls forward: repeats the edit on a checkpoint whose mark is older.",
-        "tests/streams/crash/test_unsafe_killed.py::test_a_runtime_that_is_killed",
-        "tests/streams/crash/test_one_of_each.py::test_killed_and_frozen",
-        "tests/streams/unsafe/test_killed.py::test_killed_at_any_moment",
-    ),
-    _operation(
-        "unsafe operation, done, refused or stale",
-        "It has ended and stays on record for good.",
-        "nobody; `unsafe undo` is an operation of its own",
-        "Nothing.",
-        "tests/streams/running/test_unsafe_under_queries.py::test_on_record",
-    ),
+    *_declared(ALTER, "ALTER"),
+    *_declared(UNSAFE, "unsafe operation"),
     _operation(
         "a sink behind a migrated table",
         "The table has a new shard; the sink's positions are of the old one, which it reads to the"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
-from catalog_migrate.catalog.records import ClusterRecord, OperationRecord
+from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.streams import dependencies
@@ -26,9 +28,9 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.execute import Executor, Result
-from catalog_migrate.streams.operations import Operations
+from catalog_migrate.streams.runner import Runner
 from catalog_migrate.streams.supervisor import Supervisor
-from catalog_migrate.streams.unsafe.operation import UnsafeOperations
+from catalog_migrate.streams.trial import Trial
 from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation import streaming
 from tests.simulation.crashes import SimulatedCrash
@@ -82,10 +84,9 @@ class Stage:
             ensure_shards=lambda _state, _item: None, ports=ports,
             threads=1, say=self.said.append,
         )
-        self.operations = Operations(
+        self.runner = Runner(
             self.supervisor, lambda: self.state, lambda: None, self.said.append
         )
-        self.unsafe = UnsafeOperations(self.supervisor, lambda: self.state, lambda: None)
 
     @property
     def state(self) -> State:
@@ -126,9 +127,8 @@ class Stage:
         commit(self.log, lambda _: changed, kind="test")
 
     def _turn(self) -> None:
-        for carrier in (self.operations, self.unsafe):
-            for key, _ in carrier.pending(self.state):
-                carrier.carry_out(self.state, key)
+        for key, _ in self.runner.pending(self.state):
+            self.runner.carry_out(key)
         self.supervisor.round(self.state)
         self.engine.step()
 
@@ -472,13 +472,13 @@ class TestKilled:
     def test_while_it_goes_back(self, stage: Stage) -> None:
         """Then it is the old definition that is in force."""
 
-        def put_back(_: object, key: str, row: OperationRecord, problems: object) -> None:
-            original(stage.operations, key, row, problems)  # type: ignore[arg-type]
+        def put_back(trial: Trial, problems: Any) -> None:
+            original(trial, problems)
             raise SimulatedCrash("after the commit")
 
-        original = Operations._restore_definition
+        original = Trial._go_back
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Operations, "_restore_definition", put_back)
+            patch.setattr(Trial, "_go_back", put_back)
             with pytest.raises(AlterUnfinished, match="the old definition is in force again"):
                 stage.alter("lame")
         assert stage.broker == "a:9092"
@@ -505,3 +505,44 @@ class TestKilled:
         stage.turn = freeze  # type: ignore[method-assign]
         with pytest.raises(AlterUnfinished, match="nothing was heard of its runtime for 30 s"):
             stage.alter("b")
+
+
+FROZEN: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "golden" / "operations.json").read_bytes()
+)
+"""What killed operations left on record, by the tree before there was one runner: records by
+collection and key."""
+
+
+@pytest.mark.parametrize(
+    ("case", "final", "broker", "twice"),
+    [
+        ("alter-validating", "failed", "a", 0),
+        ("alter-trial", "confirmed", "b", 0),
+        ("alter-trial-started", "confirmed", "b", 0),
+        ("alter-setting-back", "set_back", "a", 0),
+        ("unsafe-stopping", "refused", "a", 0),
+        ("unsafe-committed", "done", "a", 2),
+    ],
+)
+def test_a_frozen_operation_is_ended(
+    stage: Stage, case: str, final: str, broker: str, twice: int
+) -> None:
+    """Whatever state an earlier version left it in: its end is the one of then, no hold is left,
+    and each record has arrived, twice where that was committed."""
+    stage.engine.running.clear()
+    stage.supervisor.managed.clear()
+    for name, value in FROZEN[case].items():
+        collection, _, key = name.partition(" ")
+        stage.put(collection, key, msgspec.convert(value, COLLECTIONS[collection]))
+    stage.put("cluster", stage.supervisor.cluster, ClusterRecord(unsafe=True))
+    ((key, _),) = stage.runner.pending(stage.state)
+    stage.runner.carry_out(key, inherited=True)
+    assert stage.row.state == final
+    assert stage.broker == f"{broker}:9092"
+    assert not stage.state.holds
+    stage.run_all()
+    rows = Counter(
+        record for table in stage.world.tables.values() for record in table.rows
+    )
+    assert sorted(rows.values()) == [1] * (9 - twice) + [2] * twice

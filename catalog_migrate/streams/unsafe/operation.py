@@ -12,21 +12,19 @@ its commit is over, and nothing was changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict, LeaseLost
-from catalog_migrate.catalog.records import HoldRecord, OperationRecord, StreamRecord
+from catalog_migrate.catalog.records import OperationRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.planner.planfile import StalePlan
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
-from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
-from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.operation_records import (
@@ -36,10 +34,10 @@ from catalog_migrate.streams.operation_records import (
     chunks_in,
     images_in,
 )
-from catalog_migrate.streams.operations import redefine
+from catalog_migrate.streams.operations import OperationRun, redefine
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.status import held_by
-from catalog_migrate.streams.supervisor import UPSTREAM, Supervisor
+from catalog_migrate.streams.supervisor import UPSTREAM
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
 from catalog_migrate.streams.unsafe.backfill import (
@@ -59,7 +57,7 @@ from catalog_migrate.streams.unsafe.planning import (
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request, request_in, require_checked
-from catalog_migrate.streams.unsafe.rows import OPEN, Prepared, missing, prepared_in, require
+from catalog_migrate.streams.unsafe.rows import Prepared, missing, prepared_in, require
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
@@ -68,131 +66,112 @@ _LOOK = 0.25
 """Seconds between two looks at sinks that are sending."""
 
 
-@dataclass(slots=True)
-class UnsafeOperations:
-    """Carries out the unsafe operations of one cluster with its supervisor's queries.
+class UnsafeOperation(OperationRun):
+    """One unsafe operation: looked at, stopped for, committed, rolled forward."""
 
-    ``say`` hears what becomes of each, by its key.
-    """
+    _early: tuple[SurveyedPart, ...] = ()
 
-    supervisor: Supervisor
-    follow: Callable[[], State]
-    alive: Callable[[], None]
-    say: Callable[[str], None] = lambda _: None
+    def about(self, state: State) -> str:
+        """What it is on, by the names of then."""
+        return state.operations[self.key].detail["summary"]
 
-    def pending(self, state: State) -> list[tuple[str, OperationRecord]]:
-        """Open operations of this cluster, oldest first."""
-        found = [
-            (key, row) for key, row in state.operations.items()
-            if row.kind == UNSAFE and row.state in OPEN and row.cluster == self.supervisor.cluster
-        ]
-        return sorted(found, key=lambda each: each[0])
+    def abandoned(self) -> CatalogMigrateError:
+        """Whoever began it may have been stopped for a reason."""
+        return UnsafeBlocked("whoever carried it out ended before its commit")
 
-    def carry_out(self, state: State, key: str, *, inherited: bool = False) -> None:
-        """Take one operation to its end. ``inherited``: somebody else had begun it."""
-        row = state.operations[key]
-        self.supervisor.pinned.update(row.dependents)
-        self.say(f"operation {key}: {row.detail['summary']}, {row.state}")
-        begun = self.supervisor.clock.monotonic()
-        try:
-            if row.state == "committed" or self._prepared(state, key, row, begun, inherited):
-                self._roll_forward(key, begun)
-        finally:
-            self.supervisor.pinned.difference_update(row.dependents)
+    def refused_as(self, error: CatalogMigrateError) -> str:
+        """``stale`` where another plan may still do it."""
+        return "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
+
+    def run(self) -> None:
+        """Take it to its end, and count it."""
+        super().run()
+        measure(self.row, self.supervisor.clock.wall())
 
     # -- up to the commit ------------------------------------------------------------------------
 
-    def _prepared(
-        self, state: State, key: str, row: OperationRecord, begun: float, inherited: bool
-    ) -> bool:
-        """Whether it was committed; else it is refused, and nothing was changed."""
-        try:
-            if row.state == "restoring":
-                self._resume(key, row)
-            elif inherited:
-                raise UnsafeBlocked("whoever carried it out ended before its commit")
-            else:
-                self._prepare(state, key, row)
-        except LeaseLost:
-            raise
-        except CatalogMigrateError as error:
-            standing = self.follow().operations[key]
-            if standing.state == "committed":
-                return True  # the commit landed, only its reply was lost
-            if standing.state == "restoring" and self._restored(key, prepared_in(standing)):
-                raise  # it is taken up again: the table is restored, what belongs to it must follow
-            self._refuse(key, error, begun)
-            return False
-        return True
-
-    def _prepare(self, state: State, key: str, row: OperationRecord) -> None:
+    def _look(self) -> None:
+        """What is refused now stops nothing."""
+        state, row = self.follow(), self.row
         request = request_in(row)
         assert row.unsafe is not None
         require(
-            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
-            row.detail["summary"],
+            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True), self.about(state)
         )
         require_bound(state, request)
         require_checked(request)
         self._validate(state, request)
-        early = self._survey(state, request, sample=False, wait=True)  # refused now, nothing stops
-        state = self._hold(key, row)
+        self._early = self._survey(state, request, sample=False, wait=True)
+        self.move("stopping", "hold")
+
+    def _stand_still(self) -> None:
+        """Stop, settle, resolve everything again to numbers, keep snapshots; then commit.
+
+        A batch is settled on the definition and the upstream of before.
+        """
+        state, row = self.follow(), self.row
+        request = request_in(row)
         require_bound(state, request)
         self.supervisor.stop(row.dependents, state)
         for part in request.parts:
-            self._settle(state, part)
+            spec = self.supervisor.spec(state, part.item_id)
+            if not self.settled(spec, stateless=True):
+                self.supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
         if request.policy != "allow":
-            self._await_sent(early, row.limit)
+            self._await_sent(self._early, row.limit)
         surveyed = self._survey(state, request)
         require_same_topics(state, request, surveyed)
         totals = Totals.over(each.survey.forecast.totals for each in surveyed)
         _require_tolerated(request, totals)
-        snapshots = {}
-        for each in surveyed:
-            if each.checkpoint.query_id is not None:
-                taken = Snapshots(each.checkpoint).take(f"operation {key}", active=())
-                snapshots[each.part.item_id] = taken.number
+        snapshots = {
+            each.part.item_id: self.snapshot(each.checkpoint) for each in surveyed
+            if each.checkpoint.query_id is not None
+        }
         chunk = request.chunk if request.backfill else 0
         prepared = _prepared_of(surveyed, totals, snapshots, chunk=chunk)
-        if prepared.restore is not None:
-            self._announce(key, prepared)
-            restore.perform(state, prepared.restore, key)
-        self._commit(key, request, prepared)
+        if prepared.restore is None:
+            self._commit(request, prepared)
+        else:
+            self._announce(request, prepared)
 
-    # -- a table that goes back --------------------------------------------------------------------
-
-    def _announce(self, key: str, prepared: Prepared) -> None:
+    def _announce(self, request: Request, prepared: Prepared) -> None:
         """Write down what follows the RESTORE before it."""
+
+        def put(_: Changes, current: State, row: OperationRecord) -> OperationRecord:
+            require_bound(current, request)
+            text = msgspec.json.encode(prepared).decode()
+            return _acted(row, prepared=text)
+
         self.alive()
+        self.move("restoring", "restoring", also=put)
 
-        def put(changes: Changes, current: State) -> None:
-            require_bound(current, request_in(current.operations[key]))
-            row = current.operations[key]
-            assert row.unsafe is not None
-            act = msgspec.structs.replace(
-                row.unsafe, prepared=msgspec.json.encode(prepared).decode()
-            )
-            changes.put(
-                "operation", key, msgspec.structs.replace(row, state="restoring", unsafe=act)
-            )
+    def _restore(self) -> None:
+        """A table goes back, then what follows that is committed; all of it is in the row.
 
-        self.supervisor.commit(put, "restoring", self._about(key))
-
-    def _resume(self, key: str, row: OperationRecord) -> None:
-        """Commit after a RESTORE that happened; bar one that did not, which refuses it."""
-        prepared = prepared_in(row)
-        if not self._restored(key, prepared):
-            assert prepared.restore is not None
-            restore.bar(self.follow(), prepared.restore)
-            if not self._restored(key, prepared):
-                raise UnsafeBlocked("whoever carried it out ended before its table was restored")
-        self._commit(key, request_in(row), prepared)
-
-    def _restored(self, key: str, prepared: Prepared) -> bool:
-        assert prepared.restore is not None
-        return restore.happened(self.follow(), prepared.restore, key)
-
-    # -- in parts ----------------------------------------------------------------------------------
+        A RESTORE of somebody who died before it is barred, which refuses the operation. Once it has
+        happened no error ends the operation: it is taken up again.
+        """
+        prepared = prepared_in(self.row)
+        back = prepared.restore
+        assert back is not None
+        try:
+            if not self.inherited:
+                restore.perform(self.follow(), back, self.key)
+            elif not restore.happened(self.follow(), back, self.key):
+                restore.bar(self.follow(), back)
+                if not restore.happened(self.follow(), back, self.key):
+                    raise UnsafeBlocked(
+                        "whoever carried it out ended before its table was restored"
+                    )
+            self._commit(request_in(self.row), prepared)
+        except LeaseLost:
+            raise
+        except CatalogMigrateError as error:
+            if self.row.state == "committed":
+                return  # the commit landed, only its reply was lost
+            if restore.happened(self.follow(), back, self.key):
+                raise
+            self.refuse(error)
 
     def _validate(self, state: State, request: Request) -> None:
         bad = [
@@ -242,51 +221,16 @@ class UnsafeOperations:
                     return
                 clock.sleep(_LOOK)
 
-    def _hold(self, key: str, row: OperationRecord) -> State:
-        def put(changes: Changes, current: State) -> None:
-            for item_id in row.dependents:
-                changes.put(
-                    "hold", f"{item_id}/operation:{key}/1",
-                    HoldRecord(
-                        item_id=item_id, holder=f"operation:{key}",
-                        reason=f"unsafe operation {key} is under way",
-                    ),
-                )
-            standing = current.operations[key]
-            changes.put("operation", key, msgspec.structs.replace(standing, state="stopping"))
-
-        return self.supervisor.commit(put, "hold", row.detail["summary"])
-
-    def _settle(self, state: State, part: Part) -> None:
-        """Settle the batch that was under way, on the definition and the upstream of before.
-
-        A source keeps no state: what its tables have is committed by hand, what none has is taken
-        away; only a batch that one of them lacks must be run, which needs Spark and the upstream.
-        """
-        supervisor = self.supervisor
-        spec = supervisor.spec(state, part.item_id)
-        checkpoint = supervisor.ports.checkpoint(spec.checkpoint)
-        if checkpoint.state().kind != "uncommitted":
-            return
-        sinks = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
-        unknown = () if sinks else ("the destination",)
-        decision = settlement(
-            checkpoint, sinks=sinks, unknown=unknown, source_alive=True, stateful=False
-        )
-        if isinstance(decision, Finish):
-            decision = WriteCommit(decision.batch)  # nothing is kept between batches
-        if not perform(checkpoint, decision, active=()):
-            supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
-
-    def _commit(self, key: str, request: Request, prepared: Prepared) -> None:
+    def _commit(self, request: Request, prepared: Prepared) -> None:
         """The one commit: definitions, generations, the exact lines, and the row.
 
         After a RESTORE nobody's change of a definition stands against it any more.
         """
         self.alive()
 
-        def put(changes: Changes, current: State) -> None:
-            if prepared.restore is None:
+        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
+            back = prepared.restore
+            if back is None:
                 require_bound(current, request)
             for part in request.parts:
                 if part.item_id not in current.items:
@@ -297,38 +241,26 @@ class UnsafeOperations:
                 if edit is not None:
                     moved = _moved(current, part.item_id, edit, prepared)
                     changes.put("stream", part.item_id, moved)
-            row = current.operations[key]
-            assert row.unsafe is not None
             totals = prepared.totals
-            act = msgspec.structs.replace(
-                row.unsafe, injected=prepared.injected, doubled=totals.doubled,
-                skipped=totals.skipped, expired=totals.expired, exact=totals.exact,
-                images=msgspec.json.encode(prepared.images).decode(), prepared="",
+            row = _acted(
+                row, injected=prepared.injected, doubled=totals.doubled, skipped=totals.skipped,
+                expired=totals.expired, exact=totals.exact, prepared="",
+                images=msgspec.json.encode(prepared.images).decode(),
                 backfill=msgspec.json.encode(prepared.chunks).decode() if prepared.chunks else "",
                 partitions=prepared.partitions, backfill_records=records_in(prepared.chunks),
             )
-            if prepared.restore is not None:
-                back = prepared.restore
-                act = msgspec.structs.replace(
-                    act, restored=back.to, removed=back.gone, brought_back=back.back
-                )
-            lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
-            changes.put(
-                "operation", key,
-                msgspec.structs.replace(
-                    row, state="committed", snapshots=prepared.snapshots, unsafe=act,
-                    detail={**row.detail, **lost},
-                ),
-            )
+            if back is None:
+                return row
+            return _acted(row, restored=back.to, removed=back.gone, brought_back=back.back)
 
-        self.supervisor.commit(put, UNSAFE, self._about(key))
-        self.say(f"operation {key}: committed; it only rolls forward from here")
+        lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
+        self.move("committed", UNSAFE, detail=lost, also=put, snapshots=prepared.snapshots)
+        self.say(f"operation {self.key}: committed; it only rolls forward from here")
 
     # -- after it ----------------------------------------------------------------------------------
 
-    def _roll_forward(self, key: str, begun: float) -> None:
-        state = self.follow()
-        row = state.operations[key]
+    def _roll_forward(self) -> None:
+        state, row = self.follow(), self.row
         request = request_in(row)
         problems = self._applied(state, request)
         # a sink that runs forms its row keys with the ids that it was started with
@@ -342,25 +274,19 @@ class UnsafeOperations:
             self.supervisor.stop(dependents, state)
         moved = {image.item_id for image in images_in(row) if image.target and not image.past}
 
-        def put(changes: Changes, current: State) -> None:
-            self._lift(changes, current, key)
+        def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             for hold_key, hold in current.holds.items():
                 if hold.holder == UPSTREAM and hold.item_id in moved:
                     changes.delete("hold", hold_key)
-            standing = current.operations[key]
-            final = BACKFILLING if chunks_in(standing) else "done"
-            ended = self._ended(standing, final, begun)
-            if problems:
-                detail = {**ended.detail, "reason": "; ".join(problems)}
-                ended = msgspec.structs.replace(ended, detail=detail)
-            changes.put("operation", key, ended)
+            return row
 
-        state = self.supervisor.commit(put, "done", row.detail["summary"])
-        measure(state.operations[key], self.supervisor.clock.wall())
-        self.say(f"operation {key}: {state.operations[key].state}")
-        ready = [each for each in row.dependents
-                 if each in self.supervisor.managed and not held_by(state, each)]
-        self.supervisor.start(state, ready)
+        final = BACKFILLING if chunks_in(row) else "done"
+        self.end(final, "; ".join(problems), kind="done", also=put)
+        state = self.follow()
+        self.supervisor.start(state, [
+            each for each in row.dependents
+            if each in self.supervisor.managed and not held_by(state, each)
+        ])
 
     def _applied(self, state: State, request: Request) -> list[str]:
         """Apply the committed edits; what could not be is in force all the same.
@@ -380,48 +306,18 @@ class UnsafeOperations:
                 problems.append(f"{name}: the start repeats what failed now: {error.message}")
         return problems
 
-    def _refuse(self, key: str, error: CatalogMigrateError, begun: float) -> None:
-        """Nothing was changed: the holds go, and the row says why."""
-
-        def put(changes: Changes, current: State) -> None:
-            self._lift(changes, current, key)
-            row = current.operations[key]
-            detail = {**row.detail, "reason": error.message, "outcome": _outcome(error)}
-            if error.remedy:
-                detail["remedy"] = error.remedy
-            listed = [each for name in ("problems", "verdicts", "changes", "missing")
-                      for each in error.data.get(name, ())]
-            for number, text in enumerate(listed):
-                detail[f"finding {number:03d}"] = str(text)
-            row = msgspec.structs.replace(row, detail=detail)
-            final = "stale" if isinstance(error, (StalePlan, CommitConflict)) else "refused"
-            changes.put("operation", key, self._ended(row, final, begun))
-
-        about = f"{self._about(key)}: {error.message}"
-        state = self.supervisor.commit(put, "refused", about)
-        measure(state.operations[key], self.supervisor.clock.wall())
-        self.say(f"operation {key}: nothing was changed: {error.message}")
-
-    def _ended(self, row: OperationRecord, final: str, begun: float) -> OperationRecord:
-        assert row.unsafe is not None
-        seconds = round(self.supervisor.clock.monotonic() - begun, 3)
-        return msgspec.structs.replace(
-            row, state=final,
-            unsafe=msgspec.structs.replace(row.unsafe, seconds=seconds, prepared=""),
-        )
-
-    def _about(self, key: str) -> str:
-        return self.follow().operations[key].detail["summary"]
-
-    def _lift(self, changes: Changes, current: State, key: str) -> None:
-        for hold_key, hold in current.holds.items():
-            if hold.holder == f"operation:{key}":
-                changes.delete("hold", hold_key)
+    steps: ClassVar = {
+        "requested": _look,
+        "stopping": _stand_still,
+        "restoring": _restore,
+        "committed": _roll_forward,
+    }
 
 
-def _outcome(error: CatalogMigrateError) -> str:
-    """The code of an error, by which whoever waits raises it again."""
-    return error.code
+def _acted(row: OperationRecord, **changes: Any) -> OperationRecord:
+    """The row with more said of what it does."""
+    assert row.unsafe is not None
+    return msgspec.structs.replace(row, unsafe=msgspec.structs.replace(row.unsafe, **changes))
 
 
 def _prepared_of(

@@ -22,7 +22,7 @@ from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.following import is_drained
 from catalog_migrate.streams.operation_records import earlier_topics, read_before
-from catalog_migrate.streams.operations import redefine
+from catalog_migrate.streams.operations import redefined
 from catalog_migrate.streams.plain_secrets import hidden, options_of, restored
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import Verdict, validate
@@ -150,10 +150,7 @@ _READ_SINCE = (
 
 def altered(state: State, parts: tuple[Part, ...]) -> State:
     """The state with the definitions of afterwards, which is not committed."""
-    changes = Changes()
-    for part in parts:
-        redefine(changes, state, part.item_id, part.after, part.links_after)
-    return state.changed(state.version, changes.effective(state))
+    return redefined(state, [(part.item_id, part.after, part.links_after) for part in parts])
 
 
 def survey_parts(

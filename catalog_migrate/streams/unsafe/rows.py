@@ -5,25 +5,20 @@ And what must be open, said and confirmed before one begins: all of it is asked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.errors import UnsafeRefused
-from catalog_migrate.streams.operation_records import BACKFILLING, UNSAFE, Chunk, Image
+from catalog_migrate.streams.operation_records import UNSAFE, Chunk, Image
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound
 from catalog_migrate.streams.unsafe.requests import Request, request_in
 from catalog_migrate.streams.unsafe.restore import Restore
-
-OPEN = frozenset({"requested", "stopping", "restoring", "committed"})
-"""States that are not the last."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -74,39 +69,15 @@ def new_row(
     )
 
 
-def submit(
-    log_commit: Callable[[Callable[[State], Changes | None]], State], row: OperationRecord,
-    key: str,
-) -> State:
-    """Write an operation's first row, once: under a key that is known nothing is written.
-
-    Raises :class:`CommitConflict` when another operation is at work on one of its items, or they
-    are not what it was planned on; :class:`UnsafeRefused` for a closed gate.
-    """
-
-    def opened(state: State) -> Changes | None:
-        if key in state.operations:
-            return None
-        mine = {*row.dependents}
-        for other_key, other in state.operations.items():
-            at_work = other.state in (*OPEN, BACKFILLING, "validating", "trial")
-            if at_work and mine & {other.target, *other.dependents}:
-                raise CommitConflict(
-                    f"operation {other_key} is at work on the same query ({other.state})",
-                    remedy="wait for it (SHOW OPERATIONS), then plan again", operation=other_key,
-                )
-        request = request_in(row)
-        require_bound(state, request)
-        assert row.unsafe is not None
-        require(
-            missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
-            row.detail["summary"],
-        )
-        changes = Changes()
-        changes.put("operation", key, row)
-        return changes
-
-    return log_commit(opened)
+def require_allowed(row: OperationRecord, state: State) -> None:
+    """Raises :class:`CommitConflict` when a row's items are not what it was planned on,
+    :class:`UnsafeRefused` for a closed gate."""
+    assert row.unsafe is not None
+    require_bound(state, request_in(row))
+    require(
+        missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
+        row.detail["summary"],
+    )
 
 
 KEY = "streams.enable_unsafe_ops"

@@ -13,7 +13,7 @@ import pytest
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.streams.operations import OPEN, STARTED
+from catalog_migrate.streams.operation_records import STARTED, is_open
 from catalog_migrate.streams.status import latest
 
 from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no package
@@ -140,7 +140,7 @@ class Killable(Pipeline):
     def is_settled(self) -> bool:
         """Whether no operation is at work and none left a hold."""
         state: State = self.catalog.state()
-        return not any(row.state in OPEN for row in self.operations().values()) and not any(
+        return not any(is_open(row) for row in self.operations().values()) and not any(
             hold.holder.startswith("operation:") for hold in state.holds.values()
         )
 

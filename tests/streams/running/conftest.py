@@ -18,7 +18,7 @@ from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result
-from catalog_migrate.streams.operations import STARTED
+from catalog_migrate.streams.operation_records import STARTED
 from tests.streams.running.skipping_clock import SkippingClock
 
 if TYPE_CHECKING:

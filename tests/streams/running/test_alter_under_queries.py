@@ -21,7 +21,7 @@ from catalog_migrate.streams.errors import (
     UnsafeRefused,
     ValidationFailed,
 )
-from catalog_migrate.streams.operations import ROLLING_BACK, STARTED
+from catalog_migrate.streams.operation_records import ROLLING_BACK, STARTED
 from catalog_migrate.streams.runtime import POLL_UPSTREAM
 from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
 

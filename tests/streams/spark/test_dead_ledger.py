@@ -22,12 +22,12 @@ from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
+from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import Supervisor
 from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.takeover import fence_out, retry
-from catalog_migrate.streams.unsafe.client import OfflineQueries
 
 pytestmark = pytest.mark.services
 
