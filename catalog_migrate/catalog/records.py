@@ -14,6 +14,7 @@ import msgspec
 from catalog_migrate.model.layout import Shape
 from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_part
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.program.operations import Executed
 
 FORMAT_VERSION = 2
 """Newest record format this tool reads and writes."""
@@ -278,7 +279,8 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     altered from ``before`` to ``after`` (with the links of each); ``dependents`` are the items
     whose queries restart; ``limit`` is how many seconds they have to become healthy;
     ``snapshots`` the number of each dependent's checkpoint snapshot. ``detail`` is for people.
-    ``program`` holds the operations that follow the commit, in their order, as JSON. An
+    ``program`` holds the operations that follow the commit, in their order, as JSON, ``executed``
+    those of a statement that were executed up to the row's newest commit. An
     unsafe operation goes ``requested``, ``stopping``, (``restoring``,) ``committed``,
     (``backfilling``,) then ``done``,
     ``refused`` or ``stale``.
@@ -299,6 +301,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     snapshots: dict[str, int] = {}
     unsafe: UnsafeAct | None = None
     program: tuple[dict[str, str | int], ...] = ()
+    executed: tuple[Executed, ...] = ()
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -147,6 +147,12 @@ class SettleCheckpoint(Operation, frozen=True, tag="settle"):
     phase: str = STREAMS
 
 
+class RestoreTable(Operation, frozen=True, tag="restore"):
+    """Take the rows of a source's table back to an earlier version."""
+
+    phase: str = STREAMS
+
+
 class EditCheckpoint(Operation, frozen=True, tag="edit"):
     """Write another position into a checkpoint; its snapshot takes it back."""
 
@@ -163,7 +169,7 @@ class ProbeQuery(Operation, frozen=True, tag="probe"):
 AnyOperation = (
     BuildTable | CopyTable | PopulateTable | SealTable | EvolveTable | DropName | ReplaceName
     | UpdateComment | CreateName | ValidateConnection | StopQuery | SettleCheckpoint
-    | EditCheckpoint | StartQuery | ProbeQuery
+    | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""
 

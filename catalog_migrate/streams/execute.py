@@ -12,6 +12,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.program.operations import Executed
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
@@ -23,11 +24,12 @@ from catalog_migrate.streams.errors import (
     RefusedStatement,
     ValidationFailed,
 )
-from catalog_migrate.streams.explain import explain
+from catalog_migrate.streams.explain import explain, program_of_effect
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.probes import require_valid, validate
+from catalog_migrate.streams.programs import Program, stored
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, create_statement, show
 from catalog_migrate.streams.status import moment, runtime_lives
@@ -41,7 +43,8 @@ class Result(msgspec.Struct, frozen=True):
     """What one statement did: a sentence, notices, and rows where it shows something.
 
     ``operation`` is the key of the operation that carried it out, ``restarted`` the names of the
-    queries that were restarted.
+    queries that were restarted. ``executed`` is what was executed, of EXPLAIN ``steps`` what would
+    be, both in their order.
     """
 
     summary: str
@@ -49,6 +52,8 @@ class Result(msgspec.Struct, frozen=True):
     rows: Rows | None = None
     operation: str | None = None
     restarted: tuple[str, ...] = ()
+    steps: Program = ()
+    executed: tuple[Executed, ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,7 +91,8 @@ class Executor(OperationClient):
         if isinstance(statement, st.ValidateConnection):
             return self._validated(state, statement)
         if isinstance(statement, st.Explain):
-            return Result(explain(state, statement.statement, ports=self.ports))
+            text, steps = explain(state, statement.statement, ports=self.ports)
+            return Result(text, steps=steps)
         if isinstance(statement, st.Unsafe):
             return self._unsafe(state, statement)
         if not is_planned(statement):
@@ -135,11 +141,7 @@ class Executor(OperationClient):
             notices += tuple(self._validation(after, effect))
 
         def planned(current: State) -> Changes | None:
-            if effect.alteration is not None:  # one of held queries may still come into a trial
-                change = effect.alteration
-                require_unchanged(current, change.item_id, change.before)
-                mine = {change.item_id, *(each.item_id for each in effect.restarts)}
-                require_free(current, ALTER, mine)
+            self._same_target(current, effect)
             if current.version == state.version:
                 return effect.changes
             return plan_statement(current, statement).changes
@@ -149,6 +151,15 @@ class Executor(OperationClient):
             if item_id in after.items:
                 self._shards(after, item_id)
         return Result(effect.summary, (*notices, then) if then else notices)
+
+    def _same_target(self, current: State, effect: Effect) -> None:
+        """40001 when what was planned from is no more, or somebody is at work on it: an ALTER of
+        held queries restarts none of them, and may still come into a trial."""
+        change = effect.alteration
+        if change is not None:
+            require_unchanged(current, change.item_id, change.before)
+            mine = {change.item_id, *(each.item_id for each in effect.restarts)}
+            require_free(current, ALTER, mine)
 
     def _shards(self, state: State, item_id: str) -> None:
         self.make_shards(state, item_id)
@@ -210,6 +221,7 @@ class Executor(OperationClient):
             links_after=dict(change.links_after), dependents=effect.affected, limit=self.limit,
             validate=effect.validate is not False,
             detail={"since": moment(self.clock), "summary": effect.summary},
+            program=stored(program_of_effect(state, effect)),
         )
         self.ask(row, key, "operation", effect.summary)
         ended = self.wait(key, partial(_unfinished, key, effect))
@@ -237,7 +249,7 @@ def _ended(key: str, row: OperationRecord, effect: Effect, state: State) -> Resu
         return Result(
             effect.summary,
             (*effect.notices, *late, f"{len(names)} queries restarted: {', '.join(names)}"),
-            operation=key, restarted=names,
+            operation=key, restarted=names, executed=row.executed,
         )
     if row.state == UNCONFIRMED:
         raise AlterUnfinished(
@@ -311,5 +323,5 @@ def unsafe_result(outcome: Outcome) -> Result:
     names = ", ".join(act.sources)
     return Result(
         f"operation {outcome.key} {outcome.row.state}: {names}", notices, operation=outcome.key,
-        restarted=() if outcome.alone else act.sources,
+        restarted=() if outcome.alone else act.sources, executed=outcome.row.executed,
     )

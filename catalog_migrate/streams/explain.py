@@ -11,45 +11,76 @@ from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
+from catalog_migrate.streams.programs import Program, alter_program, lines_of
 from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.status import runtime_lives
 from catalog_migrate.streams.unsafe.planning import plan_unsafe
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.rows import missing
+from catalog_migrate.streams.unsafe.rows import missing, unsafe_program
 
 
-def explain(state: State, statement: st.Statement, *, ports: Ports) -> str:
-    """The plan of a statement; errors are those that executing it would raise at once."""
+def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str, Program]:
+    """The plan of a statement, and the operations that its runtime would execute now.
+
+    Errors are those that executing it would raise at once.
+    """
     if isinstance(statement, (st.Show, st.ShowCreate)):
-        return "reads the catalog; writes nothing and restarts nothing"
+        return "reads the catalog; writes nothing and restarts nothing", ()
     if isinstance(statement, st.ValidateConnection):
-        return "reaches out to the connection and to whatever its queries use; writes nothing"
+        return "reaches out to the connection and to whatever its queries use; writes nothing", ()
     if isinstance(statement, st.Unsafe):
         return _unsafe(state, statement, ports)
     effect = plan_statement(state, statement)
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]
     if effect.changes is None:
-        return "\n".join([*lines, "nothing changes, nothing restarts"])
+        return "\n".join([*lines, "nothing changes, nothing restarts"]), ()
     after = state.changed(state.version + 1, effect.changes.effective(state))
     lines += _definition(after, effect)
     lines += _restarts(effect)
     lines += _removed(state, effect)
+    program = program_of_effect(state, effect)
+    lines += _steps(program)
     lines += _validation(after, effect, ports)
-    return "\n".join(lines)
+    return "\n".join(lines), program
 
 
-def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> str:
+def program_of_effect(state: State, effect: Effect) -> Program:
+    """What the runtime executes for an ALTER; nothing where none is alive, or no query restarts."""
+    change = effect.alteration
+    if change is None or not effect.affected or effect.changes is None:
+        return ()
+    clusters = {state.items[each].links["cluster"] for each in effect.affected}
+    if not all(runtime_lives(state, cluster) for cluster in clusters):
+        return ()
+    return alter_program(
+        state.changed(state.version, effect.changes.effective(state)), change.item_id,
+        effect.affected, validate=effect.validate is not False,
+    )
+
+
+def _steps(program: Program) -> list[str]:
+    return ["", "steps, those of one wave side by side:", *lines_of(program)] if program else []
+
+
+def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> tuple[str, Program]:
+    request = request_of(state, statement)
     plan = plan_unsafe(
-        state, request_of(state, statement), statement.reason, ports=ports, now=time.time(),
+        state, request, statement.reason, ports=ports, now=time.time(),
         at="",
     )
     closed = missing(
         state, plan.cluster, reason=statement.reason, confirmed=True, said=statement.said,
         kind=statement.kind,
     )
-    lacking = [f"missing: {each}" for each in closed] if plan.changes else []
-    return "\n".join([render(plan), *lacking])
+    if not plan.changes:
+        return render(plan), ()
+    program = unsafe_program(
+        state, request, plan.edited, runs=runtime_lives(state, plan.cluster)
+    )
+    lacking = [f"missing: {each}" for each in closed]
+    return "\n".join([render(plan, [*_steps(program), ""]), *lacking]), program
 
 
 def _definition(after: State, effect: Effect) -> list[str]:

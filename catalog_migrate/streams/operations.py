@@ -8,9 +8,11 @@ runtime that finds an open row goes on from what it says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import partial
+from itertools import groupby
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -20,6 +22,12 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.objects import ObjectDefinition
+from catalog_migrate.program.operations import (
+    Executed,
+    Operation,
+    StartQuery,
+    ValidateConnection,
+)
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.settle import Finish, WriteCommit, perform, settlement
@@ -33,11 +41,15 @@ from catalog_migrate.streams.operation_records import (
     place,
     standing,
 )
-from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.supervisor import Supervisor
+from catalog_migrate.streams.probes import Verdict
+from catalog_migrate.streams.programs import Program, on, program_of
+from catalog_migrate.streams.queries import QuerySpec, RunningQuery
+from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
 
 KEPT = 50
 """How many ended ALTERs SHOW OPERATIONS still lists."""
+
+T = TypeVar("T")
 
 Also = Callable[[Changes, State, OperationRecord], OperationRecord]
 """Puts more into the commit that moves a row, and gives the row as it is to be."""
@@ -59,6 +71,9 @@ class OperationRun:
     key: str
     inherited: bool = False
     begun: float = field(init=False)
+    program: Program = field(init=False)
+    executed: list[Executed] = field(init=False, default_factory=list)
+    _logged: int = field(init=False, default=0)
     steps: ClassVar[Mapping[str, Callable[[Any], None]]] = {}
     title: ClassVar[str] = ""
 
@@ -66,6 +81,10 @@ class OperationRun:
     def row(self) -> OperationRecord:
         """The row as it is now."""
         return self.follow().operations[self.key]
+
+    def planned(self, state: State, row: OperationRecord) -> Program:
+        """The program of a row that carries none: an older version wrote it."""
+        raise NotImplementedError
 
     def about(self, state: State) -> str:
         """What the operation is on, for the history."""
@@ -82,8 +101,9 @@ class OperationRun:
     def run(self) -> None:
         """Take it to its end; its queries are nobody else's meanwhile."""
         self.begun = self.supervisor.clock.monotonic()
-        row = self.row
-        self.say(f"operation {self.key}: {self.title}{self.about(self.follow())}, {row.state}")
+        state, row = self.follow(), self.row
+        self.program = program_of(row) or self.planned(state, row)
+        self.say(f"operation {self.key}: {self.title}{self.about(state)}, {row.state}")
         self.supervisor.pinned.update(row.dependents)
         try:
             self._go_on()
@@ -121,6 +141,7 @@ class OperationRun:
         ``kind`` and ``about`` are for the history, ``detail`` and ``fields`` go into the row.
         """
         name, _, phase = to.partition(", ")
+        executed = tuple(self.executed[self._logged :])
 
         def put(changes: Changes, current: State) -> None:
             row = current.operations[self.key]
@@ -129,12 +150,17 @@ class OperationRun:
             if phase:
                 kept["phase"] = phase
             row = also(changes, current, msgspec.structs.replace(
-                row, state=name, detail={**kept, **(detail or {})}, **fields
+                row, state=name, detail={**kept, **(detail or {})},
+                executed=(*row.executed, *executed), **fields,
             ))
             changes.put("operation", self.key, row)
             self._hold(changes, current, row)
 
-        return self.supervisor.commit(put, kind, about or self.about(self.follow()))
+        state = self.supervisor.commit(
+            put, kind, about or self.about(self.follow()), executed=executed
+        )
+        self._logged += len(executed)
+        return state
 
     def _hold(self, changes: Changes, current: State, row: OperationRecord) -> None:
         """Hold the queries while the row's state says so; else lift this hold, nobody else's."""
@@ -182,7 +208,71 @@ class OperationRun:
             detail={"outcome": error.code, **({"remedy": error.remedy} if error.remedy else {})},
         )
 
-    # -- acts on queries that stand still ------------------------------------------------------
+    # -- the program ---------------------------------------------------------------------------
+
+    def step(self, what: type[Operation], item_id: str) -> Operation:
+        """The operation on an item, as the program has it if it does."""
+        for step in self.program:
+            if type(step) is what and step.id == item_id:
+                return step
+        return on(self.follow(), what, item_id)
+
+    def execute(self, step: Operation, act: Callable[[], T]) -> T:
+        """Execute one operation, and put on record when, how long and with what outcome; a text
+        that ``act`` returns is why nothing was done."""
+        began, outcome = self.supervisor.clock.wall(), "failed"
+        try:
+            result = act()
+            outcome = f"skipped: {result}" if isinstance(result, str) else "done"
+        except CatalogMigrateError as error:
+            outcome = f"failed: {error.message}"
+            raise
+        else:
+            return result
+        finally:
+            ended = self.supervisor.clock.wall()
+            self.executed.append(Executed.of(step, began, ended, outcome))
+
+    def perform(
+        self, acts: Mapping[type[Operation], Callable[[str], str | None]],
+        item_ids: Collection[str],
+    ) -> None:
+        """Execute the steps of the program that ``acts`` has on these items, wave by wave; what is
+        of one wave side by side."""
+        steps = [step for step in self.program if type(step) in acts and step.id in item_ids]
+        self.supervisor.await_starts(item_ids)
+        for _, wave in groupby(steps, key=lambda step: step.wave):
+            side_by_side = list(wave)
+            with self.supervisor.ports.threads.pool(
+                min(STOPS, len(side_by_side)), "operation"
+            ) as pool:
+                list(pool.map(
+                    lambda step: self.execute(step, partial(acts[type(step)], step.id)),
+                    side_by_side,
+                ))
+
+    def start(
+        self, state: State, item_ids: Iterable[str], known: Known | None = None
+    ) -> None:
+        """Begin to start queries, sources first."""
+
+        def by(item_id: str, act: Callable[[], RunningQuery]) -> RunningQuery:
+            return self.execute(self.step(StartQuery, item_id), act)
+
+        for wave in dependencies.topological(state, item_ids):
+            self.supervisor.start(state, wave, known=known, by=by)
+
+    def validated(self, validate: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
+        """Validate all at once; what that said of each item is on record."""
+        began = self.supervisor.clock.wall()
+        verdicts = validate()
+        ended = self.supervisor.clock.wall()
+        bad = {each.item_id: each.message for each in reversed(verdicts) if not each.ok}
+        for step in self.program:
+            if isinstance(step, ValidateConnection):
+                outcome = f"failed: {bad[step.id]}" if step.id in bad else "done"
+                self.executed.append(Executed.of(step, began, ended, outcome))
+        return verdicts
 
     def settled(self, spec: QuerySpec, *, stateless: bool = False) -> bool:
         """Settle the batch that was under way by what its sinks have, on files alone.

@@ -57,22 +57,27 @@ def validate(
     Everything at once in threads; the answers in the order connections, then dependents. Names
     and options only, never a secret's value.
     """
-    connections = [
-        item_id for item_id, item in state.items.items()
-        if item.definition.kind == "connection"
-        and (item_id == target or target in dependencies.effective(state, item_id).chain
-             or target in dependencies.effective(state, item_id).secrets.values())
-    ]
     with ports.threads.pool(16, "validate") as pool:
         asked = [
             pool.submit(_connection, state, item_id, ports, timeout)
-            for item_id in sorted(connections, key=lambda each: int(each[1:]))
+            for item_id in connections_using(state, target)
         ]
         queries = pool.submit(
             probe_queries, state, dependents, ports=ports, timeout=timeout
         )
         verdicts = [verdict for answer in asked for verdict in answer.result()]
         return [*verdicts, *queries.result()[0]]
+
+
+def connections_using(state: State, target: str) -> tuple[str, ...]:
+    """The connections at and below a connection or secret, by number of id."""
+    found = []
+    for item_id, item in state.items.items():
+        if item.definition.kind == "connection":
+            whole = dependencies.effective(state, item_id)
+            if target in (*whole.chain, *whole.secrets.values()):
+                found.append(item_id)
+    return tuple(sorted(found, key=lambda each: int(each[1:])))
 
 
 def probe_queries(

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -22,6 +23,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.program.operations import Executed
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
@@ -60,6 +62,9 @@ STARTS = 8
 
 Known = Callable[[], Mapping[str, Upstream]]
 """Waits for and gives the upstreams of queries that start together, by item id."""
+
+Starting = Callable[[str, Callable[[], RunningQuery]], RunningQuery]
+"""Carries the start of a query out; (item id, what starts it)."""
 
 FOLLOW = 1.0
 """Seconds between two looks at whether a sink has drained a retired shard."""
@@ -265,7 +270,7 @@ class Supervisor:
                     state, item_id, checkpoint, self.ports.tables
                 ):
                     continue
-                self._stop_one(item_id, self.drain)
+                self.stop_one(item_id)
                 following.step(
                     state, item_id, checkpoint, self.ports.tables,
                     put=self.commit,
@@ -311,35 +316,47 @@ class Supervisor:
             known = spec, self.engine.prepare(spec)
         return known
 
-    def _begin(self, state: State, each: Managed, known: Known | None = None) -> None:
+    def _begin(
+        self, state: State, each: Managed, known: Known | None = None, by: Starting | None = None
+    ) -> None:
         each.fingerprint = dependencies.fingerprint(state, each.item_id)
         definition = state.items[each.item_id].definition
         each.name = f"{definition.kind} {definition.item_name}"
         if self._pool is None:
             self._pool = self.ports.threads.pool(max(self.threads, STARTS), "start")
-        each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
+        if by is None:
+            each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
+            return
+        reads = self.managed.get(state.items[each.item_id].links.get("reads", ""))
+        after = None if reads is None else reads.starting
+        each.starting = self._pool.submit(
+            by, each.item_id, partial(self.start_query, state, each.item_id, known, after)
+        )
 
     def start(
-        self, state: State, item_ids: Iterable[str], *, known: Known | None = None
+        self, state: State, item_ids: Iterable[str], *, known: Known | None = None,
+        by: Starting | None = None,
     ) -> None:
         """Begin to start queries now, whatever their back-off.
 
-        ``known`` gives the upstreams that were just asked about for all of them together.
+        ``known`` gives the upstreams that were just asked about for all of them together. ``by``
+        carries each start out; then a sink starts after the source that it reads.
         """
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
                 each.error = None  # of before what an operation has repaired
-                self._begin(state, each, known)
+                self._begin(state, each, known, by)
 
     def start_query(
-        self, state: State, item_id: str, known: Known | None = None
+        self, state: State, item_id: str, known: Known | None = None,
+        after: Future[RunningQuery] | None = None,
     ) -> RunningQuery:
         """Everything between a committed definition and a started query; runs in a thread.
 
         Spark's plan comes first, while the upstream is asked: that is identified and written down
         before the first batch, and compared at every later start. Then the checkpoint's guards, and
-        the start.
+        the start, which comes ``after`` another one.
         """
         self.ensure_shards(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
@@ -370,6 +387,8 @@ class Supervisor:
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)
+            if after is not None:
+                after.exception()
             self.lease.require_fresh()
             return query.start()
         except CatalogMigrateError as error:
@@ -439,39 +458,31 @@ class Supervisor:
 
     # -- stopping ------------------------------------------------------------------------------
 
-    def stop(
-        self, item_ids: Sequence[str], state: State | None = None, *, drain: float | None = None,
-        then: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Stop queries, sinks before the sources that they read, each wave in parallel.
-
-        ``then`` is called for each item as soon as it stands still, whether it ran or not, by
-        several threads at once.
-        """
-        limit = self.drain if drain is None else drain
-        for item_id in item_ids:
-            starting = self.managed[item_id].starting if item_id in self.managed else None
-            if starting is not None:
-                starting.exception()  # a start under way cannot be called back: wait for it
-                self._started(self.managed[item_id])
+    def stop(self, item_ids: Sequence[str], state: State | None = None) -> None:
+        """Stop queries, sinks before the sources that they read, each wave in parallel."""
+        self.await_starts(item_ids)
         known = [each for each in item_ids if state is not None and each in state.items]
         waves = reversed(dependencies.topological(state, known)) if state and known else ()
         rest = tuple(each for each in item_ids if each not in known)
-
-        def one(item_id: str) -> None:
-            self._stop_one(item_id, limit)
-            then(item_id)
-
         for wave in [*waves, *([rest] if rest else [])]:
             with self.ports.threads.pool(min(STOPS, len(wave)), "stop") as pool:
-                list(pool.map(one, wave))
+                list(pool.map(self.stop_one, wave))
 
-    def _stop_one(self, item_id: str, limit: float) -> None:
+    def await_starts(self, item_ids: Iterable[str]) -> None:
+        """Wait for starts under way, which cannot be called back."""
+        for item_id in item_ids:
+            each = self.managed.get(item_id)
+            if each is not None and each.starting is not None:
+                each.starting.exception()
+                self._started(each)
+
+    def stop_one(self, item_id: str, limit: float | None = None) -> None:
+        """Stop a query that is not about to start; its batch may take ``limit`` seconds to end."""
         each = self.managed.get(item_id)
         if each is None:
             return
         if each.query is not None:
-            each.query.stop(limit)
+            each.query.stop(self.drain if limit is None else limit)
         each.query, each.failures, each.next_try = None, 0, 0.0
 
     def close(self, state: State | None = None) -> None:
@@ -529,9 +540,11 @@ class Supervisor:
         return found
 
     def commit(
-        self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None
+        self, put: Callable[[Changes, State], None], kind: str, reason: str | None = None, *,
+        executed: Sequence[Executed] = (),
     ) -> State:
-        """Commit under the cluster's lease; ``reason`` is for the history: what it is about."""
+        """Commit under the cluster's lease; ``reason`` is for the history: what it is about, and
+        what was ``executed`` before it."""
 
         def written(state: State) -> Changes:
             changes = Changes()
@@ -541,7 +554,7 @@ class Supervisor:
         with self._lock:
             return commit(
                 self.log, written, epoch=self.lease.epoch, lease_key=self.lease.key, kind=kind,
-                reason=reason,
+                reason=reason, executed=executed,
             )
 
 

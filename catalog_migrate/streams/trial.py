@@ -11,19 +11,33 @@ those of the old one do not: there is nothing to go back to.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import ClassVar
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.program.operations import (
+    EditCheckpoint,
+    Executed,
+    ProbeQuery,
+    SettleCheckpoint,
+    StopQuery,
+)
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import AlterFailed, ValidationFailed
 from catalog_migrate.streams.operation_records import ROLLING_BACK, STARTED, UNCONFIRMED
 from catalog_migrate.streams.operations import OperationRun, redefine, redefined, stands
 from catalog_migrate.streams.probes import Probing, Verdict, probe_queries, refusal, validate
+from catalog_migrate.streams.programs import (
+    Program,
+    alter_program,
+    restarted,
+    set_back_program,
+    stored,
+)
 from catalog_migrate.streams.supervisor import Known, Managed, input_known
 from catalog_migrate.streams.upstream import Upstream
 
@@ -47,6 +61,13 @@ class Trial(OperationRun):
         assert definition is not None
         return f"{definition.kind} {definition.item_name}"
 
+    def planned(self, state: State, row: OperationRecord) -> Program:
+        """To try it, or to take it back where that was begun."""
+        dependents = [item_id for item_id in row.dependents if item_id in state.items]
+        if row.detail.get("phase") == ROLLING_BACK:
+            return set_back_program(state, dependents, row.snapshots, ())
+        return alter_program(state, row.target, dependents, validate=row.validate)
+
     def abandoned(self) -> CatalogMigrateError:
         """Nothing is lost by saying it again."""
         return AlterFailed(
@@ -68,9 +89,9 @@ class Trial(OperationRun):
         after = altered(state, row)
         with self.supervisor.ports.threads.pool(1, "plans") as pool:
             planning = pool.submit(self.supervisor.prepare, after, row.dependents)
-            verdicts = validate(
+            verdicts = self.validated(lambda: validate(
                 after, row.target, row.dependents, ports=self.supervisor.ports
-            ) if row.validate else []
+            )) if row.validate else ()
             refused = planning.result()
         if row.validate:
             bad = [verdict for verdict in verdicts if not verdict.ok]
@@ -129,15 +150,21 @@ class Trial(OperationRun):
         snapshots: dict[str, int] = {}
         before = altered(state, row, back=True)
 
-        def take(item_id: str) -> None:
+        def take(item_id: str) -> str | None:
             self.alive()
             checkpoint = self.supervisor.checkpoint(state, item_id)
-            if checkpoint.query_id is not None:
-                with suppress(CatalogMigrateError):
-                    self.settled(self.supervisor.spec(before, item_id))
+            if checkpoint.query_id is None:
+                return "it was never started"
+            try:
+                self.settled(self.supervisor.spec(before, item_id))
+                return None
+            except CatalogMigrateError as error:
+                return error.message
+            finally:
                 snapshots[item_id] = self.snapshot(checkpoint)
 
-        self.supervisor.stop(row.dependents, state, then=take)
+        acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: take}
+        self.perform(acts, row.dependents)
         probing.ask(state, _awaited(state, row))
         with self.supervisor.ports.threads.pool(1, "written") as pool:
             written = pool.submit(
@@ -153,11 +180,10 @@ class Trial(OperationRun):
         return written.result().operations[self.key]
 
     def _start(self, state: State, item_ids: Collection[str], known: Known) -> set[str]:
-        """Begin to start queries, sources first; returns those that have to wait for the ids of
-        their source's topics."""
+        """Begin to start queries; returns those that have to wait for the ids of their source's
+        topics."""
         late = {item_id for item_id in item_ids if not input_known(state, item_id)}
-        for wave in dependencies.topological(state, tuple(set(item_ids) - late)):
-            self.supervisor.start(state, wave, known=known)
+        self.start(state, set(item_ids) - late, known)
         return late
 
     def _watch(self, row: OperationRecord, probing: Probing) -> list[str]:
@@ -169,6 +195,7 @@ class Trial(OperationRun):
         """
         supervisor, clock = self.supervisor, self.supervisor.clock
         worked: dict[str, int] = {}
+        began = clock.wall()
         deadline = clock.monotonic() + row.limit
         state = self.follow()
         waiting = _awaited(state, row)
@@ -187,11 +214,12 @@ class Trial(OperationRun):
                 each = supervisor.managed.setdefault(item_id, Managed(item_id))
                 query = each.query
                 if query is None and each.starting is None and each.next_try <= now:
-                    supervisor.start(state, [item_id])
+                    self.start(state, [item_id])
                 elif query is not None and query.progress() is not None and query.active:
                     verdict = probed.get(item_id)
                     if verdict is not None and verdict.ok:
                         waiting.discard(item_id)
+                        self._probed(item_id, began)
             final = {each for each in waiting if each in probed and probed[each].final}
             if final:  # the others were not given their time, so nothing is said of them
                 waiting = final
@@ -208,9 +236,17 @@ class Trial(OperationRun):
                 again = now + PROBE_AGAIN
             if waiting:
                 clock.sleep(_LOOK)
-        return [
-            self._complaint(state, row, item_id, probing.verdicts()) for item_id in sorted(waiting)
-        ]
+        complaints = {
+            item_id: self._complaint(state, row, item_id, probing.verdicts())
+            for item_id in sorted(waiting)
+        }
+        for item_id, complaint in complaints.items():
+            self._probed(item_id, began, f"failed: {complaint}")
+        return list(complaints.values())
+
+    def _probed(self, item_id: str, began: float, outcome: str = "done") -> None:
+        step, ended = self.step(ProbeQuery, item_id), self.supervisor.clock.wall()
+        self.executed.append(Executed.of(step, began, ended, outcome))
 
     def _probe(
         self, state: State, item_ids: Sequence[str]
@@ -268,18 +304,26 @@ class Trial(OperationRun):
                 redefine(changes, current, row.target, row.before, row.links_before)
             return row
 
-        about = f"{self.about(self.follow())}: {reason}"
-        self.move(f"trial, {ROLLING_BACK}", "set back", about, detail={"reason": reason}, also=put)
+        state, row = self.follow(), self.row
+        self.program = set_back_program(state, row.dependents, row.snapshots, self.program)
+        self.move(
+            f"trial, {ROLLING_BACK}", "set back", f"{self.about(state)}: {reason}",
+            detail={"reason": reason}, also=put, program=stored(self.program),
+        )
         self.say(f"operation {self.key}: the old definition is committed again: {reason}")
 
     def _roll_back(self) -> None:
         state = self.follow()
         row = state.operations[self.key]
-        self.supervisor.stop(row.dependents, state, drain=min(5.0, self.supervisor.drain))
-        for item_id, number in sorted(row.snapshots.items()):
+
+        def restore(item_id: str) -> str | None:
             self.alive()
-            if item_id in state.items:
-                self._restore(state, item_id, number)
+            if item_id not in state.items:
+                return "it was dropped"
+            return self._restore(state, item_id, row.snapshots[item_id])
+
+        stop = partial(self.supervisor.stop_one, limit=min(5.0, self.supervisor.drain))
+        self.perform({StopQuery: stop, EditCheckpoint: restore}, row.dependents)
         with Probing(self._probe, self.supervisor.ports.threads) as probing:
             problems = self._watch(row, probing)
         reason = row.detail.get("reason", "")
@@ -289,16 +333,19 @@ class Trial(OperationRun):
         else:
             self.end("set_back", reason)
 
-    def _restore(self, state: State, item_id: str, number: int) -> None:
-        """Give a query its snapshot back; refused, and left out, when a sink has a newer batch."""
+    def _restore(self, state: State, item_id: str, number: int) -> str | None:
+        """Give a query its snapshot back, or say why it keeps its checkpoint: a sink has a newer
+        batch, or cannot say what it has. The checkpoint is valid as it stands."""
         checkpoint = self.supervisor.checkpoint(state, item_id)
         try:
             spec = self.supervisor.spec(state, item_id)
             sinks = self.supervisor.engine.last_batch(spec, checkpoint.query_id or "")
-            if sinks:  # else the destination cannot say what it has, and the checkpoint stays
-                Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
-        except CatalogMigrateError:
-            return  # what cannot be proven is not restored; the checkpoint is valid as it stands
+            if not sinks:
+                return "its destination cannot say what it has"
+            Snapshots(checkpoint).restore(number, sinks_latest=sinks, active=())
+        except CatalogMigrateError as error:
+            return error.message
+        return None
 
     steps: ClassVar = {
         "validating": _validate,
@@ -330,25 +377,8 @@ def _gets_on(each: Managed, worked: dict[str, int]) -> bool:
 
 
 def _awaited(state: State, row: OperationRecord) -> set[str]:
-    """The queries that an operation starts again and waits for.
-
-    A sink waits for its source's topic ids; one whose source does not run is not waited for.
-    """
-    started = {
-        item_id for item_id in row.dependents
-        if item_id in state.items and not _held_by_others(state, item_id)
-    }
-    return {
-        item_id for item_id in started
-        if input_known(state, item_id) or state.items[item_id].links.get("reads") in started
-    }
-
-
-def _held_by_others(state: State, item_id: str) -> bool:
-    return any(
-        hold.item_id == item_id and not hold.holder.startswith("operation:")
-        for hold in state.holds.values()
-    )
+    """The queries that an operation starts again and waits for."""
+    return set(restarted(state, row.dependents))
 
 
 def altered(state: State, row: OperationRecord, *, back: bool = False) -> State:

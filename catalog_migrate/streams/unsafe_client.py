@@ -30,7 +30,13 @@ from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.unsafe.planning import UnsafePlan, plan_unsafe
 from catalog_migrate.streams.unsafe.requests import Request
-from catalog_migrate.streams.unsafe.rows import missing, new_row, require, require_allowed
+from catalog_migrate.streams.unsafe.rows import (
+    missing,
+    new_row,
+    require,
+    require_allowed,
+    unsafe_program,
+)
 from catalog_migrate.streams.unsafe.undo import operation_row
 
 Confirm = Callable[[UnsafePlan], bool]
@@ -89,8 +95,11 @@ class UnsafeClient(OperationClient):
         )
         if request.tolerance is not None and request.approved is None:
             request = msgspec.structs.replace(request, approved=plan.totals)
+        program = unsafe_program(
+            state, request, plan.edited, runs=runtime_lives(state, cluster)
+        )
         row = new_row(
-            state, request, reason=(reason or "").strip(), who=who(), host=this_host(),
+            state, request, program, reason=(reason or "").strip(), who=who(), host=this_host(),
             at=moment(self.clock), limit=self.limit,
         )
         key = key or operation_key(self.clock)

@@ -546,3 +546,80 @@ def test_a_frozen_operation_is_ended(
         record for table in stage.world.tables.values() for record in table.rows
     )
     assert sorted(rows.values()) == [1] * (9 - twice) + [2] * twice
+
+
+class TestTheProgramIsWhatRuns:
+    """What EXPLAIN prints, what the row carries and what the engine is asked to do are the same."""
+
+    @pytest.fixture
+    def calls(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Each query that the engine stops or starts, in order."""
+        stage.world.topics["o"] = [0]
+        stage.run(SINK.format("k1"))
+        for _ in range(20):
+            stage.turn()
+        stage.put("cluster", stage.supervisor.cluster, ClusterRecord(unsafe=True))
+        calls: list[str] = []
+        stop, start = SimulatedQuery.stop, SimulatedQueries.start
+
+        def stopped(query: SimulatedQuery, *args: Any) -> None:
+            calls.append(f"stop default.{query.spec.name.name}")
+            stop(query, *args)
+
+        def started(engine: SimulatedQueries, spec: Any) -> SimulatedQuery:
+            calls.append(f"start default.{spec.name.name}")
+            return start(engine, spec)
+
+        monkeypatch.setattr(SimulatedQuery, "stop", stopped)
+        monkeypatch.setattr(SimulatedQueries, "start", started)
+        return calls
+
+    def explained(self, stage: Stage, text: str) -> list[str]:
+        """The steps that EXPLAIN gives, which its text has too."""
+        (result,) = stage.run(f"EXPLAIN {text}")
+        lines = [f"{step.symbol} {step.describe()}" for step in result.steps]
+        places = [result.summary.index(line) for line in lines]
+        assert places == sorted(places)
+        return [f"{step.op} {step.name.rpartition(':')[2]}" for step in result.steps]
+
+    def executed(self, result: Result) -> list[str]:
+        """What the statement says was done, all of it well."""
+        assert {each.outcome for each in result.executed} == {"done"}
+        return [f"{each.op} {each.name.rpartition(':')[2]}" for each in result.executed]
+
+    ALTER = (
+        "validate default.c", "validate default.s", "validate default.r", "validate default.k1",
+        "stop default.k1", "stop default.s", "stop default.r", "settle default.k1",
+        "settle default.s", "settle default.r", "start default.s", "start default.r",
+        "start default.k1", "probe default.s", "probe default.r", "probe default.k1",
+    )
+
+    def test_an_alter(self, stage: Stage, calls: list[str]) -> None:
+        """All is validated; the sink stops before its source and starts after it."""
+        statement = "ALTER CONNECTION c SET (BROKER 'b:9092')"
+        steps = self.explained(stage, statement)
+        assert steps == list(self.ALTER)
+        (result,) = stage.run(statement)
+        assert self.executed(result) == steps
+        assert calls == [step for step in steps if step.startswith(("stop", "start"))]
+        assert len(stage.row.program) == len(steps)
+
+    def test_one_that_is_taken_back(self, stage: Stage, calls: list[str]) -> None:
+        """The way back is a program too: stops, the snapshots, starts, probes."""
+        with pytest.raises(AlterSetBack):
+            stage.alter("lame")
+        back = [step["op"] for step in stage.row.program]
+        assert back == ["stop"] * 3 + ["edit"] * 3 + ["start"] * 3 + ["probe"] * 3
+        told = [each.op for each in stage.row.executed]
+        assert told[-len(back):].count("edit") == 3
+        failed = [each for each in stage.row.executed if each.outcome.startswith("failed")]
+        assert {each.op for each in failed} == {"probe"}
+
+    def test_an_unsafe_operation(self, stage: Stage, calls: list[str]) -> None:
+        """The source alone is stopped, settled, edited and started."""
+        statement = "ALTER SOURCE s UNSAFE INJECT OFFSETS ('t:0' = 1) REASON 'twice'"
+        steps = self.explained(stage, statement)
+        assert steps == ["stop default.s", "settle default.s", "edit default.s", "start default.s"]
+        (result,) = stage.run(statement)
+        assert self.executed(result) == steps
+        assert calls == ["stop default.s", "start default.s"]

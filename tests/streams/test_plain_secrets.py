@@ -121,7 +121,7 @@ class TestOneCheck:
             require_checked(request)
         with pytest.raises(InvalidOptions, match="CM0714"):
             planning.plan_unsafe(state(), request, "x", ports=Ports(Secret), now=0.0, at="")
-        row = new_row(state(), request, reason="x", who="w", host="h", at="", limit=1.0)
+        row = new_row(state(), request, (), reason="x", who="w", host="h", at="", limit=1.0)
         changes = Changes()
         changes.put("cluster", row.cluster, ClusterRecord(unsafe=True))
         changes.put("operation", "op1", row)

@@ -23,6 +23,13 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.planner.planfile import StalePlan
+from catalog_migrate.program.operations import (
+    EditCheckpoint,
+    RestoreTable,
+    SettleCheckpoint,
+    StartQuery,
+    StopQuery,
+)
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.errors import UnsafeBlocked, ValidationFailed
@@ -35,8 +42,9 @@ from catalog_migrate.streams.operation_records import (
     images_in,
 )
 from catalog_migrate.streams.operations import OperationRun, redefine
+from catalog_migrate.streams.programs import Program, restarted, stored
+from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
-from catalog_migrate.streams.status import held_by
 from catalog_migrate.streams.supervisor import UPSTREAM
 from catalog_migrate.streams.unsafe import restore
 from catalog_migrate.streams.unsafe.audit import measure
@@ -57,7 +65,13 @@ from catalog_migrate.streams.unsafe.planning import (
     validated,
 )
 from catalog_migrate.streams.unsafe.requests import Part, Request, request_in, require_checked
-from catalog_migrate.streams.unsafe.rows import Prepared, missing, prepared_in, require
+from catalog_migrate.streams.unsafe.rows import (
+    Prepared,
+    missing,
+    prepared_in,
+    require,
+    unsafe_program,
+)
 
 FINISH_LIMIT = 60.0
 """Seconds that an uncommitted batch may take when it must be run before positions change."""
@@ -74,6 +88,17 @@ class UnsafeOperation(OperationRun):
     def about(self, state: State) -> str:
         """What it is on, by the names of then."""
         return state.operations[self.key].detail["summary"]
+
+    def planned(self, state: State, row: OperationRecord) -> Program:
+        """With an edit of each part that asks for positions."""
+        request = request_in(row)
+        edited = [part.item_id for part in request.parts if part.chooses or part.past]
+        return unsafe_program(state, request, edited, runs=not self._alone)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no query can be started: there is no runtime."""
+        return isinstance(self.supervisor.engine, OfflineQueries)
 
     def abandoned(self) -> CatalogMigrateError:
         """Whoever began it may have been stopped for a reason."""
@@ -112,11 +137,14 @@ class UnsafeOperation(OperationRun):
         state, row = self.follow(), self.row
         request = request_in(row)
         require_bound(state, request)
-        self.supervisor.stop(row.dependents, state)
-        for part in request.parts:
-            spec = self.supervisor.spec(state, part.item_id)
+
+        def settle(item_id: str) -> None:
+            spec = self.supervisor.spec(state, item_id)
             if not self.settled(spec, stateless=True):
                 self.supervisor.engine.finish_batch(spec, timeout=FINISH_LIMIT)
+
+        acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: settle}
+        self.perform(acts, row.dependents)
         if request.policy != "allow":
             self._await_sent(self._early, row.limit)
         surveyed = self._survey(state, request)
@@ -156,7 +184,8 @@ class UnsafeOperation(OperationRun):
         assert back is not None
         try:
             if not self.inherited:
-                restore.perform(self.follow(), back, self.key)
+                (source,) = (step for step in self.program if isinstance(step, RestoreTable))
+                self.execute(source, lambda: restore.perform(self.follow(), back, self.key))
             elif not restore.happened(self.follow(), back, self.key):
                 restore.bar(self.follow(), back)
                 if not restore.happened(self.follow(), back, self.key):
@@ -176,8 +205,8 @@ class UnsafeOperation(OperationRun):
     def _validate(self, state: State, request: Request) -> None:
         bad = [
             str(verdict)
-            for verdict in validated(
-                state, request, ports=self.supervisor.ports
+            for verdict in self.validated(
+                lambda: validated(state, request, ports=self.supervisor.ports)
             )
             if not verdict.ok
         ]
@@ -254,25 +283,46 @@ class UnsafeOperation(OperationRun):
             return _acted(row, restored=back.to, removed=back.gone, brought_back=back.back)
 
         lost = {f"expired {number:03d}": text for number, text in enumerate(prepared.expired)}
-        self.move("committed", UNSAFE, detail=lost, also=put, snapshots=prepared.snapshots)
+        self.program = unsafe_program(
+            self.follow(), request, prepared.edits, runs=not self._alone
+        )
+        self.move(
+            "committed", UNSAFE, detail=lost, also=put, snapshots=prepared.snapshots,
+            program=stored(self.program),
+        )
         self.say(f"operation {self.key}: committed; it only rolls forward from here")
 
     # -- after it ----------------------------------------------------------------------------------
 
     def _roll_forward(self) -> None:
+        """Edit, start, and end it; what could not be edited is in force all the same.
+
+        Every start repeats an edit that the checkpoint lacks, and says why when it cannot. A sink
+        that runs forms its row keys with the ids that it was started with.
+        """
         state, row = self.follow(), self.row
-        request = request_in(row)
-        problems = self._applied(state, request)
-        # a sink that runs forms its row keys with the ids that it was started with
-        if request.accept_new_topic:
-            dependents = [
-                user
-                for part in request.parts
-                for user in dependencies.users_of(state, part.item_id)
-                if user in self.supervisor.managed
-            ]
-            self.supervisor.stop(dependents, state)
+        problems = []
+
+        def edit(item_id: str) -> str | None:
+            stream = state.streams.get(item_id)
+            if stream is None or item_id not in state.items:
+                return "it was dropped"
+            try:
+                apply_committed(self.supervisor.checkpoint(state, item_id), item_id, stream)
+            except CatalogMigrateError as error:
+                name = dependencies.display(state, item_id)
+                problems.append(f"{name}: the start repeats what failed now: {error.message}")
+                return f"the start repeats it: {error.message}"
+            return None
+
+        self.perform({EditCheckpoint: edit}, row.dependents)
+        below = {step.id for step in self.program} - set(row.dependents)
+        self.perform({StopQuery: self.supervisor.stop_one}, below)
         moved = {image.item_id for image in images_in(row) if image.target and not image.past}
+        if not self._alone:
+            wanted = [step.id for step in self.program if isinstance(step, StartQuery)]
+            self.start(state, restarted(state, wanted, moved))
+            self.supervisor.await_starts(wanted)
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             for hold_key, hold in current.holds.items():
@@ -282,29 +332,6 @@ class UnsafeOperation(OperationRun):
 
         final = BACKFILLING if chunks_in(row) else "done"
         self.end(final, "; ".join(problems), kind="done", also=put)
-        state = self.follow()
-        self.supervisor.start(state, [
-            each for each in row.dependents
-            if each in self.supervisor.managed and not held_by(state, each)
-        ])
-
-    def _applied(self, state: State, request: Request) -> list[str]:
-        """Apply the committed edits; what could not be is in force all the same.
-
-        Every start repeats an edit that the checkpoint lacks, and says why when it cannot.
-        """
-        problems = []
-        for part in request.parts:
-            stream = state.streams.get(part.item_id)
-            if stream is None or part.item_id not in state.items:
-                continue
-            checkpoint = self.supervisor.checkpoint(state, part.item_id)
-            try:
-                apply_committed(checkpoint, part.item_id, stream)
-            except CatalogMigrateError as error:
-                name = dependencies.display(state, part.item_id)
-                problems.append(f"{name}: the start repeats what failed now: {error.message}")
-        return problems
 
     steps: ClassVar = {
         "requested": _look,

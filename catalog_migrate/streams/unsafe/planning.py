@@ -74,7 +74,8 @@ class ItemPlan(msgspec.Struct, frozen=True):
     statement that would create it afterwards ("" where it stays), ``restores`` whether its table
     goes back to an earlier version. ``unread`` counts what topics that are no longer read hold
     behind its position; it is left out where there are none, or nobody can say. ``stays`` counts
-    the rows of a sink that stay in the system that it writes to though they go from its table."""
+    the rows of a sink that stay in the system that it writes to though they go from its table.
+    ``edited`` is there where positions change."""
 
     item_id: str
     kind: str
@@ -91,6 +92,7 @@ class ItemPlan(msgspec.Struct, frozen=True):
     restores: bool = False
     unread: int | msgspec.UnsetType = msgspec.UNSET
     stays: int | msgspec.UnsetType = msgspec.UNSET
+    edited: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class UnsafePlan(msgspec.Struct, frozen=True):
@@ -114,6 +116,10 @@ class UnsafePlan(msgspec.Struct, frozen=True):
             for item, part in zip(self.items, self.request.parts, strict=True)
         )
 
+    @property
+    def edited(self) -> tuple[str, ...]:
+        """The items whose positions change."""
+        return tuple(item.item_id for item in self.items if item.edited is True)
 
     @property
     def refused(self) -> bool:
@@ -356,6 +362,7 @@ def plan_unsafe(
                 if part.redefines else "",
                 surveyed.restore is not None, unread or msgspec.UNSET,
                 found.stays or msgspec.UNSET,
+                bool(surveyed.survey.line) or msgspec.UNSET,
             )
         )
     cluster = state.items[request.parts[0].item_id].links.get("cluster", "")

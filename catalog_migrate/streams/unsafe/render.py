@@ -18,10 +18,10 @@ _TAKES = {
 }
 
 
-def render(plan: UnsafePlan, *, limit: int = 50) -> str:
+def render(plan: UnsafePlan, steps: Sequence[str] = (), *, limit: int = 50) -> str:
     """The plan: for each item its properties, partitions and whom it concerns, then the totals.
 
-    ``limit`` is how many partitions of an item are listed.
+    ``steps`` are the lines of its program, ``limit`` is how many partitions of an item are listed.
     """
     lines: list[str] = []
     for item in plan.items:
@@ -39,7 +39,7 @@ def render(plan: UnsafePlan, *, limit: int = 50) -> str:
         return "\n".join([*lines, "nothing changes, nothing restarts"])
     unread = sum(item.unread or 0 for item in plan.items)
     behind = f"; {unread} unread records of former topics stay behind" if unread else ""
-    return "\n".join([*lines, sentence(plan.totals) + behind + kept_by_sinks(plan)])
+    return "\n".join([*lines, *steps, sentence(plan.totals) + behind + kept_by_sinks(plan)])
 
 
 def kept_by_sinks(plan: UnsafePlan) -> str:

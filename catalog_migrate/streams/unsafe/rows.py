@@ -5,16 +5,32 @@ And what must be open, said and confirmed before one begins: all of it is asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord, UnsafeAct
 from catalog_migrate.catalog.state import State
+from catalog_migrate.program.operations import (
+    EditCheckpoint,
+    RestoreTable,
+    SettleCheckpoint,
+    ValidateConnection,
+)
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
 from catalog_migrate.streams.errors import UnsafeRefused
 from catalog_migrate.streams.operation_records import UNSAFE, Chunk, Image
+from catalog_migrate.streams.programs import (
+    Program,
+    after,
+    in_order,
+    on,
+    restarted,
+    starts_of,
+    stops_of,
+    stored,
+)
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound
 from catalog_migrate.streams.unsafe.requests import Request, request_in
@@ -47,7 +63,8 @@ def prepared_in(row: OperationRecord) -> Prepared:
 
 
 def new_row(
-    state: State, request: Request, *, reason: str, who: str, host: str, at: str, limit: float
+    state: State, request: Request, program: Program, *, reason: str, who: str, host: str, at: str,
+    limit: float,
 ) -> OperationRecord:
     """The first row of an operation."""
     items = tuple(part.item_id for part in request.parts)
@@ -59,6 +76,7 @@ def new_row(
         kind=UNSAFE, state="requested",
         cluster=state.items[items[0]].links.get("cluster", ""), target=items[0],
         dependents=items, limit=limit, validate=not request.skip_validate,
+        program=stored(program),
         detail={"since": at, "summary": f"unsafe operation on {', '.join(names)}"},
         unsafe=UnsafeAct(
             who=who, host=host, at=at, reason=reason,
@@ -78,6 +96,52 @@ def require_allowed(row: OperationRecord, state: State) -> None:
         missing(state, row.cluster, reason=row.unsafe.reason, confirmed=True),
         row.detail["summary"],
     )
+
+
+# -- its program -----------------------------------------------------------------------------------
+
+
+def unsafe_program(
+    state: State, request: Request, edited: Collection[str], *, runs: bool
+) -> Program:
+    """An unsafe operation; ``edited`` are the parts whose positions change, ``runs`` is whether a
+    runtime has the cluster.
+
+    The sinks below go on until the topic of before is sent to its end, and restart for the ids of
+    the new one.
+    """
+    parts = [part.item_id for part in request.parts]
+    steps = [
+        on(state, ValidateConnection, part.item_id, 1) for part in request.parts
+        if part.redefines and not request.skip_validate
+    ]
+    steps += stops_of(state, parts, after(steps), SettleCheckpoint)
+    for part in request.parts:
+        if part.restore is not None:
+            steps.append(on(state, RestoreTable, part.item_id, after(steps)))
+    wave = after(steps)
+    steps += [on(state, EditCheckpoint, item_id, wave) for item_id in parts if item_id in edited]
+    if runs:
+        below = sinks_below(state, request)
+        steps += stops_of(state, below, after(steps))
+        steps += starts_of(state, restarted(state, (*parts, *below), edited), after(steps))
+    return in_order(steps)
+
+
+def sinks_below(state: State, request: Request) -> list[str]:
+    """The sinks of the cluster that form their row keys with the ids of topics that go."""
+    if not request.accept_new_topic:
+        return []
+    parts = {part.item_id for part in request.parts}
+    clusters = {state.items[item_id].links.get("cluster") for item_id in parts & set(state.items)}
+    return [
+        user for part in request.parts for user in dependencies.users_of(state, part.item_id)
+        if dependencies.is_query(state.items[user]) and user not in parts
+        and state.items[user].links.get("cluster") in clusters
+    ]
+
+
+# -- what must be said -----------------------------------------------------------------------------
 
 
 KEY = "streams.enable_unsafe_ops"

@@ -135,11 +135,11 @@ def test_rotation(
     reached, go = threading.Event(), threading.Event()
     commit = Supervisor.commit
 
-    def held(supervisor: Supervisor, put: Any, kind: str, reason: str | None = None) -> Any:
+    def held(supervisor: Supervisor, put: Any, kind: str, *reason: Any, **more: Any) -> Any:
         if kind == "snapshot":
             reached.set()
             assert go.wait(PATIENCE)
-        return commit(supervisor, put, kind, reason)
+        return commit(supervisor, put, kind, *reason, **more)
 
     monkeypatch.setattr(Supervisor, "commit", held)
     with ThreadPoolExecutor(1) as pool:
