@@ -104,7 +104,7 @@ def decode_plan(data: bytes) -> Plan:
     try:
         plan = msgspec.convert(document, Plan)
     except msgspec.ValidationError as error:
-        if version != PLAN_FORMAT and _hash_of(document) == document.get("plan_hash"):
+        if _minor(version) > _minor(PLAN_FORMAT):
             raise UnsupportedFormat(
                 f"the plan has format {version}, this tool reads {PLAN_FORMAT}: {error}",
                 remedy="use the tool that made the plan, or plan again with this one",
@@ -128,6 +128,11 @@ def decode_plan(data: bytes) -> Plan:
             remedy=again, expected=str(follows), actual=str(said),
         )
     return plan
+
+
+def _minor(version: str) -> int:
+    number = version.partition(".")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _bare(point: PointOfNoReturn | None) -> tuple[str, tuple[str, ...], tuple[str, ...]] | None:

@@ -9,6 +9,8 @@ import contextlib
 import io
 import json
 import os
+import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -47,6 +49,31 @@ def command(*arguments: object) -> tuple[int, str]:
     return code, said.getvalue()
 
 
+def drawn(chance: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two releases: names, and what each reads (None for a table)."""
+    def one() -> dict[str, Any]:
+        objects: dict[str, Any] = {}
+        for name in ("t0", "t1", "t2"):
+            if not objects or chance.random() < 0.7:
+                objects[name] = None
+        for name in ("v0", "v1", "v2", "v3"):
+            if chance.random() < 0.8:
+                objects[name] = tuple(sorted(chance.sample(sorted(objects), k=1)))
+        return objects
+
+    return one(), one()
+
+
+def statement(schema: str, name: str, reads: tuple[str, ...] | None, which: int) -> str:
+    """The statement of a table, or of a view over what it reads."""
+    if reads is None:
+        return f"CREATE TABLE {schema}.{name} (a INT);\n"
+    return (
+        f"CREATE VIEW {schema}.{name} (a INT) AS SELECT a FROM {schema}.{reads[0]}"
+        f" WHERE a > {which};\n"
+    )
+
+
 class Story:
     """The metastore's session and the directories of this run."""
 
@@ -57,9 +84,29 @@ class Story:
 
     def session(self) -> SparkSession:
         """A session on the metastore of this run."""
+        events = self.home / "events"
+        events.mkdir(exist_ok=True)
         return local_session(
-            warehouse_dir=str(self.home / "spark"), metastore=str(self.home / "metastore")
+            warehouse_dir=str(self.home / "spark"), metastore=str(self.home / "metastore"),
+            conf={
+                "spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri(),
+                "spark.eventLog.compress": "false",
+            },
         )
+
+    def names_changed(self) -> list[str]:
+        """What the metastore did to names so far, by Spark's own events: ``Drop s.v``."""
+        found = []
+        for path in sorted((self.home / "events").rglob("events_*")):
+            for line in path.read_text().splitlines():
+                event = json.loads(line)
+                act = re.fullmatch(
+                    r"org.apache.spark.sql.catalyst.catalog.(Drop|Create|Alter)(Table|Function)Event",
+                    event["Event"],
+                )
+                if act:
+                    found.append(f"{act[1]} {event['database']}.{event['name']}".lower())
+        return found
 
     def release(self, name: str, *texts: str) -> Path:
         """A release directory."""
@@ -244,6 +291,41 @@ class Story:
             ),
         }
 
+    def program(self) -> None:
+        """Pairs of releases: the steps of the plan, and what the metastore did.
+
+        In the first one a view lets go of a table that goes; the others are drawn at random.
+        """
+        pairs = [
+            ({"old": None, "v": ("old",)}, {"new": None, "v": ("new",)}),
+            *(drawn(random.Random(seed)) for seed in range(3)),
+        ]
+        self.told["program"] = []
+        for number, releases in enumerate(pairs):
+            schema, catalog = f"pair{number}", self.home / f"pair{number}"
+            for which, objects in enumerate(releases):
+                texts = [statement(schema, name, objects[name], which) for name in objects]
+                before = len(self.names_changed())
+                report = bootstrap(
+                    self.spark, release=self.release(f"{schema}-{which}", *texts), catalog=catalog,
+                    approve=[f"{schema}.{name}" for name in releases[0]], threads=1, session=False,
+                )
+            own = {f"{schema}.{name}" for objects in releases for name in objects}
+            assert report.plan is not None
+            self.told["program"].append({
+                "planned": [[step.op, step.phase, step.name] for step in report.plan.steps],
+                "executed": [[one.op, one.phase, one.name] for one in report.executed],
+                "outcomes": sorted({one.outcome for one in report.executed}),
+                "changed": [
+                    each for each in self.names_changed()[before:] if each.split()[1] in own
+                ],
+                "reads": [
+                    {f"{schema}.{name}": [f"{schema}.{each}" for each in reads or ()]
+                     for name, reads in objects.items()}
+                    for objects in releases
+                ],
+            })
+
     def another_session(self) -> None:
         """The next session reads a view and a table of the first one, and makes others."""
         self.spark.sql("CREATE TEMPORARY VIEW passing AS SELECT 1")
@@ -262,7 +344,7 @@ def main(home: Path) -> None:
     story = Story(home)
     for chapter in (
         story.adoption, story.neighbours, story.copy_and_move, story.loss, story.farewell,
-        story.starts, story.another_session,
+        story.starts, story.program, story.another_session,
     ):
         chapter()
     print(json.dumps(story.told))

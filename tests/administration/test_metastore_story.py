@@ -112,6 +112,34 @@ def test_an_unchanged_start_on_a_metastore_starts_no_job(told: dict[str, Any]) -
     assert (chapter["names"][1], chapter["rows"], chapter["counts_jobs"]) == (0, 0, True)
 
 
+def test_the_program_is_what_the_metastore_sees(told: dict[str, Any]) -> None:
+    """The plan's steps, what the start says it executed, and the events of the metastore agree.
+
+    After none of them does a view that stands read a name that is absent.
+    """
+    assert [step[0] for step in told["program"][0]["planned"]] == [
+        "build", "seal", "create", "redefine", "drop",
+    ]
+    for chapter in told["program"]:
+        assert chapter["executed"] == chapter["planned"]
+        assert chapter["outcomes"] == ["done"]
+        old, new = chapter["reads"]
+        changed, standing = iter(chapter["changed"]), dict(old)
+        for op, phase, name in chapter["planned"]:
+            if phase != "names":
+                continue
+            assert next(changed) == f"{'create' if op == 'create' else 'drop'} {name}"
+            if op == "redefine":  # Spark drops and creates it in one statement
+                assert next(changed) == f"create {name}"
+            if op == "drop":
+                del standing[name]
+            else:
+                standing[name] = new[name]
+            assert {read for reads in standing.values() for read in reads} <= standing.keys()
+        assert list(changed) == []
+        assert standing == new
+
+
 def test_the_command_line_finds_a_lost_name_and_mends_it(told: dict[str, Any]) -> None:
     """A dropped view makes ``drift`` exit 2 by name; --repair brings it back; others' stay."""
     chapter = told["starts"]

@@ -83,6 +83,25 @@ def test_newer_major_is_refused_before_anything_else(plan: Plan) -> None:
         decode_plan(encode_plan(plan).replace(b'"1.1"', b'"2.0"', 1))
 
 
+def test_a_step_of_a_newer_minor_is_refused_as_such(plan: Plan) -> None:
+    """A program with an operation that this tool has not is no edited plan."""
+    newer = encode_plan(plan).replace(b'"1.1"', b'"1.9"', 1).replace(b'"drop"', b'"melt"')
+    with pytest.raises(UnsupportedFormat, match=r"format 1\.9.*melt"):
+        decode_plan(newer)
+
+
+@pytest.mark.parametrize("edit", ["reordered", "removed", "added"])
+def test_steps_edited_by_hand_are_refused(plan: Plan, edit: str) -> None:
+    """The hash covers the program: its order, and which steps there are."""
+    document = json.loads(encode_plan(plan))
+    steps = document["steps"]
+    document["steps"] = {
+        "reordered": steps[::-1], "removed": steps[1:], "added": [*steps, steps[0]],
+    }[edit]
+    with pytest.raises(EditedPlan, match="changed after it was made"):
+        decode_plan(json.dumps(document).encode())
+
+
 def test_unknown_keys_of_a_newer_minor_are_ignored(plan: Plan) -> None:
     """Keys that this tool does not know are covered by the hash and otherwise ignored."""
     from catalog_migrate.planner import planfile
