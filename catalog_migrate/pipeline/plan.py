@@ -100,23 +100,17 @@ class ShardLogs:
     def __init__(self, *, in_sight: bool = True) -> None:
         self._in_sight = in_sight
 
-    def shard_version(self, path: str) -> int | None:
-        """Newest version; None where no log is seen."""
-        from catalog_migrate.delta.table import shard_version
-
-        return None if why_no_log(path) is not None else shard_version(path)
-
     def shard_size(self, path: str) -> tuple[int, int]:
-        """(rows or -1, bytes) by the statistics in the log."""
+        """(rows or -1, bytes) by the statistics in the log; nobody knows where no log is seen."""
         from catalog_migrate.delta.table import shard_size
 
-        return shard_size(path)
+        return (-1, 0) if why_no_log(path) is not None else shard_size(path)
 
     def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
         """By the statistics of both versions; -1 where no log is seen."""
         from catalog_migrate.delta.table import grown
 
-        return -1 if self.shard_version(path) is None else grown(path, after, upto)
+        return -1 if why_no_log(path) is not None else grown(path, after, upto)
 
     def why_no_shard(self, path: str) -> str | None:
         """A look that costs next to nothing."""
@@ -136,7 +130,7 @@ class Sight(msgspec.Struct, frozen=True):
         if item is None or item.shard is None:
             return None
         path = shard_location(state.setting("warehouse"), item.shard)
-        if self.shards.shard_version(path) is None:
+        if self.shards.why_no_shard(path) is not None:
             return None
         rows, size = self.shards.shard_size(path)
         return None if rows < 0 else (rows, size)
