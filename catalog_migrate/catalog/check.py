@@ -72,6 +72,7 @@ def _problems(state: State, before: State | None) -> Iterator[str]:
         yield from _allocators(state, before, known)
         yield from _pairs(state, known)
         yield from _edges(state.items, known.items)
+        yield from _column_ids(state.items, known.items)
         if before is not None:
             yield from _history(state, before)
     if "item" in changed or "shard" in changed:
@@ -184,6 +185,21 @@ def _edges(items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]) -> 
         yield f"objects use each other in a circle: {path}"
 
 
+def _column_ids(
+    items: Mapping[str, ItemRecord], known: Mapping[str, ItemRecord]
+) -> Iterator[str]:
+    """One id for each column of a table, and for each that a rollback took, of those handed out."""
+    for item_id, item in items.items():
+        held = item.column_ids
+        if held is None or known.get(item_id) is item:
+            continue
+        numbers = (*held.ids, *held.taken.values())
+        if len(held.ids) != len(item.definition.columns) or len(set(numbers)) != len(numbers):
+            yield f"the columns of {item_id} ({item.definition.key}) have not one id each"
+        if any(not 0 < number <= held.last for number in (*numbers, *held.values)):
+            yield f"a column of {item_id} ({item.definition.key}) has an id never handed out"
+
+
 def _history(state: State, before: State) -> Iterator[str]:
     """An id's columns never change, and an id that is removed never comes back."""
     old_nexts = {prefix: record.next for prefix, record in before.allocators.items()}
@@ -199,8 +215,19 @@ def _history(state: State, before: State) -> Iterator[str]:
         elif not _same_columns(state, before, mapping, known):
             yield f"the columns of {mapping.global_id} ({key}) change under its id"
     for item_id, item in state.items.items():
-        if item_id not in before.items:
+        earlier = before.items.get(item_id)
+        if earlier is None:
             yield from _fresh(item_id, str(item.definition.key), old_nexts)
+        elif earlier is not item and item.column_ids is not None and earlier.shard is not None:
+            yield from _same_ids(item_id, item, earlier)
+
+
+def _same_ids(item_id: str, item: ItemRecord, earlier: ItemRecord) -> Iterator[str]:
+    """A table's columns have their ids for life."""
+    if item.ids.last < earlier.ids.last:
+        yield f"the counter of the columns of {item_id} falls to {item.ids.last}"
+    if item.global_id == earlier.global_id and item.ids.ids != earlier.ids.ids:
+        yield f"the ids of the columns of {item.global_id} change under its id"
 
 
 def _fresh(identifier: str, name: str, old_nexts: Mapping[str, int]) -> Iterator[str]:

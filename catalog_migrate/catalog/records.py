@@ -7,6 +7,7 @@ default. The format version in ``config`` is raised when an older tool could mis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -16,14 +17,16 @@ from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_pa
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.operations import Executed
 
-FORMAT_VERSION = 2
-"""Newest record format this tool reads and writes."""
+FORMAT_VERSION = 3
+"""Newest record format this tool reads and writes.
+
+2: a shard has a shape to come to, which an older tool would make of it by names, and wrongly. 3: a
+table's columns have ids, which an older tool would leave out of the records that it writes. The
+first migration of a table leads a catalog there.
+"""
 
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""
-
-SHAPES_FORMAT = 2
-"""What the first shape makes of a catalog: an older tool would reshape by names, and wrongly."""
 
 Owner = Literal["release", "system", "user", "shipped"]
 """Whose an object is: the software's release, our own built-ins, or a user.
@@ -88,6 +91,32 @@ class MappingRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return identity_of(self.kind, self.schema, self.name)
 
 
+class ColumnIds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which column of a table is which, whatever it is called by now (as Iceberg's field ids).
+
+    ``ids`` are those of the columns in their order; ``last`` is the highest number handed out, for
+    an id never comes back to another column. ``values`` are the numbers that the values of each
+    column go by, empty where those are the ids: a decision that replaces all values of a column
+    gives them a new number, and the column keeps its id. ``taken`` are columns that a rollback took
+    away, by folded name: no release gave them up, so one that brings the name in means them.
+    """
+
+    ids: tuple[int, ...]
+    last: int
+    values: tuple[int, ...] = ()
+    taken: dict[str, int] = {}
+
+    @classmethod
+    def numbered(cls, count: int) -> ColumnIds:
+        """Those of a new table, and of one that stands in the records of an earlier format."""
+        return cls(tuple(range(1, count + 1)), count)
+
+    @property
+    def values_of(self) -> dict[int, int]:
+        """The number of a column's values by its id."""
+        return dict(zip(self.ids, self.values or self.ids, strict=True))
+
+
 class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """An object in force: everything needed to build it again; key is its ItemId.
 
@@ -97,6 +126,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     (``connection``, ``reads``, ``dead_letters``, ``cluster``, ``secret:<OPTION>``) which item a
     name in ``definition.external`` stands for, so that a rename reaches nobody; every linked item
     is one of ``uses``. ``shipped`` is what the release declared, to tell a user's ALTER by.
+    ``column_ids`` are a table's; None in a record of format 2 or before.
     """
 
     owner: Owner
@@ -107,6 +137,18 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     quarantined: str | None = None
     links: dict[str, str] = {}
     shipped: ObjectDefinition | None = None
+    column_ids: ColumnIds | None = None
+
+    @property
+    def ids(self) -> ColumnIds:
+        """The ids of the columns: those on record, else their numbers in order."""
+        return self.column_ids or ColumnIds.numbered(len(self.definition.columns))
+
+    @property
+    def name_of(self) -> dict[int, str]:
+        """The name of each column by its id."""
+        names = (column.name for column in self.definition.columns)
+        return dict(zip(self.ids.ids, names, strict=True))
 
 
 class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,7 +160,8 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``shape`` is what they lead to by physical names, where columns are renamed, dropped or moved.
     ``sealed_version`` is the version of the sealing commit; ``retired_at`` is wall-clock seconds,
     used for retention only. ``unfilled`` marks a derived table that nobody has populated yet.
-    ``renamed`` has the names that columns have in ``source`` by those that they have here.
+    ``columns`` are the ids of a retired table's columns by the names that they have in this shard.
+    ``renamed`` (format 2 and before) has the names that columns have in ``source`` by those here.
     ``removing`` marks a shard that is gone for everybody, and whose files are still to be deleted.
     ``rows_of`` are the shards, oldest first, whose own rows a rollback put together here; where
     there are none, it has what ``source`` has. ``moved_to`` is the path by which an adopted table
@@ -141,6 +184,19 @@ class ShardRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     removing: bool = False
     moved_to: str | None = None
     rows_of: tuple[str, ...] = ()
+    columns: dict[str, int] = {}
+
+    def retired(
+        self, at: int, serial: int, sealed: int | None, columns: Mapping[int, str]
+    ) -> ShardRecord:
+        """The record from ``serial`` on, when another shard takes the place of this one.
+
+        ``columns`` are the names of its columns by their ids.
+        """
+        return msgspec.structs.replace(
+            self, state="retired", evolve=False, shape=None, retired_at=at, retired_serial=serial,
+            sealed_version=sealed, columns={name: number for number, name in columns.items()},
+        )
 
 
 class TombstoneRecord(msgspec.Struct, frozen=True, omit_defaults=True):

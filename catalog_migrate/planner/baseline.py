@@ -17,14 +17,17 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.plan import Base
 
 if TYPE_CHECKING:
-    from catalog_migrate.catalog.records import Owner
+    from catalog_migrate.catalog.records import ColumnIds, Owner
     from catalog_migrate.catalog.state import State
     from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.release.release import Release
 
 
 class BaselineObject(msgspec.Struct, frozen=True):
-    """One object in force; ``uses`` are the identities that it reads or uses."""
+    """One object in force; ``uses`` are the identities that it reads or uses.
+
+    ``column_ids`` are a table's, None where they are not on record.
+    """
 
     definition: ObjectDefinition
     item_id: str
@@ -36,6 +39,7 @@ class BaselineObject(msgspec.Struct, frozen=True):
     comment_hash: str
     applied: tuple[str, ...] = ()
     uses: tuple[Identity, ...] = ()
+    column_ids: ColumnIds | None = None
 
 
 class Baseline(msgspec.Struct, frozen=True):
@@ -122,6 +126,7 @@ class Baseline(msgspec.Struct, frozen=True):
                 comment_hash=mapping.comment_hash,
                 applied=mapping.applied,
                 uses=tuple(identities[used] for used in item.uses if used in identities),
+                column_ids=item.column_ids,
             )
         return replace(
             cls.outline(state, owner=owner, uri=uri), objects=objects, taken=taken

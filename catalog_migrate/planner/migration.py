@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.planner.plan import Action, Plan
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.records import ColumnIds
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -39,7 +42,7 @@ class Target(msgspec.Struct, frozen=True):
     that goes back to an earlier shape, or comes back from a retired shard).
     ``reshape`` holds, for an ``evolve`` that renames, drops or moves columns, (column, column of
     OLD that it continues); what is in neither is added or dropped. Such a table has a projection
-    too, for the case that it has to be copied after all.
+    too, for the case that it has to be copied after all. ``column_ids`` are there for a table.
     """
 
     definition: ObjectDefinition
@@ -59,6 +62,7 @@ class Target(msgspec.Struct, frozen=True):
     projection: tuple[tuple[str, str], ...] = ()
     segments: tuple[Segment, ...] = ()
     reshape: tuple[tuple[str, str], ...] = ()
+    column_ids: ColumnIds | None = None
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -77,14 +81,3 @@ class Migration(msgspec.Struct, frozen=True):
     next_item: int
     next_global: int
     manifest_hash: str
-
-    def former_names(self) -> dict[str, dict[str, str]]:
-        """The names that renamed columns had before, by their new ones, by item id."""
-        found = {
-            change.item_id: {
-                column.name: column.old_name for column in change.columns
-                if column.change == "renamed" and column.old_name is not None
-            }
-            for change in self.plan.changes if change.item_id is not None
-        }
-        return {item_id: renamed for item_id, renamed in found.items() if renamed}

@@ -1,7 +1,7 @@
 """What an earlier serial had, and how the objects of now continue it: pure, from committed states.
 
-The states between then and now are walked once; item ids lead from one to the next, and the columns
-of a table are followed through the renames that were decided on the way.
+Item ids lead from then to now, and within a table the ids of its columns. The states between say
+which shards it had on the way, and what was in them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
+from catalog_migrate.catalog.records import (
+    ColumnIds,
+    ItemRecord,
+    MappingRecord,
+    identity_text,
+)
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.hashes import SCHEME, decision_hashes
 from catalog_migrate.model.names import Identity
-from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute
-from catalog_migrate.planner.contents import changes_values
-from catalog_migrate.planner.diff import compare_columns
+from catalog_migrate.planner.column_ids import Moment, over
 from catalog_migrate.planner.rollback import GoingBack, Origin, Source
 from catalog_migrate.planner.shard_provenance import last_holders, rows_of, where_now
 from catalog_migrate.release.facts import Facts
@@ -27,10 +30,6 @@ from catalog_migrate.release.release import Release
 
 Grown = Callable[[str, int, int | None], int | None]
 """(shard path, after, upto) -> rows that came, -1 unknown, None when rows were changed."""
-
-Names = Mapping[str, str]
-"""Folded names of columns at one serial -> those that the same columns have at another."""
-
 
 class Step(msgspec.Struct, frozen=True):
     """The state of one serial; ``rollback_to`` when the commit that led to it was a rollback."""
@@ -76,18 +75,6 @@ def going_back(steps: Sequence[Step], serial: int, grown: Grown) -> GoingBack:
     return _Walk(steps, serial, grown).result()
 
 
-class _Followed(msgspec.Struct, frozen=True):
-    """The columns of a table, from one step to a later one.
-
-    ``reborn`` are those that a rollback took and a release brought in again: the same columns, and
-    nothing of what was in them. ``converted`` are those whose values a decision replaced by others.
-    """
-
-    names: Names
-    reborn: frozenset[str] = frozenset()
-    converted: frozenset[str] = frozenset()
-
-
 class _Walk:
     """One look back from the last step to the one of ``serial``."""
 
@@ -99,11 +86,12 @@ class _Walk:
         self._then = steps[self._start].state
         self._now = steps[-1].state
         self._grown = grown
-        self._known: dict[tuple[str, int, int], _Followed | None] = {}
+        self._known: dict[str, tuple[ColumnIds | None, ...]] = {}
 
     def result(self) -> GoingBack:
         predecessors = self._predecessors()
-        columns: dict[Identity, Names] = {}
+        column_ids: dict[Identity, ColumnIds] = {}
+        columns: dict[Identity, Mapping[str, str]] = {}
         origins: dict[Identity, Origin] = {}
         applied: dict[Identity, tuple[str, ...]] = {}
         for row in self._then.mappings.values():
@@ -113,16 +101,17 @@ class _Walk:
             if row.kind != "table":
                 continue
             now = self._mapping_now.get(predecessors.get(row.identity))
-            if now is not None and now.kind == "table" and now.item_id == row.item_id:
-                names = self.names(row.item_id, self._start, len(self._steps) - 1)
-                if names is not None:
-                    columns[row.identity] = names
+            names = self._names(row.item_id, len(self._steps) - 1)
+            ids = self._ids(row.item_id)[self._start]
+            if names is not None and ids is not None:
+                columns[row.identity] = names
+                column_ids[row.identity] = ids
             origin = self._origin(row, now)
             if origin is not None:
                 origins[row.identity] = origin
         return GoingBack(
             self._serial, predecessors, columns, origins, applied,
-            self._adopted(frozenset(predecessors.values())),
+            self._adopted(frozenset(predecessors.values())), column_ids,
         )
 
     def _adopted(self, kept: frozenset[Identity]) -> frozenset[Identity]:
@@ -163,130 +152,55 @@ class _Walk:
 
     # -- columns -------------------------------------------------------------------------------
 
-    def names(self, item_id: str, first: int, last: int) -> Names | None:
-        """The columns of an item at one step -> at a later one; None when it was not a table."""
-        followed = self._follow(item_id, first, last)
-        return None if followed is None else followed.names
+    def _ids(self, item_id: str) -> tuple[ColumnIds | None, ...]:
+        """The ids of a table's columns at each step; None where it was none."""
+        if item_id not in self._known:
+            self._known[item_id] = over([self._moment(item_id, step) for step in self._steps])
+        return self._known[item_id]
 
-    def _follow(self, item_id: str, first: int, last: int) -> _Followed | None:
-        key = (item_id, first, last)
-        if key not in self._known:
-            self._known[key] = self._traced(item_id, first, last)
-        return self._known[key]
-
-    def _traced(self, item_id: str, first: int, last: int) -> _Followed | None:
-        start = _table(self._steps[first].state, item_id)
-        if start is None:
-            return None
-        names: Names = {column.name.lower(): column.name.lower() for column in start.columns}
-        reborn: frozenset[str] = frozenset()
-        converted: frozenset[str] = frozenset()
-        lost: dict[str, str] = {}
-        for number in range(first, last):
-            place = self._went_back_to(number)
-            if place is not None and self._is_same(item_id, place, number + 1):
-                back = self._between(item_id, first, place)  # what went meanwhile has come back
-                if back is not None:
-                    lost |= {one: now for one, now in names.items() if one not in back.names}
-                    if self._put_together(item_id, number + 1):
-                        reborn, converted = back.reborn, back.converted
-                    else:  # it kept the values that there were, or cast them
-                        reborn = reborn | back.reborn
-                        converted |= back.names.keys() - names.keys()
-                        converted |= self._recast(item_id, number, names, back.names)
-                    names = back.names
-                    continue
-            followed = self._step(item_id, number)
-            if followed is None:
-                return None
-            step = followed.names
-            forward = {old: new for new, old in step.items()}
-            went = {one: now for one, now in names.items() if now not in forward}
-            names = {one: forward[now] for one, now in names.items() if now in forward}
-            converted |= {one for one, now in names.items() if now in followed.converted}
-            if self._steps[number + 1].rollback_to is not None:
-                lost |= went  # no release gave it up: one that brings it in again means the same
-                continue
-            after = _table(self._steps[number + 1].state, item_id)
-            for column in after.columns if after is not None else ():
-                name = column.name.lower()
-                again = [one for one, was in lost.items() if was == name and name not in step]
-                names = {**names, **dict.fromkeys(again, name)}
-                reborn = reborn.union(again)
-        return _Followed(names, reborn.intersection(names), converted.intersection(names))
-
-    def _between(self, item_id: str, first: int, place: int) -> _Followed | None:
-        """The columns at one step -> at another, be that later or earlier."""
-        if first <= place:
-            return self._follow(item_id, first, place)
-        forth = self._follow(item_id, place, first)
-        if forth is None:
-            return None
-        names = {now: then for then, now in forth.names.items()}
-        return _Followed(
-            names,
-            frozenset(forth.names[then] for then in forth.reborn),
-            frozenset(forth.names[then] for then in forth.converted),
+    def _moment(self, item_id: str, step: Step) -> Moment:
+        item = step.state.items.get(item_id)
+        if item is None or item.definition.kind != "table":
+            return Moment(None)
+        shard = self._now.shards.get(item.shard or "")
+        return Moment(
+            item,
+            next(row.applied for row in step.state.mappings.values() if row.item_id == item_id),
+            None if step.rollback_to is None else self._place.get(step.rollback_to),
+            together=shard is not None and bool(shard.rows_of),
         )
 
-    def _went_back_to(self, number: int) -> int | None:
-        """The place, among the steps, that a rollback after a step led back to."""
-        serial = self._steps[number + 1].rollback_to
-        place = None if serial is None else self._place.get(serial)
-        return place if place is not None and place <= number else None
+    def _names(self, item_id: str, last: int) -> Mapping[str, str] | None:
+        """Folded names of a table's columns then -> those that they have at a later step.
 
-    def _is_same(self, item_id: str, place: int, number: int) -> bool:
-        """Whether an item is a table with the same columns at two steps."""
-        then = _table(self._steps[place].state, item_id)
-        now = _table(self._steps[number].state, item_id)
-        return then is not None and now is not None and then.columns == now.columns
-
-    def _put_together(self, item_id: str, number: int) -> bool:
-        """Whether the rows that a rollback led to are those of the shards of then."""
-        shard = self._steps[number].state.items[item_id].shard
-        record = None if shard is None else self._now.shards.get(shard)
-        return record is not None and bool(record.rows_of)
-
-    def _recast(
-        self, item_id: str, number: int, before: Names, after: Names
-    ) -> frozenset[str]:
-        """Columns whose values a rollback after a step cast to the type that they had then."""
-        old, new = (
-            {} if table is None else {column.name.lower(): column for column in table.columns}
-            for table in (_table(step.state, item_id) for step in self._steps[number : number + 2])
+        None when it has not been a table all the while.
+        """
+        begun, *between = self._ids(item_id)[self._start : last + 1]
+        ended = between[-1] if between else begun
+        if begun is None or ended is None or None in between:
+            return None
+        then, now = (
+            [column.name.lower() for column in self._steps[number].state.items[item_id]
+             .definition.columns]
+            for number in (self._start, last)
         )
+        name_of = dict(zip(ended.ids, now, strict=True))
+        return {
+            name: name_of[number] for name, number in zip(then, begun.ids, strict=True)
+            if number in name_of
+        }
+
+    def _converted(self, item_id: str) -> frozenset[str]:
+        """Columns of then that are there now, with other values in the rows of then."""
+        begun, ended = self._ids(item_id)[self._start], self._ids(item_id)[-1]
+        if begun is None or ended is None or None in self._ids(item_id)[self._start :]:
+            return frozenset()
+        values = ended.values_of
+        columns = self._then.items[item_id].definition.columns
         return frozenset(
-            one for one in before.keys() & after.keys()
-            if before[one] in old and after[one] in new
-            and changes_values(
-                replace(new[after[one]], using=None, default=None), old[before[one]], {}, ()
-            )
-        )
-
-    def _step(self, item_id: str, number: int) -> _Followed | None:
-        """The columns after one step -> before it."""
-        before, after = self._steps[number], self._steps[number + 1]
-        old, new = _table(before.state, item_id), _table(after.state, item_id)
-        if old is None or new is None:
-            return None
-        if after.rollback_to is not None and after.rollback_to in self._place:
-            place = self._place[after.rollback_to]
-            if place <= number:
-                known = self._follow(item_id, place, number)
-                if known is not None:
-                    return known
-        if old is new or old.columns == new.columns:
-            return _Followed({column.name.lower(): column.name.lower() for column in new.columns})
-        row = next(one for one in before.state.mappings.values() if one.item_id == item_id)
-        decisions = decision_hashes(new)
-        delta = compare_columns(old.columns, new.columns, decisions, row.applied)
-        pairs = [(column, was) for column, was in delta.pairs if was is not None]
-        return _Followed(
-            {column.name.lower(): was.name.lower() for column, was in pairs},
-            converted=frozenset(
-                column.name.lower() for column, was in pairs
-                if changes_values(column, was, decisions, row.applied)
-            ),
+            column.name.lower()
+            for column, (number, known) in zip(columns, begun.values_of.items(), strict=True)
+            if values.get(number, known) != known
         )
 
     # -- shards --------------------------------------------------------------------------------
@@ -321,11 +235,10 @@ class _Walk:
         apart = not set(held).intersection(has)
         base = self._source(then, base_path, None, upto)
         derived = self._then.items[then.item_id].definition.is_derived
-        followed = None
+        converted: frozenset[str] = frozenset()
         if present is not None and not derived:
-            followed = self._follow(then.item_id, self._start, len(self._steps) - 1)
-        followed = followed or _Followed({})
-        counts = base.dropped or base.others or followed.converted or apart
+            converted = self._converted(then.item_id)
+        counts = base.dropped or base.others or converted or apart
         if counts and not gone and not is_absolute(base_path):
             # version 0 of a shard of ours has no row; of one that was adopted nobody knows
             rows = self._grown(base_path, 0, upto)
@@ -349,13 +262,9 @@ class _Walk:
             )
             more = any(self._has_own(path) for path in has if path not in (*held, *since))
             differs = lacking or (more and not rewritten)
-        reborn, converted = followed.reborn, followed.converted
         if base.rows == 0 and all(tail.rows == 0 for tail in tails if tail.path != present):
             converted = frozenset()  # there was no row to convert
-        return Origin(
-            base, tuple(tails), gone, rewritten,
-            differs or (bool(reborn) and not rewritten), reborn, converted,
-        )
+        return Origin(base, tuple(tails), gone, rewritten, differs, converted)
 
     def _in_shape(self, path: str) -> str:
         """The copy that got the columns of then, where the shard of then was refused them."""
@@ -403,61 +312,70 @@ class _Walk:
         self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
     ) -> Source:
         """A shard with the columns of then that it has, by what its table was at its last."""
-        names: Names | None = None
-        definition: ObjectDefinition | None = None
+        names: Mapping[str, str] | None = None
+        definition = self._then.items[then.item_id].definition
+        standing: Mapping[str, str] = {}
         dropped: frozenset[str] = frozenset()
         for number in range(len(self._steps) - 1, self._start - 1, -1):
-            item = _holder(self._steps[number].state, path)
-            if item is None:
+            held = _holder(self._steps[number].state, path)
+            if held is None:
                 continue
-            definition = item[1].definition
-            if item[0] == then.item_id:
-                names = self.names(then.item_id, self._start, number)
-                dropped = self._dropped(then.item_id, path, names, number)
+            item_id, item = held
+            definition = item.definition
+            standing = self._standing(path, item_id, number)
+            if item_id == then.item_id:
+                names = self._names(item_id, number)
+                dropped = self._dropped(item_id, path, names, number)
             break
-        if definition is None:
-            definition = self._then.items[then.item_id].definition
-        held = {column.name.lower(): column for column in definition.columns}
-        if names is None:
-            names = {name: name for name in held}
-        used = {now for now in names.values() if now in held}
-        standing = self._standing(path, definition)
-        columns: dict[str, Column] = {
-            one: replace(held[now], name=standing.get(now, held[now].name))
-            for one, now in names.items() if now in held
+        there = {
+            column.name.lower(): replace(
+                column, name=standing.get(column.name.lower(), column.name)
+            )
+            for column in definition.columns
         }
-        others = tuple(column for name, column in held.items() if name not in used)
+        if names is None:
+            names = {name: name for name in there}
+        columns = {one: there[now] for one, now in names.items() if now in there}
+        used = set(names.values())
+        others = tuple(column for name, column in there.items() if name not in used)
         return Source(path, after, upto, columns, others, rows, dropped)
 
-    def _standing(self, path: str, definition: ObjectDefinition) -> Names:
-        """Names by which a shard still has columns that were to be renamed in place and were not.
+    def _standing(self, path: str, item_id: str, number: int) -> Mapping[str, str]:
+        """The names that columns have in a shard, by the folded ones that its table had at a step.
 
-        The copy that was made instead tells them: it began with the definition of its source.
+        They differ where columns were to be renamed in place and the shard refused it. In the
+        records of format 2 and before only the copy that was made instead tells that: it began with
+        the definition of its source.
         """
-        for successor, record in self._now.shards.items():
-            if record.source != path or not record.renamed:
+        record = self._now.shards.get(path)
+        definition = self._steps[number].state.items[item_id].definition
+        if record is not None and record.columns:
+            ids = self._ids(item_id)[number]
+            name_of = {number: name for name, number in record.columns.items()}
+            return {
+                column.name.lower(): name_of[each]
+                for column, each in zip(definition.columns, ids.ids if ids else (), strict=True)
+                if each in name_of
+            }
+        for successor, made in self._now.shards.items():
+            if made.source != path or not made.renamed:
                 continue
             begun = (_holder(step.state, successor) for step in self._steps[self._start :])
-            first = next((item for item in begun if item is not None), None)
+            first = next((held for held in begun if held is not None), None)
             if first is not None and first[1].definition == definition:
-                return {new.lower(): old for new, old in record.renamed.items()}
+                return {new.lower(): old for new, old in made.renamed.items()}
         return {}
 
     def _dropped(
-        self, item_id: str, path: str, names: Names | None, last: int
+        self, item_id: str, path: str, names: Mapping[str, str] | None, last: int
     ) -> frozenset[str]:
         """Columns of then that a shard had when its table got it, and not at its last step."""
         first = next(
             number for number in range(self._start, last + 1)
             if _holder(self._steps[number].state, path) is not None
         )
-        begun = self.names(item_id, self._start, first)
+        begun = self._names(item_id, first)
         return frozenset(begun or ()).difference(names or ())
-
-
-def _table(state: State, item_id: str) -> ObjectDefinition | None:
-    item = state.items.get(item_id)
-    return None if item is None or item.definition.kind != "table" else item.definition
 
 
 def _holder(state: State, path: str) -> tuple[str, ItemRecord] | None:

@@ -11,6 +11,7 @@ from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
+from catalog_migrate.planner.column_ids import planned
 from catalog_migrate.planner.contents import (
     ENOUGH_ALIKE,
     NAME_TAKEN,
@@ -283,6 +284,7 @@ class _Planning:
             projection=decided.movement.projection,
             segments=decided.movement.segments,
             reshape=decided.movement.reshape,
+            column_ids=planned(compared, decided.movement, self._back),
         )
 
     def _finished_plan(

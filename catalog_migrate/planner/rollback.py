@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from catalog_migrate.catalog.records import ColumnIds
 from catalog_migrate.model.names import Identity, ItemKey, quote_part, quote_sql
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import cast_or_null, is_lossless
@@ -84,10 +85,9 @@ class Origin(msgspec.Struct, frozen=True):
     to others, oldest first, the present one last. ``gone``: the files of ``base`` (or of another
     that is needed) were deleted when retention was over; ``rewritten``: rows of one were changed or
     removed since. ``differs``: the present shard lacks rows of then or of since (the table was
-    dropped, and another one has its name), or has some that a later rollback brought. ``reborn``
-    are columns of then that went with a rollback and that a release brought in again, so that
-    the present shard has nothing of what was in them then. ``converted`` are columns of then whose
-    values a decision has replaced by others since, whatever type and name they have by now.
+    dropped, and another one has its name), or has some that a later rollback brought. ``converted``
+    are columns of then that have other values by now, whatever type and name they have: a decision
+    replaced them, or the column went with a rollback and a release brought it in again.
     """
 
     base: Source | None = None
@@ -95,7 +95,6 @@ class Origin(msgspec.Struct, frozen=True):
     gone: str | None = None
     rewritten: bool = False
     differs: bool = False
-    reborn: frozenset[str] = frozenset()
     converted: frozenset[str] = frozenset()
 
 
@@ -105,7 +104,8 @@ class GoingBack(msgspec.Struct, frozen=True):
     ``predecessors`` maps an identity of then to the one that the object has now, ``columns`` (for
     tables) the folded names of its columns then to those that they have now, ``applied`` the
     decisions that had run then. ``adopted`` are tables of now that were taken over since, where
-    they lie: they are not ours to drop because we go back.
+    they lie: they are not ours to drop because we go back. ``column_ids`` are those that the
+    columns of a table had then.
     """
 
     serial: int
@@ -114,13 +114,14 @@ class GoingBack(msgspec.Struct, frozen=True):
     origins: Mapping[Identity, Origin] = msgspec.field(default_factory=dict)
     applied: Mapping[Identity, tuple[str, ...]] = msgspec.field(default_factory=dict)
     adopted: frozenset[Identity] = frozenset()
+    column_ids: Mapping[Identity, ColumnIds] = msgspec.field(default_factory=dict)
 
     @property
     def refilled(self) -> frozenset[Identity]:
         """Tables that are to have other rows, however alike they are to those of now."""
         return frozenset(
             identity for identity, origin in self.origins.items()
-            if origin.differs or origin.reborn or origin.converted
+            if origin.differs or origin.converted
         )
 
 
@@ -214,8 +215,7 @@ def movement_back(
     if origin.differs:
         return _from_then(definition, origin, approvals)
     in_place = (
-        not origin.reborn
-        and fits_in_place(compared)
+        fits_in_place(compared)
         and not storage_needs_copy(old.definition, definition)
         and all(before is not None for _, before in pairs)
     )
@@ -369,13 +369,6 @@ def _from_now(
             projection.append((
                 column.name, _expression(column, before, losses, origin if converted else None)
             ))
-            if column.name.lower() in origin.reborn and not empty:
-                losses.lose(
-                    "drop_column", ROWS_CHANGED,
-                    "rows were changed or removed since, so the values that column "
-                    f"{quote_part(column.name)} had then cannot be put beside them",
-                    column.name,
-                )
             continue
         projection.append((column.name, f"CAST(NULL AS {column.type})"))
         name = quote_part(column.name)

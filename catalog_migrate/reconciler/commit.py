@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import (
-    SHAPES_FORMAT,
+    FORMAT_VERSION,
     AllocatorRecord,
     ConfigRecord,
     ItemRecord,
@@ -143,14 +143,10 @@ def _changes(
         if mapping.owner != owner:
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
-    renamed = migration.former_names()
-    if prepared.shapes and int(state.setting("format_version")) < SHAPES_FORMAT:
-        changes.put("config", "format_version", ConfigRecord(value=str(SHAPES_FORMAT)))
+    if any(target.column_ids is not None for target in migration.targets):
+        changes.put("config", "format_version", ConfigRecord(value=str(FORMAT_VERSION)))
     for target in migration.targets:
-        _put_target(
-            changes, state, target, prepared, item_of, owner, serial, now,
-            renamed.get(target.item_id, {}),
-        )
+        _put_target(changes, state, target, prepared, item_of, owner, serial, now)
     for identity in migration.removed:
         _remove(changes, state, identity, prepared, now, serial)
     work.streams.put_migrated(changes, state, migration)
@@ -238,7 +234,6 @@ def _put_target(
     owner: Owner,
     serial: int,
     now: int,
-    renamed: Mapping[str, str],
 ) -> None:
     definition = target.definition
     old_item = state.items.get(target.item_id) if target.old is not None else None
@@ -259,7 +254,7 @@ def _put_target(
         ItemRecord(
             owner=owner, global_id=target.global_id, definition=definition,
             uses=tuple(sorted({item_of[use] for use in target.uses if use in item_of})),
-            shard=shard,
+            shard=shard, column_ids=target.column_ids,
         ),
     )
     if new is not None:
@@ -268,8 +263,7 @@ def _put_target(
             ShardRecord(
                 item_id=target.item_id, global_id=target.global_id, state="live",
                 source=new.source, source_version=new.source_version, version=new.version,
-                unfilled=new.unfilled, renamed={} if new.source is None else dict(renamed),
-                rows_of=_rows_of(state, new),
+                unfilled=new.unfilled, rows_of=_rows_of(state, new),
             ),
         )
     elif shard is not None:
@@ -284,8 +278,8 @@ def _put_target(
                 shape=prepared.shapes.get(target.identity, record.shape),
             ),
         )
-    if old_shard is not None and old_shard != shard:
-        _retire(changes, state, old_shard, prepared.sealed.get(old_shard), now, serial)
+    if old_item is not None and old_shard is not None and old_shard != shard:
+        _retire(changes, state, old_item, prepared.sealed.get(old_shard), now, serial)
 
 
 def _rows_of(state: State, new: NewShard) -> tuple[str, ...]:
@@ -309,20 +303,14 @@ def _remove(
     item = state.items[mapping.item_id]
     changes.delete("item", mapping.item_id)
     if item.shard is not None:
-        _retire(changes, state, item.shard, prepared.sealed.get(item.shard), now, serial)
+        _retire(changes, state, item, prepared.sealed.get(item.shard), now, serial)
 
 
 def _retire(
-    changes: Changes, state: State, path: str, sealed: int | None, now: int, serial: int
+    changes: Changes, state: State, item: ItemRecord, sealed: int | None, now: int, serial: int
 ) -> None:
-    record = state.shards[path]
-    changes.put(
-        "shard", path,
-        _shard(
-            record, state="retired", evolve=False, shape=None, retired_at=now,
-            retired_serial=serial, sealed_version=sealed,
-        ),
-    )
+    path = item.shard or ""
+    changes.put("shard", path, state.shards[path].retired(now, serial, sealed, item.name_of))
 
 
 def _shard(record: ShardRecord, **changes: object) -> ShardRecord:

@@ -56,15 +56,15 @@ def recopy(work: ExecutionContext, state: State, path: str) -> State:
             ShardRecord(
                 item_id=record.item_id, global_id=record.global_id, state="live", source=path,
                 source_version=made.source_version, version=made.version,
-                renamed={new: old for new, old in standing.items() if new != old},
                 unfilled=current.shards[path].unfilled,
             ),
         )
         changes.put(
             "shard", path,
-            msgspec.structs.replace(
-                current.shards[path], state="retired", evolve=False, shape=None, retired_at=now,
-                retired_serial=current.serial + 1, sealed_version=prepared.sealed[path],
+            current.shards[path].retired(
+                now, current.serial + 1, prepared.sealed[path],
+                {number: standing[name] for number, name in item.name_of.items()
+                 if name in standing},
             ),
         )
         changes.delete("intent", str(work.epoch))

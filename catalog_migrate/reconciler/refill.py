@@ -93,7 +93,6 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
             item = current.items[item_id]
             if item.shard is None:
                 continue
-            old = current.shards[item.shard]
             changes.put("item", item_id, msgspec.structs.replace(item, shard=paths[item_id]))
             changes.put(
                 "shard", paths[item_id],
@@ -102,9 +101,8 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
             )
             changes.put(
                 "shard", item.shard,
-                msgspec.structs.replace(
-                    old, state="retired", evolve=False, shape=None, retired_at=now,
-                    retired_serial=current.serial + 1,
+                current.shards[item.shard].retired(
+                    now, current.serial + 1, None, item.name_of
                 ),
             )
         changes.delete("intent", str(work.epoch))

@@ -15,8 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import ObjectDefinition
-from catalog_migrate.planner.migration import Migration
-from catalog_migrate.planner.plan import ColumnChange
+from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import definition_hash
 
@@ -25,15 +24,18 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
     """Users' and bundled objects that lose what they use, by item id, with the reason (I8)."""
     release = migration.plan.target.release
     found: dict[str, str] = {}
-    for _, target, user_id, user, changes in _uses(state, migration):
-        if target.kind == "view":
+    for target, user_id, user in _uses(state, migration):
+        table = target.definition.item_name
+        if target.definition.kind == "view":
             why = f"became a view with release {release}, and a stream can use tables only"
-            found[user_id] = f"{target.item_name} {why}"
+            found[user_id] = f"{table} {why}"
             continue
-        lost = sorted(_removed(changes) & {name.lower() for name in _key_columns(user)})
+        renamed = _renamed_columns(state, target)
+        keys = {name.lower() for name in _key_columns(user)}
+        lost = sorted(name for name in keys if renamed.get(name, name) is None)
         if lost:
             found[user_id] = (
-                f"{target.item_name} lost the column {', '.join(lost)} of its KEY or ORDER BY with"
+                f"{table} lost the column {', '.join(lost)} of its KEY or ORDER BY with"
                 f" release {release}"
             )
     roots = frozenset(
@@ -57,10 +59,9 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
 def rekeyed(state: State, migration: Migration) -> dict[str, ItemRecord]:
     """Sinks whose KEY or ORDER BY has columns that the migration renames, as they are then."""
     found: dict[str, ItemRecord] = {}
-    former = migration.former_names()
-    for target_id, _, user_id, user, _ in _uses(state, migration):
-        renamed = {old.lower(): new for new, old in former.get(target_id, {}).items()}
-        if not any(name.lower() in renamed for name in _key_columns(user)):
+    for target, user_id, user in _uses(state, migration):
+        renamed = _renamed_columns(state, target)
+        if not any(renamed.get(name.lower()) for name in _key_columns(user)):
             continue
         bundled = user.shipped
         found[user_id] = msgspec.structs.replace(
@@ -111,28 +112,28 @@ def as_in_shard(state: State, external: External, newest: str, path: str) -> Ext
 
     ``newest`` is the shard that the table has now, ``path`` one that it was copied from.
     """
-    current: str | None = newest
-    while current is not None and current != path:
-        record = state.shards.get(current)
-        if record is None:
-            break
+    record = state.shards.get(path)
+    if record is not None and record.columns:
+        name_of = {number: name for name, number in record.columns.items()}
+        table = state.items[state.shards[newest].item_id]
+        return _with_columns(external, {
+            name.lower(): name_of[number]
+            for number, name in table.name_of.items() if number in name_of
+        })
+    current: str | None = newest  # format 2 and before: from copy to copy
+    while current is not None and current != path and current in state.shards:
+        record = state.shards[current]
         before = {new.lower(): old for new, old in record.renamed.items()}
         external = _with_columns(external, before)
         current = record.source
     return external
 
 
-def _uses(
-    state: State, migration: Migration
-) -> Iterator[tuple[str, ObjectDefinition, str, ItemRecord, tuple[ColumnChange, ...]]]:
-    """Queries that read (or write bad records to) a table that changes: its item id and new
-    definition, their item id and record, and the changes of its columns."""
-    changed = {
-        change.item_id: change.columns for change in migration.plan.changes
-        if change.action == "migrate"
-    }
+def _uses(state: State, migration: Migration) -> Iterator[tuple[Target, str, ItemRecord]]:
+    """Queries that read (or write bad records to) a table that changes: what it becomes, their item
+    id and record."""
     targets = {
-        target.item_id: target.definition for target in migration.targets
+        target.item_id: target for target in migration.targets
         if target.action is not None and target.item_id in state.items
     }
     if not targets:
@@ -143,11 +144,20 @@ def _uses(
         for role in ("reads", "dead_letters"):
             used = item.links.get(role, "")
             if used in targets:
-                yield used, targets[used], item_id, item, changed.get(used, ())
+                yield targets[used], item_id, item
 
 
-def _removed(changes: tuple[ColumnChange, ...]) -> set[str]:
-    return {change.name.lower() for change in changes if change.change == "removed"}
+def _renamed_columns(state: State, target: Target) -> dict[str, str | None]:
+    """New names of a table's columns by the folded ones they have; None for a column that goes."""
+    before = state.items[target.item_id]
+    if target.column_ids is None or before.definition.kind != "table":
+        return {}
+    names = (column.name for column in target.definition.columns)
+    after = dict(zip(target.column_ids.ids, names, strict=True))
+    return {
+        name.lower(): after.get(number) for number, name in before.name_of.items()
+        if after.get(number, "").lower() != name.lower()
+    }
 
 
 def _key_columns(item: ItemRecord) -> tuple[str, ...]:
@@ -155,14 +165,14 @@ def _key_columns(item: ItemRecord) -> tuple[str, ...]:
     return (*external.key, *external.order_by)
 
 
-def _renamed(definition: ObjectDefinition, renamed: Mapping[str, str]) -> ObjectDefinition:
+def _renamed(definition: ObjectDefinition, renamed: Mapping[str, str | None]) -> ObjectDefinition:
     external = definition.external or External()
     return msgspec.structs.replace(definition, external=_with_columns(external, renamed))
 
 
-def _with_columns(external: External, renamed: Mapping[str, str]) -> External:
-    return msgspec.structs.replace(
-        external,
-        key=tuple(renamed.get(name.lower(), name) for name in external.key),
-        order_by=tuple(renamed.get(name.lower(), name) for name in external.order_by),
+def _with_columns(external: External, renamed: Mapping[str, str | None]) -> External:
+    key, order_by = (
+        tuple(renamed.get(name.lower()) or name for name in names)
+        for names in (external.key, external.order_by)
     )
+    return msgspec.structs.replace(external, key=key, order_by=order_by)

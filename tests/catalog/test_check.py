@@ -15,6 +15,7 @@ from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import (
     AllocatorRecord,
+    ColumnIds,
     ConfigRecord,
     LeaseRecord,
     ReleaseRecord,
@@ -91,6 +92,15 @@ BROKEN: dict[str, tuple[Edit, str]] = {
     ),
     "counter falls": (put("allocator", "i", AllocatorRecord(next=3)), "'i' falls from 4 to 3"),
     "counter deleted": (delete("allocator", "u"), "'u' falls from 1 to None"),
+    "a column without an id": (
+        put_item("i1", column_ids=ColumnIds((1, 2), 2)), r"i1 \(s\.a\) have not one id each",
+    ),
+    "a column's id never handed out": (
+        put_item("i1", column_ids=ColumnIds((4,), 3)), r"i1 \(s\.a\) has an id never handed out",
+    ),
+    "a column's id taken by another": (
+        put_item("i1", column_ids=ColumnIds((2,), 2)), "the ids of the columns of s1 change",
+    ),
     "mapping without item": (
         both(delete("item", "i3"), put_shard("s/c/1", state="retired")),
         "relation:s.c names i3, which does not exist",

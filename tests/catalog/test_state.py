@@ -19,6 +19,7 @@ from catalog_migrate.catalog.records import (
     COLLECTIONS,
     AllocatorRecord,
     ClusterRecord,
+    ColumnIds,
     ConfigRecord,
     HoldRecord,
     IntentRecord,
@@ -121,6 +122,28 @@ class TestGolden:
         text = (GOLDEN / "shard-2.json").read_text(encoding="utf-8")
         assert encode_record(shard) + "\n" == text
         assert decode_record("shard", "k", text) == shard
+
+    def test_format_3(self) -> None:
+        """Which column is which is part of a table's record since format 3."""
+        item = ItemRecord(
+            owner="release", global_id="s9", shard="s/t/7f",
+            definition=ObjectDefinition(
+                schema="s", kind="table", name="t",
+                columns=(Column(name="id", type="INT"), Column(name="note", type="STRING")),
+            ),
+            column_ids=ColumnIds(ids=(1, 4), last=6, values=(1, 6), taken={"more": 5}),
+        )
+        text = (GOLDEN / "item-3.json").read_text(encoding="utf-8")
+        assert encode_record(item) + "\n" == text
+        assert decode_record("item", "k", text) == item
+        assert item.name_of == {1: "id", 4: "note"}
+
+    def test_columns_without_ids(self) -> None:
+        """A table of format 2 has its columns numbered in their order."""
+        text = (GOLDEN / "item.json").read_text(encoding="utf-8")
+        item = decode_record("item", "k", text)
+        assert isinstance(item, ItemRecord)
+        assert item.name_of == {1: "id", 2: "näme"}
 
     def test_given_up(self) -> None:
         """A shard that is gone and whose files are still to be deleted; older tools leave those."""
@@ -282,7 +305,7 @@ class TestState:
 
     @pytest.mark.parametrize(
         ("text", "error"),
-        [('{"value":"3"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+        [('{"value":"4"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
          (None, CatalogCorrupt)],
     )
     def test_format(self, text: str | None, error: type[Exception]) -> None:

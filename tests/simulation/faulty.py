@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.records import (
+    ColumnIds,
     IntentRecord,
     ItemRecord,
     OperationRecord,
@@ -428,20 +429,22 @@ class ShowsNoQuarantine(FaultyLog):
 
 
 class GoesBackByNames(FaultyLog):
-    """A rollback is not shown what was renamed: it takes a column for that of the same name."""
-
-    def shown(self, state: State) -> Edits:
-        edits: Edits = {}
-        for key, item in state.items.items():
-            columns = tuple(replace(each, renamed_from=None) for each in item.definition.columns)
-            definition = replace(item.definition, columns=columns)
-            edits["item", key] = encode_record(replace(item, definition=definition))
-        for key, shard in state.shards.items():
-            edits["shard", key] = encode_record(replace(shard, renamed={}))
-        return edits
+    """A rollback is shown ids by the names of now: it takes a column for that of the same name."""
 
     def read_at(self, version: int) -> LogSnapshot:
-        return self._shown(super().read_at(version))
+        then = State.from_snapshot(super().read_at(version))
+        edits: Edits = {}
+        for key, item in then.items.items():
+            now = None if self.state is None else self.state.items.get(key)
+            if now is None or item.column_ids is None:
+                continue
+            known = {name.lower(): number for number, name in now.name_of.items()}
+            names = [column.name.lower() for column in item.definition.columns]
+            ids = tuple(known.get(name, 1000 + place) for place, name in enumerate(names))
+            values = tuple(now.ids.values_of.get(number, number) for number in ids)
+            shown = replace(item, column_ids=ColumnIds(ids, 2000, values))
+            edits["item", key] = encode_record(shown)
+        return LogSnapshot(version, None, then.changed(version, edits))
 
 
 class Reorders(FaultyLog):

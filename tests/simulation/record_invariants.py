@@ -11,7 +11,7 @@ from catalog_migrate.model.names import Identity
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
-from catalog_migrate.testing.world import World
+from catalog_migrate.testing.world import Shard, World
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.ledger import Ledger
 
@@ -34,7 +34,6 @@ class RecordWatch:
             for release in releases
         }
         self._seen: Mapping[str, Mapping[str, str]] = {}
-        self._shards = _NOTHING
         self._serial = 0
         self._looked_at = -1
         self._names: set[str] = set()
@@ -55,7 +54,6 @@ class RecordWatch:
             for key in _changed(state, before, "mapping"):
                 self._check_hashes(state, key)
         if raw.get("shard") is not before.get("shard"):
-            self._shards = before.get("shard", _NOTHING)
             for path in _changed(state, before, "shard"):
                 self._check_shard(state, path, state.shards[path])
         self._looked_at = state.serial
@@ -134,20 +132,6 @@ class RecordWatch:
                 raise InvariantBroken(
                     "I6", f"{path} was copied up to {record.source_version} of {source}"
                 )
-        if path not in self._shards:
-            self._check_renamed(path, record, item)
-
-    def _check_renamed(self, path: str, record: ShardRecord, item: ItemRecord) -> None:
-        """By both names there is a column as the shard begins; some may change in place later."""
-        here = {column.name.lower() for column in item.definition.columns}
-        unknown = {name.lower() for name in record.renamed} - here
-        require("I6", not unknown, f"{path} has renamed columns that it has not: {unknown}")
-        held = self._world.shards.get(f"{self._warehouse}/{record.source}")
-        if held is not None:
-            there = {column.name.lower() for column in held.versions[-1].columns}
-            lost = {name.lower() for name in record.renamed.values()} - there
-            require("I6", not lost, f"{record.source} never had the columns {lost}")
-
     def _check_retired(self, state: State, path: str, record: ShardRecord) -> None:
         """Since when is on record, and behind which version nobody's row can be."""
         require("I6", record.retired_at is not None, f"{path} is retired since nobody knows when")
@@ -156,6 +140,7 @@ class RecordWatch:
         within = serial is not None and self._looked_at < serial <= state.serial
         require("I6", within, f"{path} is retired by {serial}, seen at {state.serial} only")
         held = self._world.shards.get(f"{self._warehouse}/{path}")
+        self._check_columns(path, record, held)
         at = record.sealed_version
         if held is None or at is None:
             derived = path.split("/")[1] in self._ledger.derived
@@ -165,6 +150,14 @@ class RecordWatch:
         require("I6", sealed, f"{path} is not sealed at version {at}")
         same = held.versions[-1].rows == held.versions[at].rows
         require("I6", same, f"{path} has got rows behind its seal")
+
+
+    def _check_columns(self, path: str, record: ShardRecord, held: Shard | None) -> None:
+        """Each column that a retired shard is said to have is there, under that name."""
+        if held is not None:
+            there = {column.name.lower() for column in held.versions[-1].columns}
+            missing = {name.lower() for name in record.columns} - there
+            require("I6", not missing, f"{path} never had the columns {missing}")
 
 
 def check_announced(state: State, call: str, path: str) -> None:

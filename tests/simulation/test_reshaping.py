@@ -130,15 +130,14 @@ STATEMENTS = 7
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_swap_a_drop_and_an_addition_keep_the_shard(persistent: bool) -> None:
-    """No row is copied; old values are under the other name; the catalog is of format 2 now."""
+    """No row is copied; old values are under the other name; the catalog is of format 3."""
     place = Place(persistent=persistent)
     path = place.path
-    assert place.state.setting("format_version") == "1"
     report = place.start(TWO)
     assert (report.outcome, report.rows_copied) == ("migrated", 0)
     assert place.path == path
     assert place.shards() == {path: "live"}
-    assert place.state.setting("format_version") == "2"
+    assert place.state.setting("format_version") == "3"
     assert place.said == []
     place.settled()
     assert place.start(TWO).outcome == "unchanged"

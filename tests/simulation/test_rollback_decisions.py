@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.planner.plan import Plan
+from tests.simulation.earlier_format import forget_column_ids
 from tests.simulation.test_rollback import Place, codes
 
 Rows = dict[int, dict[str, Any]]
@@ -144,14 +145,25 @@ def test_a_decision_is_undone_or_named_as_lost(seed: int) -> None:
     """Whatever USING and DEFAULT made of values, going back to any serial and forth again brings
     the rows that were there then with the very values they had. Where the old shards are gone or
     rows were changed since, a column may differ only if the plan asked for its loss."""
-    history = History(seed)
+    decided_and_undone(History(seed))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_decision_of_before_there_were_column_ids(seed: int) -> None:
+    """The same where the first states have no ids, up to the first, second or third rollback."""
+    decided_and_undone(History(seed), without_ids=1 + seed % 3)
+
+
+def decided_and_undone(history: History, without_ids: int = 0) -> None:
     history.release("1")
     for number in range(2, 5):
         history.decide()
         history.release(str(number))
     last = history.place.state.serial
-    for _ in range(3):
+    for number in range(3):
         history.disturb()
+        if number < without_ids:
+            forget_column_ids(history.place.log)
         serials = [serial for serial in history.seen if serial != history.place.state.serial]
         if history.back(history.random.choice(serials)):
             history.write()

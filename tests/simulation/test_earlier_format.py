@@ -1,0 +1,96 @@
+"""A catalog of before there were column ids opens, migrates, and goes back to any serial."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog_migrate.catalog.history import state_at
+from tests.simulation.earlier_format import frozen
+from tests.simulation.test_rollback import Place, Rows
+
+K = "CREATE TABLE k (id INT NOT NULL, c STRING);"
+FIVE = "CREATE TABLE t (id INT NOT NULL, b STRING, x STRING RENAMED FROM a, z INT);" + K
+SIX = "CREATE TABLE t (id INT NOT NULL, b STRING, w STRING RENAMED FROM x, z INT);" + K
+SERIALS = (1, 3, 4, 5, 6, 7, 8)
+
+
+def back(place: Place, serial: int) -> None:
+    """Go back with whatever has to be approved; at once again there is nothing to do."""
+    remedies = [one.remedy for one in place.plan(serial).blocked]
+    assert all(remedy.startswith("--approve s.") for remedy in remedies), remedies
+    place.back(serial, approve=tuple(one.removeprefix("--approve ") for one in remedies))
+    assert place.back(serial).outcome == "unchanged"
+
+
+def compared(place: Place, then: dict[str, Rows]) -> None:
+    """The rows that there were then are there, and have the values of then."""
+    for table, rows in then.items():
+        found = {row["id"]: row for row in place.rows(table)}
+        assert [found[row["id"]] for row in rows] == rows
+
+
+def test_the_release_in_force_starts_unchanged() -> None:
+    """Until something is migrated the catalog stays of the format that older tools know."""
+    place, _ = frozen()
+    assert place.start("5", FIVE).outcome == "unchanged"
+    assert place.state.setting("format_version") == "2"
+    assert not any(item.column_ids for item in place.state.items.values())
+
+
+def test_the_first_migration_numbers_the_columns() -> None:
+    """Those of tables that do not change too; a renamed one keeps its number."""
+    place, _ = frozen()
+    place.start("6", SIX)
+    state = place.state
+    assert state.setting("format_version") == "3"
+    ids = {
+        item.definition.name: item.column_ids.ids
+        for item in state.items.values() if item.column_ids is not None
+    }
+    assert ids == {"t": (1, 2, 3, 4), "k": (1, 2)}
+
+
+@pytest.mark.parametrize("migrated", [False, True])
+@pytest.mark.parametrize("serial", SERIALS)
+def test_back_to_a_serial_without_ids(serial: int, migrated: bool) -> None:
+    """Each value of then is under the column that it belonged to, at once and behind a migration
+    of this version; so it is forth again, and back to every other serial."""
+    place, seen = frozen()
+    if migrated:
+        place.start("6", SIX)
+        place.append("t", {"id": 8, "b": "b8", "w": "a8", "z": 8})
+    last, rows = place.state.serial, {name: place.rows(name) for name in ("t", "k")}
+    if serial != last:
+        back(place, serial)
+        compared(place, seen[serial])
+    other = SERIALS[SERIALS.index(serial) - 1]
+    back(place, other)
+    compared(place, {"k": seen[other]["k"]})
+    back(place, last)
+    compared(place, {"k": rows["k"]})
+
+
+def test_what_a_rollback_brought_back_keeps_its_values() -> None:
+    """Columns of a serial without ids that were dropped since have an id from that rollback on."""
+    place, seen = frozen()
+    back(place, 4)
+    back(place, 3)
+    compared(place, seen[3])
+    place.append("t", {"id": 9, "x": "a9", "y": "b9", "z": 9})
+    before = place.rows("t")
+    place.start("7", "CREATE TABLE t (id INT NOT NULL, y STRING, v STRING RENAMED FROM x, z INT);"
+                + K.replace("STRING", "STRING NOT NULL"))
+    back(place, 3)
+    assert place.rows("t") == before
+
+
+def test_a_shard_that_was_refused_its_columns_is_read_by_the_names_it_has() -> None:
+    """Behind the copy that was made instead, by the records of that version."""
+    place, seen = frozen()
+    assert state_at(place.log, 2).shards["s/t/000001"].evolve
+    back(place, 1)
+    compared(place, seen[1])
+    assert {row["id"]: (row["a"], row["b"]) for row in place.rows("t")} == {
+        1: ("a1", "b1"), 2: ("a2", "b2"), 3: (None, "b3"), 4: (None, "b4"), 5: ("a5", "b5"),
+        6: ("a6", "b6"), 7: ("a7", "b7"),
+    }
