@@ -77,6 +77,7 @@ def _told(found: Check, format_: str, settings: Settings) -> str:
     judged = verdict(plan)
     entries = (*incurable(plan), *decisions(plan))
     proofs = [f"{proof.name}: {proof.reason}" for proof in failed_proofs(plan)]
+    warnings = [*([] if plan.locks_out is None else [plan.locks_out]), *unparsed_lines(plan)]
     told = [f"{b.name}{'.' + b.column if b.column else ''}: {b.reason}" for b in entries]
     if format_ == "json":
         return as_json({
@@ -89,7 +90,7 @@ def _told(found: Check, format_: str, settings: Settings) -> str:
                  "remedy": b.remedy, **_place(loaded, b.name)}
                 for b in entries
             ],
-            "warnings": unparsed_lines(plan),
+            "warnings": warnings,
         })
     lines = [
         f"release {loaded.name}: {counted(len(loaded.objects), 'object')}, no errors",
@@ -102,7 +103,7 @@ def _told(found: Check, format_: str, settings: Settings) -> str:
             for line in (f"  {trouble}", f"    {cure(entry)}: {entry.remedy}")
         ),
         *(f"  {proof}" for proof in proofs),
-        *(f"warning: {line}" for line in unparsed_lines(plan)),
+        *(f"warning: {line}" for line in warnings),
     ]
     return "\n".join(map(one_line, lines)) + "\n"
 

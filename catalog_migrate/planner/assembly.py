@@ -49,6 +49,7 @@ def assemble(
     questions: Sequence[Question] = (),
     blocked: Sequence[Blocked] = (),
     approved: Sequence[str] = (),
+    locks_out: str | None = None,
 ) -> Plan:
     """The plan of these parts with its summary and its hash; ``unchanged`` counts the others."""
     summary: dict[str, int] = dict.fromkeys(ACTIONS, 0)
@@ -72,6 +73,7 @@ def assemble(
         approved=tuple(approved),
         applyable=not blocked and all(validation.ok for validation in validations),
         point_of_no_return=point_of_no_return(changes),
+        locks_out=locks_out,
     )
     return replace(plan, plan_hash=plan_hash(plan))
 

@@ -46,7 +46,8 @@ class Baseline(msgspec.Struct, frozen=True):
     """The old side of a plan.
 
     ``taken`` maps the names of other owners (users, our own built-ins) to their owner;
-    ``next_item`` and ``next_global`` are the numbers that the allocators hand out next.
+    ``next_item`` and ``next_global`` are the numbers that the allocators hand out next;
+    ``record_format`` is the catalog's, None without one.
     """
 
     objects: Mapping[Identity, BaselineObject] = msgspec.field(default_factory=dict)
@@ -54,6 +55,7 @@ class Baseline(msgspec.Struct, frozen=True):
     next_item: int = 1
     next_global: int = 1
     base: Base = msgspec.field(default_factory=Base)
+    record_format: int | None = None
 
     @classmethod
     def empty(cls) -> Baseline:
@@ -148,4 +150,5 @@ class Baseline(msgspec.Struct, frozen=True):
                 serial=state.serial,
                 release=in_force.name if in_force is not None else None,
             ),
+            record_format=int(state.setting("format_version")),
         )

@@ -135,7 +135,8 @@ class Plan(msgspec.Struct, frozen=True):
     sources and sinks that the release ships. ``point_of_no_return`` follows from the changes; None
     where no value ever goes. ``fenced_out`` says why the release may not be brought in force as the
     catalog is now, whatever the changes are; None when it may. ``unparsed`` are the objects of the
-    release whose SQL neither the grammar of this tool nor Spark has read.
+    release whose SQL neither the grammar of this tool nor Spark has read. ``locks_out`` says which
+    older versions can no longer open the catalog behind the commit; None where none is locked out.
     """
 
     format_version: str
@@ -159,6 +160,7 @@ class Plan(msgspec.Struct, frozen=True):
     point_of_no_return: PointOfNoReturn | None = None
     fenced_out: str | None = None
     unparsed: tuple[Unparsed, ...] = ()
+    locks_out: str | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -75,6 +75,7 @@ def outline(plan: Plan) -> Outline:
         _happens(plan),
         _losses(plan),
         _no_return(plan),
+        Section("Older versions of catalog-migrate", note=plan.locks_out),
         _obstacles(plan),
         _decide(plan),
         _questions(plan),

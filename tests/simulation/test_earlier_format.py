@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from catalog_migrate.catalog.history import state_at
+from catalog_migrate.planner.baseline import Baseline
+from catalog_migrate.planner.plan import Plan
+from catalog_migrate.planner.planfile import plan_hash
+from catalog_migrate.planner.planning import plan_migration
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.report.layouts import render_text
 from tests.simulation.earlier_format import frozen
 from tests.simulation.test_rollback import Place, Rows
 
@@ -48,6 +55,27 @@ def test_the_first_migration_numbers_the_columns() -> None:
         for item in state.items.values() if item.column_ids is not None
     }
     assert ids == {"t": (1, 2, 3, 4), "k": (1, 2)}
+
+
+def test_the_plan_says_whom_the_commit_locks_out() -> None:
+    """Once, for a catalog that has a release; a new one and one of this format lock out nobody."""
+    place, _ = frozen()
+    release = load_texts([("all.sql", SIX)], name="6", default_schema="s")
+
+    def plan() -> Plan:
+        return plan_migration(Baseline.from_state(place.state), release).plan
+
+    said = plan().locks_out
+    assert said is not None
+    assert said.startswith("The commit raises the record format of the catalog from 2 to 3. Until")
+    assert said in " ".join(render_text(plan()).split())
+    assert place.plan(1).locks_out == said
+    hashed = msgspec.structs.replace(plan(), locks_out=None)
+    assert plan_hash(hashed) == plan().plan_hash
+    place.start("5.1", FIVE.replace("z INT", "z INT COMMENT 'z'"))
+    assert plan().changes
+    assert plan().locks_out is None
+    assert plan_migration(Baseline.empty(), release).plan.locks_out is None
 
 
 @pytest.mark.parametrize("migrated", [False, True])
