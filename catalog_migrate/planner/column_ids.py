@@ -136,75 +136,73 @@ class Moment(msgspec.Struct, frozen=True):
     together: bool = False
 
 
-def over(history: Sequence[Moment]) -> tuple[ColumnIds | None, ...]:
-    """The ids of one table at each moment, also where none are on record.
+def over(history: Sequence[Moment]) -> tuple[ItemRecord | None, ...]:
+    """The table at each moment with the ids of its columns, also where none are on record.
 
     Numbers below zero stand for columns and values that were gone when the first ids were given.
     """
-    found: list[ColumnIds | None] = []
-    for number, moment in enumerate(history):
-        found.append(_at(history, found, number, moment))
+    found: list[ItemRecord | None] = []
+    for moment in history:
+        item = moment.item
+        if item is not None and item.column_ids is None:
+            item = replace(item, column_ids=_ids_at(moment, item, history, found))
+        found.append(item)
     bare = [
         number for number, moment in enumerate(history)
         if moment.item is not None and moment.item.column_ids is None
     ]
-    if not bare:
+    newest = found[bare[-1]] if bare else None
+    if newest is None:
         return tuple(found)
-    newest = found[bare[-1]]
-    assert newest is not None
-    ids = {number: place for place, number in enumerate(newest.ids, start=1)}
-    values = {number: place for place, number in enumerate(newest.values or newest.ids, start=1)}
+    numbered = ColumnIds.numbered(len(newest.ids.ids))
+    ids, values = _pairs(newest.ids, numbered)
     for moment in history[bare[-1] + 1 :]:
-        then = _then(history, found, moment)
-        if then is None or moment.item is None or moment.back not in bare:
-            continue
-        given = moment.item.ids  # a rollback brought columns back: what it called them holds
-        ids = {**dict(zip(then.ids, given.ids, strict=True)), **ids}
-        if moment.together:
-            values = {
-                **dict(zip(then.values or then.ids, given.values or given.ids, strict=True)),
-                **values,
-            }
+        then = _went_back_to(moment, found)
+        if then is not None and moment.item is not None and moment.back in bare:
+            # columns that had gone came back with an id: it is theirs from the first
+            more, back = _pairs(then.ids, moment.item.ids)
+            ids = {**more, **ids}
+            values = {**back, **values} if moment.together else values
     for number in bare:
-        stands = found[number]
-        assert stands is not None
-        found[number] = ColumnIds(
-            tuple(ids.get(each, -each) for each in stands.ids), 0,
-            tuple(values.get(each, -each) for each in stands.values or stands.ids),
-            {name: ids.get(each, -each) for name, each in stands.taken.items()},
-        )
+        item = found[number]
+        if item is not None:
+            stamped = ColumnIds(
+                tuple(ids.get(each, -each) for each in item.ids.ids), numbered.last,
+                tuple(values.get(each, -each) for each in item.ids.values_of.values()),
+            )
+            found[number] = replace(item, column_ids=stamped)
     return tuple(found)
 
 
-def _at(
-    history: Sequence[Moment], found: Sequence[ColumnIds | None], number: int, moment: Moment
-) -> ColumnIds | None:
-    """The ids at one moment, by those of the moments before."""
-    item = moment.item
-    if item is None or item.column_ids is not None:
-        return None if item is None else item.column_ids
-    earlier = history[number - 1] if number else Moment(None)
-    before = found[number - 1] if number else None
-    if earlier.item is None or before is None:
+def _ids_at(
+    moment: Moment, item: ItemRecord, history: Sequence[Moment], found: Sequence[ItemRecord | None]
+) -> ColumnIds:
+    """The ids that a commit without them would have given, behind the moments ``found``."""
+    before = found[-1] if found else None
+    if before is None:
         return item.ids
-    old, new = earlier.item.definition, item.definition
-    if old.columns == new.columns and moment.back is None:
-        return before
-    then = _then(history, found, moment)
+    old, new = before.definition.columns, item.definition.columns
+    then = _went_back_to(moment, found)
     if then is not None:
-        return restored(then, new.columns, before, old.columns, together=moment.together)
-    decisions = decision_hashes(new)
-    pairs = compare_columns(old.columns, new.columns, decisions, earlier.applied).pairs
-    return continued(before, old.columns, pairs, decisions, earlier.applied)
+        return restored(then.ids, new, before.ids, old, together=moment.together)
+    if old == new:
+        return before.ids
+    decisions, ran = decision_hashes(item.definition), history[len(found) - 1].applied
+    pairs = compare_columns(old, new, decisions, ran).pairs
+    return continued(before.ids, old, pairs, decisions, ran)
 
 
-def _then(
-    history: Sequence[Moment], found: Sequence[ColumnIds | None], moment: Moment
-) -> ColumnIds | None:
-    """The ids of the columns that a rollback led back to; None where the table has others."""
-    if moment.back is None or moment.item is None:
+def _went_back_to(moment: Moment, found: Sequence[ItemRecord | None]) -> ItemRecord | None:
+    """The table that a rollback led back to; None where it has other columns than that."""
+    then = None if moment.back is None else found[moment.back]
+    if then is None or moment.item is None:
         return None
-    item = history[moment.back].item
-    if item is None or item.definition.columns != moment.item.definition.columns:
-        return None
-    return found[moment.back]
+    return then if then.definition.columns == moment.item.definition.columns else None
+
+
+def _pairs(before: ColumnIds, after: ColumnIds) -> tuple[dict[int, int], dict[int, int]]:
+    """Ids, and numbers of values, of one column after the other."""
+    return (
+        dict(zip(before.ids, after.ids, strict=True)),
+        dict(zip(before.values_of.values(), after.values_of.values(), strict=True)),
+    )

@@ -86,7 +86,7 @@ class _Walk:
         self._then = steps[self._start].state
         self._now = steps[-1].state
         self._grown = grown
-        self._known: dict[str, tuple[ColumnIds | None, ...]] = {}
+        self._known: dict[str, tuple[ItemRecord | None, ...]] = {}
 
     def result(self) -> GoingBack:
         predecessors = self._predecessors()
@@ -101,11 +101,14 @@ class _Walk:
             if row.kind != "table":
                 continue
             now = self._mapping_now.get(predecessors.get(row.identity))
-            names = self._names(row.item_id, len(self._steps) - 1)
-            ids = self._ids(row.item_id)[self._start]
-            if names is not None and ids is not None:
-                columns[row.identity] = names
-                column_ids[row.identity] = ids
+            since = self._since(row.item_id)
+            if since is not None:
+                names, names_now = (table.name_of for table in since)
+                column_ids[row.identity] = since[0].ids
+                columns[row.identity] = {
+                    name.lower(): names_now[number].lower() for number, name in names.items()
+                    if number in names_now
+                }
             origin = self._origin(row, now)
             if origin is not None:
                 origins[row.identity] = origin
@@ -152,8 +155,8 @@ class _Walk:
 
     # -- columns -------------------------------------------------------------------------------
 
-    def _ids(self, item_id: str) -> tuple[ColumnIds | None, ...]:
-        """The ids of a table's columns at each step; None where it was none."""
+    def _tables(self, item_id: str) -> tuple[ItemRecord | None, ...]:
+        """An item at each step, its columns with their ids; None where it was no table."""
         if item_id not in self._known:
             self._known[item_id] = over([self._moment(item_id, step) for step in self._steps])
         return self._known[item_id]
@@ -170,38 +173,11 @@ class _Walk:
             together=shard is not None and bool(shard.rows_of),
         )
 
-    def _names(self, item_id: str, last: int) -> Mapping[str, str] | None:
-        """Folded names of a table's columns then -> those that they have at a later step.
-
-        None when it has not been a table all the while.
-        """
-        begun, *between = self._ids(item_id)[self._start : last + 1]
-        ended = between[-1] if between else begun
-        if begun is None or ended is None or None in between:
-            return None
-        then, now = (
-            [column.name.lower() for column in self._steps[number].state.items[item_id]
-             .definition.columns]
-            for number in (self._start, last)
-        )
-        name_of = dict(zip(ended.ids, now, strict=True))
-        return {
-            name: name_of[number] for name, number in zip(then, begun.ids, strict=True)
-            if number in name_of
-        }
-
-    def _converted(self, item_id: str) -> frozenset[str]:
-        """Columns of then that are there now, with other values in the rows of then."""
-        begun, ended = self._ids(item_id)[self._start], self._ids(item_id)[-1]
-        if begun is None or ended is None or None in self._ids(item_id)[self._start :]:
-            return frozenset()
-        values = ended.values_of
-        columns = self._then.items[item_id].definition.columns
-        return frozenset(
-            column.name.lower()
-            for column, (number, known) in zip(columns, begun.values_of.items(), strict=True)
-            if values.get(number, known) != known
-        )
+    def _since(self, item_id: str, last: int = -1) -> tuple[ItemRecord, ItemRecord] | None:
+        """A table then and at a later step (now), None when it has not been one all the while."""
+        begun, *more = self._tables(item_id)[self._start : last % len(self._steps) + 1]
+        ended = more[-1] if more else begun
+        return None if begun is None or ended is None or None in more else (begun, ended)
 
     # -- shards --------------------------------------------------------------------------------
 
@@ -236,8 +212,13 @@ class _Walk:
         base = self._source(then, base_path, None, upto)
         derived = self._then.items[then.item_id].definition.is_derived
         converted: frozenset[str] = frozenset()
-        if present is not None and not derived:
-            converted = self._converted(then.item_id)
+        since_then = self._since(then.item_id)
+        if since_then is not None and present is not None and not derived:
+            before, values = (table.ids.values_of for table in since_then)
+            converted = frozenset(
+                name.lower() for number, name in since_then[0].name_of.items()
+                if values.get(number, before[number]) != before[number]
+            )
         counts = base.dropped or base.others or converted or apart
         if counts and not gone and not is_absolute(base_path):
             # version 0 of a shard of ours has no row; of one that was adopted nobody knows
@@ -312,78 +293,61 @@ class _Walk:
         self, then: MappingRecord, path: str, after: int | None, upto: int | None, rows: int = -1
     ) -> Source:
         """A shard with the columns of then that it has, by what its table was at its last."""
-        names: Mapping[str, str] | None = None
-        definition = self._then.items[then.item_id].definition
-        standing: Mapping[str, str] = {}
-        dropped: frozenset[str] = frozenset()
-        for number in range(len(self._steps) - 1, self._start - 1, -1):
-            held = _holder(self._steps[number].state, path)
-            if held is None:
-                continue
-            item_id, item = held
-            definition = item.definition
-            standing = self._standing(path, item_id, number)
-            if item_id == then.item_id:
-                names = self._names(item_id, number)
-                dropped = self._dropped(item_id, path, names, number)
-            break
+        held = [
+            number for number in range(self._start, len(self._steps))
+            if _holder(self._steps[number].state, path) is not None
+        ] or [self._start]
+        item_id = _holder(self._steps[held[-1]].state, path) or then.item_id
+        item = self._tables(item_id)[held[-1]]
+        assert item is not None
+        standing = self._standing(path, item)
         there = {
-            column.name.lower(): replace(
-                column, name=standing.get(column.name.lower(), column.name)
-            )
-            for column in definition.columns
+            number: replace(column, name=standing.get(number, column.name))
+            for number, column in zip(item.ids.ids, item.definition.columns, strict=True)
         }
-        if names is None:
-            names = {name: name for name in there}
-        columns = {one: there[now] for one, now in names.items() if now in there}
-        used = set(names.values())
-        others = tuple(column for name, column in there.items() if name not in used)
-        return Source(path, after, upto, columns, others, rows, dropped)
+        since = self._since(item_id, held[-1]) if item_id == then.item_id else None
+        wanted = {name.lower(): number for number, name in (since or (item,))[0].name_of.items()}
+        first = self._tables(item_id)[held[0]]
+        begun = first.ids.ids if since is not None and first is not None else ()
+        return Source(
+            path, after, upto,
+            {name: there[number] for name, number in wanted.items() if number in there},
+            tuple(column for number, column in there.items() if number not in wanted.values()),
+            rows,
+            frozenset(name for name, number in wanted.items() if number in {*begun} - there.keys()),
+        )
 
-    def _standing(self, path: str, item_id: str, number: int) -> Mapping[str, str]:
-        """The names that columns have in a shard, by the folded ones that its table had at a step.
+    def _standing(self, path: str, item: ItemRecord) -> Mapping[int, str]:
+        """The names that columns have in a shard by their ids, where they are not those of its
+        table: where they were to be renamed in place, and the shard refused it.
 
-        They differ where columns were to be renamed in place and the shard refused it. In the
-        records of format 2 and before only the copy that was made instead tells that: it began with
-        the definition of its source.
+        In the records of format 2 and before only the copy that was made instead tells that: it
+        began with the definition of its source.
         """
         record = self._now.shards.get(path)
-        definition = self._steps[number].state.items[item_id].definition
         if record is not None and record.columns:
-            ids = self._ids(item_id)[number]
-            name_of = {number: name for name, number in record.columns.items()}
-            return {
-                column.name.lower(): name_of[each]
-                for column, each in zip(definition.columns, ids.ids if ids else (), strict=True)
-                if each in name_of
-            }
+            return {number: name for name, number in record.columns.items()}
         for successor, made in self._now.shards.items():
             if made.source != path or not made.renamed:
                 continue
-            begun = (_holder(step.state, successor) for step in self._steps[self._start :])
-            first = next((held for held in begun if held is not None), None)
-            if first is not None and first[1].definition == definition:
-                return {new.lower(): old for new, old in made.renamed.items()}
+            first = next(
+                (step.state.items[made.item_id] for step in self._steps[self._start :]
+                 if _holder(step.state, successor) is not None),
+                None,
+            )
+            if first is not None and first.definition == item.definition:
+                return {
+                    number: made.renamed[name] for number, name in item.name_of.items()
+                    if name in made.renamed
+                }
         return {}
 
-    def _dropped(
-        self, item_id: str, path: str, names: Mapping[str, str] | None, last: int
-    ) -> frozenset[str]:
-        """Columns of then that a shard had when its table got it, and not at its last step."""
-        first = next(
-            number for number in range(self._start, last + 1)
-            if _holder(self._steps[number].state, path) is not None
-        )
-        begun = self._names(item_id, first)
-        return frozenset(begun or ()).difference(names or ())
 
-
-def _holder(state: State, path: str) -> tuple[str, ItemRecord] | None:
+def _holder(state: State, path: str) -> str | None:
+    """The table that has a shard in force."""
     record = state.shards.get(path)
     item = None if record is None else state.items.get(record.item_id)
-    if record is None or item is None or item.shard != path:
-        return None
-    return record.item_id, item
+    return None if record is None or item is None or item.shard != path else record.item_id
 
 
 def _gone(path: str) -> str:
