@@ -70,9 +70,9 @@ CREATE VIEW catalog_migrate.operations_log (
   position BIGINT COMMENT 'among the operations before that commit, from 1',
   started TIMESTAMP COMMENT 'by the clock of the process that executed it',
   seconds DOUBLE,
-  op STRING COMMENT 'build, copy, populate, seal, evolve, drop, redefine, update, create',
+  op STRING COMMENT 'build, copy, populate, seal, evolve, drop, redefine, update, create; of queries validate, stop, settle, restore, edit, start, probe',
   kind STRING, name STRING, item_id STRING,
-  phase STRING COMMENT 'prepare: before the commit of a migration; in place, names: after it',
+  phase STRING COMMENT 'prepare: before the commit of a migration; in place, names: after it; streams: of running queries',
   outcome STRING COMMENT 'done, or why not'
 ) COMMENT 'every operation that was executed; the newest follow with the next start'
 AS SELECT version, position, started, seconds, op, kind, name, id AS item_id, phase, outcome

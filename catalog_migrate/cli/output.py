@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from catalog_migrate.config import Settings
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.planner.plan import Plan
+    from catalog_migrate.streams.execute import Result
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
 
 
@@ -103,6 +104,17 @@ def _summary(report: BootstrapReport) -> dict[str, object]:
         "summary": dict(report.plan.summary) if report.plan is not None else {},
         "steps": msgspec.to_builtins(report.steps),
         "executed": msgspec.to_builtins(report.executed),
+    }
+
+
+def statement_result(result: Result) -> dict[str, object]:
+    """What one statement did, or of EXPLAIN would do."""
+    return {
+        "summary": result.summary,
+        "operation": result.operation,
+        "notices": list(result.notices),
+        "steps": msgspec.to_builtins(result.steps),
+        "executed": msgspec.to_builtins(result.executed),
     }
 
 

@@ -13,7 +13,14 @@ from catalog_migrate.api.registrations import query
 from catalog_migrate.api.streams import cluster_runtime
 from catalog_migrate.api.streams import positions as positions_of
 from catalog_migrate.cli import options
-from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note
+from catalog_migrate.cli.output import (
+    as_columns,
+    as_json,
+    asking_unsafe,
+    emit,
+    note,
+    statement_result,
+)
 from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,8 +177,7 @@ def _execute(settings: Settings, statement: str, format_: str, *, yes: bool) -> 
         if result.rows is not None:
             _emit_rows(result.rows.columns, result.rows.values, format_)
         elif format_ == "json":
-            emit(as_json({"summary": result.summary, "operation": result.operation,
-                          "restarted": list(result.restarted), "notices": list(result.notices)}))
+            emit(as_json({"restarted": list(result.restarted), **statement_result(result)}))
         else:
             emit(result.summary + "\n")
 

@@ -9,7 +9,15 @@ import click
 
 from catalog_migrate.api import streams
 from catalog_migrate.cli import options
-from catalog_migrate.cli.output import as_columns, as_json, asking_unsafe, emit, note, save_result
+from catalog_migrate.cli.output import (
+    as_columns,
+    as_json,
+    asking_unsafe,
+    emit,
+    note,
+    save_result,
+    statement_result,
+)
 from catalog_migrate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -406,9 +414,7 @@ def _report(result: Result, format_: str) -> int:
     for line in result.notices:
         note(line)
     emit(
-        as_json({"summary": result.summary, "operation": result.operation,
-                 "notices": list(result.notices)})
-        if format_ == "json" else result.summary + "\n"
+        as_json(statement_result(result)) if format_ == "json" else result.summary + "\n"
     )
     return 0
 

@@ -61,7 +61,7 @@ def program_of_effect(state: State, effect: Effect) -> Program:
 
 
 def _steps(program: Program) -> list[str]:
-    return ["", "steps, those of one wave side by side:", *lines_of(program)] if program else []
+    return ["", "steps, in this order:", *lines_of(program)] if program else []
 
 
 def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> tuple[str, Program]:

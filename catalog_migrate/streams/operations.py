@@ -9,6 +9,7 @@ runtime that finds an open row goes on from what it says.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -254,13 +255,14 @@ class OperationRun:
     def start(
         self, state: State, item_ids: Iterable[str], known: Known | None = None
     ) -> None:
-        """Begin to start queries, sources first."""
+        """Begin to start queries, wave by wave."""
 
         def by(item_id: str, act: Callable[[], RunningQuery]) -> RunningQuery:
             return self.execute(self.step(StartQuery, item_id), act)
 
+        begun: list[Future[RunningQuery]] = []
         for wave in dependencies.topological(state, item_ids):
-            self.supervisor.start(state, wave, known=known, by=by)
+            begun = self.supervisor.start(state, wave, known=known, by=by, after=begun)
 
     def validated(self, validate: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
         """Validate all at once; what that said of each item is on record."""

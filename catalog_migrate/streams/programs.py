@@ -22,6 +22,7 @@ from catalog_migrate.program.operations import (
     StartQuery,
     StopQuery,
     ValidateConnection,
+    numbered,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.probes import connections_using
@@ -139,8 +140,5 @@ def program_of(row: OperationRecord) -> Program:
 
 
 def lines_of(program: Iterable[Operation]) -> list[str]:
-    """A program for people: each step with its number, what it does to the object, and its wave."""
-    return [
-        f"  {number:>3}  {step.symbol} {step.describe()}  (wave {step.wave})"
-        for number, step in enumerate(program, 1)
-    ]
+    """A program for people, a line an operation."""
+    return [f"  {symbol} {line}" for symbol, line in numbered(tuple(program))]

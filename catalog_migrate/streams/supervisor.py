@@ -317,46 +317,47 @@ class Supervisor:
         return known
 
     def _begin(
-        self, state: State, each: Managed, known: Known | None = None, by: Starting | None = None
-    ) -> None:
+        self, state: State, each: Managed, known: Known | None = None,
+        by: Starting | None = None, after: Sequence[Future[RunningQuery]] = (),
+    ) -> Future[RunningQuery]:
         each.fingerprint = dependencies.fingerprint(state, each.item_id)
         definition = state.items[each.item_id].definition
         each.name = f"{definition.kind} {definition.item_name}"
         if self._pool is None:
             self._pool = self.ports.threads.pool(max(self.threads, STARTS), "start")
-        if by is None:
-            each.starting = self._pool.submit(self.start_query, state, each.item_id, known)
-            return
-        reads = self.managed.get(state.items[each.item_id].links.get("reads", ""))
-        after = None if reads is None else reads.starting
-        each.starting = self._pool.submit(
-            by, each.item_id, partial(self.start_query, state, each.item_id, known, after)
-        )
+        act = partial(self.start_query, state, each.item_id, known, after)
+        if by is not None:
+            act = partial(by, each.item_id, act)
+        each.starting = self._pool.submit(act)
+        return each.starting
 
     def start(
         self, state: State, item_ids: Iterable[str], *, known: Known | None = None,
-        by: Starting | None = None,
-    ) -> None:
-        """Begin to start queries now, whatever their back-off.
+        by: Starting | None = None, after: Sequence[Future[RunningQuery]] = (),
+    ) -> list[Future[RunningQuery]]:
+        """Begin to start queries now, whatever their back-off; what begins.
 
         ``known`` gives the upstreams that were just asked about for all of them together. ``by``
-        carries each start out; then a sink starts after the source that it reads.
+        carries each start out. All is made ready at once, and none goes off before those that it
+        comes ``after`` have ended.
         """
+        begun = []
         for item_id in item_ids:
             each = self.managed.setdefault(item_id, Managed(item_id))
             if each.query is None and each.starting is None:
                 each.error = None  # of before what an operation has repaired
-                self._begin(state, each, known, by)
+                begun.append(self._begin(state, each, known, by, after))
+        return begun
 
     def start_query(
         self, state: State, item_id: str, known: Known | None = None,
-        after: Future[RunningQuery] | None = None,
+        after: Sequence[Future[RunningQuery]] = (),
     ) -> RunningQuery:
         """Everything between a committed definition and a started query; runs in a thread.
 
         Spark's plan comes first, while the upstream is asked: that is identified and written down
         before the first batch, and compared at every later start. Then the checkpoint's guards, and
-        the start, which comes ``after`` another one.
+        the start, when those that it comes ``after`` have ended.
         """
         self.ensure_shards(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
@@ -387,8 +388,8 @@ class Supervisor:
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)
-            if after is not None:
-                after.exception()
+            for other in after:
+                other.exception()
             self.lease.require_fresh()
             return query.start()
         except CatalogMigrateError as error:

@@ -19,6 +19,7 @@ from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.records import COLLECTIONS, ClusterRecord, OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.program.operations import numbered
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import (
     AlterFailed,
@@ -577,8 +578,10 @@ class TestTheProgramIsWhatRuns:
     def explained(self, stage: Stage, text: str) -> list[str]:
         """The steps that EXPLAIN gives, which its text has too."""
         (result,) = stage.run(f"EXPLAIN {text}")
-        lines = [f"{step.symbol} {step.describe()}" for step in result.steps]
-        places = [result.summary.index(line) for line in lines]
+        lines = [line for line in result.summary.splitlines() if line.startswith("  ")]
+        places = [
+            lines.index(f"  {symbol} {text}") for symbol, text in numbered(result.steps)
+        ]
         assert places == sorted(places)
         return [f"{step.op} {step.name.rpartition(':')[2]}" for step in result.steps]
 

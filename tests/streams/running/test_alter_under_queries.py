@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,6 +29,7 @@ from catalog_migrate.streams.supervisor import LONGEST_BACK_OFF, Supervisor
 from .conftest import PATIENCE, once
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
     from catalog_migrate.streams.execute import Result
@@ -107,14 +109,76 @@ def test_rotation_of_ten(pipeline: Pipeline, kafka: Any) -> None:
                        f"all rows of {name}")
 
 
+@contextmanager
+def seen_by_spark(pipeline: Pipeline) -> Iterator[list[tuple[str, str]]]:
+    """What Spark's own listener hears: ``start`` or ``stop`` and the name of the query."""
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    seen: list[tuple[str, str]] = []
+    runs = {run_id: name for name, run_id in pipeline.run_ids().items()}
+
+    class Recorder(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            seen.append(("start", event.name.rpartition(" ")[2]))
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            pass
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            seen.append(("stop", runs[str(event.runId)]))
+
+    assert pipeline.runtime is not None
+    streams, recorder = pipeline.runtime.engine._spark.streams, Recorder()  # type: ignore[attr-defined]
+    streams.addListener(recorder)
+    try:
+        yield seen
+    finally:
+        streams.removeListener(recorder)
+
+
+def require_same_program(
+    explained: Result, result: Result, seen: Sequence[tuple[str, str]]
+) -> None:
+    """The steps that were explained are those that were executed, one to one and wave by wave; and
+    of what runs, the stops and starts that Spark's listener has seen, in the same order."""
+    waves = {(step.op, step.name): step.wave for step in explained.steps}
+    done = [(each.op, each.name) for each in result.executed]
+    assert sorted(done) == sorted(waves)
+    for some in (("stop", "settle"), ("start",)):
+        order = [waves[each] for each in done if each[0] in some]
+        assert order == sorted(order)
+    assert all(
+        done.index(("start", name)) < done.index(("probe", name)) for op, name in done
+        if op == "probe"
+    )
+    assert [each.outcome for each in result.executed if each.op in ("start", "probe")] == (
+        ["done"] * 2 * sum(op == "start" for op, _ in waves)
+    )
+    for op in ("stop", "start"):
+        names = [f"{'sink:' * (f'sink:{name}' in names_of(waves))}{name}"
+                 for what, name in seen if what == op]
+        order = [waves[op, name] for name in names]
+        assert order == sorted(order), seen
+        assert set(names) == {name for what, name in waves if what == "start"}, seen
+
+
+def names_of(steps: Collection[tuple[str, str]]) -> set[str]:
+    """The names of steps."""
+    return {name for _, name in steps}
+
+
 def test_rotation(
     standing: Standing, kafka: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A password rotated by ALTER SECRET, then by ALTER CONNECTION, producers running.
 
     Each time exactly the queries of what was altered restart and the others keep their run ids;
-    every record arrives once. The starts are made ready while it is written down that all stand
-    still, and wait for it.
+    every record arrives once. The steps of EXPLAIN are those that were executed, and that Spark's
+    listener has seen. The starts are made ready while it is written down that all stand still, and
+    wait for it.
     """
     standing.produce(standing.topics["s"], standing.topics["z"], pause=0.2)
 
@@ -125,7 +189,12 @@ def test_rotation(
     before = standing.run_ids_of(standing.NAMES)
     variable = f"{standing.name}_second".upper()
     standing.monkeypatch.setenv(variable, kafka.users["app"])
-    (result,) = standing.run(f"ALTER SECRET {standing.q('pw')} AS 'env:{variable}'")
+    rotate = f"ALTER SECRET {standing.q('pw')} AS 'env:{variable}'"
+    (explained,) = standing.run(f"EXPLAIN {rotate}")
+    with seen_by_spark(standing) as seen:
+        (result,) = standing.run(rotate)
+        standing.until(lambda: len(seen) >= 2 * len(standing.NAMES), "what the listener has to say")
+    require_same_program(explained, result, seen)
     # all connections use the secret: all restart, and what waits for a paused source is named too
     assert restarted(before) == set(before)
     assert set(result.restarted) == {standing.q(name) for name in (*standing.NAMES, "x")}
