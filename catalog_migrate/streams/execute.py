@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
@@ -130,10 +131,9 @@ class Executor(OperationClient):
     # -- without running queries ---------------------------------------------------------------
 
     def _commit(
-        self, state: State, statement: st.Statement, effect: Effect, *, kind: str = "statement",
-        then: str = "",
+        self, state: State, statement: st.Statement, effect: Effect, *, cluster: str = ""
     ) -> Result:
-        """Validate from here and commit; ``then`` is what is left to others, in words."""
+        """Validate from here and commit; queries of ``cluster`` restart when it has a runtime."""
         assert effect.changes is not None
         after = state.changed(state.version + 1, effect.changes.effective(state))
         notices = effect.notices
@@ -142,15 +142,27 @@ class Executor(OperationClient):
 
         def planned(current: State) -> Changes | None:
             self._same_target(current, effect)
+            if cluster and runtime_lives(current, cluster):
+                raise CommitConflict(
+                    f"a runtime of cluster {dependencies.display(current, cluster)} was started "
+                    "meanwhile", remedy="say it again: the runtime then carries it out",
+                )
             if current.version == state.version:
                 return effect.changes
             return plan_statement(current, statement).changes
 
+        kind = "alter" if cluster else "statement"
         after = commit(self.log, planned, kind=kind, reason=effect.summary)
         for item_id in effect.created:
             if item_id in after.items:
                 self._shards(after, item_id)
-        return Result(effect.summary, (*notices, then) if then else notices)
+        if cluster:
+            name = dependencies.display(after, cluster)
+            notices += (
+                f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will start "
+                f"on the new definition with the next `catalog-migrate run --cluster {name}`",
+            )
+        return Result(effect.summary, notices)
 
     def _same_target(self, current: State, effect: Effect) -> None:
         """40001 when what was planned from is no more, or somebody is at work on it: an ALTER of
@@ -208,12 +220,7 @@ class Executor(OperationClient):
             )
         (cluster,) = clusters
         if not runtime_lives(state, cluster):
-            name = dependencies.display(state, cluster)
-            return self._commit(
-                state, statement, effect, kind="alter",
-                then=f"no runtime of cluster {name} is alive: {len(effect.affected)} queries will "
-                f"start on the new definition with the next `catalog-migrate run --cluster {name}`",
-            )
+            return self._commit(state, statement, effect, cluster=cluster)
         key = operation_key(self.clock)
         row = OperationRecord(
             kind=ALTER, state="validating", cluster=cluster, target=change.item_id,
