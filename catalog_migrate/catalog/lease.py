@@ -185,12 +185,13 @@ def acquire(
             seen, seen_at = (row, beat), now
         dead = bool(row.holder) and proven_dead(row)
         if not row.holder or dead or now - seen_at >= ttl:
+            settled = _settled(row, beat, dead)
             lease = _take(
                 log, row, key=key, holder=holder, ttl=ttl, margin=margin, clock=clock,
-                anyway=anyway,
+                alone=settled, anyway=anyway,
             )
             if lease is not None:
-                lease.settled = _settled(row, beat, dead)
+                lease.settled = settled
                 _settle(lease, log, clock, 0.0 if lease.settled else margin, fence)
                 return lease
             continue
@@ -227,14 +228,14 @@ def unlock(log: CatalogLog, if_holder: str) -> State:
 
 def _take(
     log: CatalogLog, row: LeaseRecord, *, key: str, holder: str, ttl: float, margin: float,
-    clock: Clock, anyway: bool,
+    clock: Clock, alone: bool, anyway: bool,
 ) -> Lease | None:
     """Raise the epoch; None when the lease is no more as it was looked at."""
     process = this_process()
     since = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="seconds")
     taken = LeaseRecord(
         epoch=row.epoch + 1, holder=holder, host=process.host, boot_id=process.boot_id,
-        pid=process.pid, started=process.started, since=since,
+        pid=process.pid, started=process.started, since=since, alone=alone,
     )
 
     ours = False
@@ -258,7 +259,11 @@ def _take(
 
 
 def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
-    """Whether nobody can still be acting under an earlier epoch."""
+    """Whether nobody can still be acting under an earlier epoch.
+
+    One that died before its first heartbeat may have left an earlier one unfenced, unless it was
+    alone from the start.
+    """
     if not row.holder and not row.host:
         return True  # never held, or released
     acted = beat is not None and beat.partition(":")[0] == str(row.epoch)
@@ -266,7 +271,7 @@ def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:
         # unlocked: the epoch on record is one above that of the process that lost it
         acted = beat is not None and beat.partition(":")[0] == str(row.epoch - 1)
         dead = proven_dead(row)
-    return dead and acted
+    return dead and (acted or row.alone)
 
 
 def _settle(

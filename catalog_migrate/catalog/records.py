@@ -251,6 +251,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     free. ``host``, ``boot_id``, ``pid`` and ``started`` (the process' start time in clock ticks)
     let a challenger on the same host prove the holder dead; ``since`` is for people.
     ``confirmed`` counts how often the holder, late with its heartbeat, made sure by a commit.
+    ``alone`` says that nobody of an earlier epoch could act any more when it was taken.
     """
 
     epoch: int
@@ -261,6 +262,7 @@ class LeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     started: str = ""
     since: str = ""
     confirmed: int = 0
+    alone: bool = False
 
 
 class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):

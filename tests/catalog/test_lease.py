@@ -66,7 +66,7 @@ class TestTake:
         me = this_process()
         assert row(users.second) == LeaseRecord(
             epoch=1, holder="pod-1", host=me.host, boot_id=me.boot_id, pid=me.pid,
-            started=me.started, since="2027-01-15T08:01:40+00:00",
+            started=me.started, since="2027-01-15T08:01:40+00:00", alone=True,
         )
         assert (lease.epoch, clock.slept) == (1, [])
         assert (users.second.heartbeat("migration") or "").startswith("1:")
@@ -181,6 +181,18 @@ class TestTakeOver:
         memory.renew("migration", "4:x")
         assert acquire(memory, holder="b", wait=0, clock=clock).epoch == 6
         assert clock.slept == [10]
+
+    def test_dead_before_it_could_act_and_alone(
+        self, memory: MemoryLog, clock: Any, dead_pid: tuple[int, str]
+    ) -> None:
+        """One that died before its first heartbeat and had nobody before it is not waited for."""
+        rewrite(memory, epoch=5, alone=True, **of_dead_process(dead_pid))
+        memory.renew("migration", "4:x")
+        fenced: list[int] = []
+        lease = acquire(
+            memory, holder="b", wait=0, clock=clock, fence=lambda each: fenced.append(each.epoch)
+        )
+        assert (lease.epoch, lease.settled, fenced, clock.slept) == (6, True, [], [])
 
     def test_only_one_wins(self, memory: MemoryLog, clock: Any) -> None:
         """Two challengers of one dead holder: the epoch rises once, the other finds it held."""
