@@ -19,7 +19,10 @@ MODULE = re.compile(r"(?<![\w./-])catalog_migrate(?:\.[A-Za-z_]\w*)+")
 REMOVED = "## What was removed"
 """From here on docs/testing.md names tests that are no longer there."""
 
-NO_MODULES = {"audit", "item", "operations_log", "row", "secrets", "shards", "toml", "unsafe", "unsafe_operations"}
+NO_MODULES = {
+    "audit", "item", "operations_log", "row", "secrets", "shards", "toml", "unsafe",
+    "unsafe_operations",
+}
 """Views, headers, metrics, entry points and a file that are written like a module."""
 
 page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
