@@ -433,11 +433,11 @@ def test_graph_of_the_program_of_a_plan(call: Call, tmp_path: Path) -> None:
     call("diff", "1", "2", "--out", "plan.json", "--approve", "s.old")
     base = ("graph", "--program", "plan.json", "--format")
     assert call(*base, "text").out == (
-        "wave 1: prepare\n    1 + build table s.new\n"
-        "wave 2: prepare\n    2 ~ seal table s.old\n"
-        "wave 3: names\n    3 + register table s.new\n"
-        "wave 4: names\n    4 ~ replace view s.v\n"
-        "wave 5: names\n    5 - unregister table s.old\n"
+        "wave 1: prepare\n  +   1  build table s.new\n"
+        "wave 2: prepare\n  ~   2  seal table s.old\n"
+        "wave 3: names\n  +   3  register table s.new\n"
+        "wave 4: names\n  ~   4  replace view s.v\n"
+        "wave 5: names\n  -   5  unregister table s.old\n"
     )
     dot = call(*base, "dot").out
     assert '    s4 [label="4 ~ replace view s.v"];\n' in dot
