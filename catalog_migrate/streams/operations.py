@@ -186,6 +186,9 @@ class OperationRun:
         told = {"reason": reason} if reason else {}
         told |= {f"finding {number:03d}": text for number, text in enumerate(found)}
 
+        if not standing(self.row).refused:
+            self._pass_over()
+
         def ended(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             changes.merge(forgotten(current))
             if row.unsafe is not None:
@@ -198,6 +201,14 @@ class OperationRun:
         about = f"{self.about(self.follow())}{': ' * bool(why)}{why}"
         self.move(final, kind or final, about, detail={**(detail or {}), **told}, also=ended)
         self.say(f"operation {self.key}: {final}, {about}")
+
+    def _pass_over(self) -> None:
+        """Put on record which steps there was nothing to do for: a query that somebody holds by
+        now, or that no runtime is there to start."""
+        done = {(each.op, each.id) for each in (*self.row.executed, *self.executed)}
+        for step in self.program:
+            if (step.op, step.id) not in done:
+                self.execute(step, lambda: "its query does not run")
 
     def refuse(self, error: CatalogMigrateError) -> None:
         """Nothing was changed: the holds go, and the row says why, for whoever waits to raise."""

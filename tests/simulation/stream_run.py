@@ -19,6 +19,7 @@ from pathlib import Path
 
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import create_catalog, read_state
+from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
 from catalog_migrate.streams import dependencies
@@ -26,6 +27,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.operation_records import (
+    ALTER,
     BACKFILLING,
     UNSAFE,
     chunks_in,
@@ -416,7 +418,8 @@ class StreamRun:
 
     # at rest ------------------------------------------------------------------------------------
     def check(self) -> None:
-        """I6, I7: operations ended, no hold of theirs left, every record as often as committed."""
+        """I6, I7, I11: operations ended by their programs, no hold of theirs left, every record as
+        often as committed."""
         state = self.state()
         self.look_through()
         for file in Path(self.warehouse).rglob("*"):
@@ -439,10 +442,32 @@ class StreamRun:
         require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth
         require("I6", works or self.untried, f"the connection leads to {address}, through a trial")
+        for key, row in state.operations.items():
+            if row.program and row.state in ("confirmed", "set_back", "done", BACKFILLING):
+                self._check_program(state, key, row)
         for name in SOURCES:
             self._check_source(state, name, topic_of(state, name), works=works)
         for name in self.sinks:
             self._check_sink(state, name, works=works)
+
+    def _check_program(self, state: State, key: str, row: OperationRecord) -> None:
+        """I11: every step of the program was executed, wave by wave, whoever died meanwhile; of an
+        ALTER a sink stopped before its source and started after it."""
+        waves = {(str(step["op"]), str(step["id"])): step["wave"] for step in row.program}
+        last = {(each.op, each.id): number for number, each in enumerate(row.executed)}
+        left = waves.keys() - last.keys()
+        require("I11", not left, f"operation {key} ended without {sorted(left)}")
+        order = [
+            (waves[step], step) for step in sorted(waves, key=last.__getitem__)
+            if step[0] not in ("validate", "probe")
+        ]
+        require("I11", order == sorted(order, key=lambda each: int(each[0])), f"{key}: {order}")
+        for op, sink in waves if row.kind == ALTER else ():
+            item = state.items.get(sink)
+            read = (op, item.links.get("reads", "") if item is not None else "")
+            if op in ("stop", "start") and read in waves:
+                before = last[op, sink] < last[read]
+                require("I11", before is (op == "stop"), f"{key}: {op} of {sink} and {read[1]}")
 
     def _check_sink(self, state: State, name: str, *, works: bool) -> None:
         """Every row was sent, once where nobody was killed or stopped; each with its own key."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.streams import dependencies
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
@@ -64,3 +65,12 @@ def _found(fault: StreamFault = NO_FAULT) -> bool:
 def test_a_faulty_port_is_found(name: str) -> None:
     """Some schedule fails as soon as a port breaks a promise."""
     assert _found(FAULTS[name])
+
+
+def test_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sink that stops after its source and starts before it breaks I11."""
+    waves = dependencies.topological
+    monkeypatch.setattr(
+        dependencies, "topological", lambda *given: tuple(reversed(waves(*given)))
+    )
+    assert any(failure_of(draw_moves(seed)) == "I11" for seed in range(20))

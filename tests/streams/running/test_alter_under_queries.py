@@ -42,8 +42,12 @@ DEAD = "SET (BROKER '127.0.0.1:1') WITH (VALIDATE = false)"
 
 
 def two_branches(pipeline: Pipeline) -> dict[str, str]:
-    """3 sources and 3 sinks on ``c``, 2 of each on ``d``; returns the topics by name."""
-    pipeline.kafka_connection("c")
+    """3 sources and 3 sinks on ``c``, which uses ``base``, 2 of each on ``d``; the topics by name.
+    """
+    pipeline.kafka_connection("base")
+    pipeline.run(
+        f"CREATE CONNECTION {pipeline.q('c')} TO KAFKA (USING CONNECTION {pipeline.q('base')})"
+    )
     pipeline.kafka_connection("d")
     topics = {name: pipeline.topic(name) for name in ("t1", "t2", "t3", "u1", "u2")}
     outs = {name: pipeline.topic(name, 1) for name in ("o1", "o2", "o3", "p1", "p2")}
@@ -63,10 +67,11 @@ def two_branches(pipeline: Pipeline) -> dict[str, str]:
 
 @pytest.mark.soak
 def test_rotation_of_ten(pipeline: Pipeline, kafka: Any) -> None:
-    """A password rotated by ALTER SECRET, then by ALTER CONNECTION.
+    """A password rotated by ALTER SECRET, then by ALTER of the connection below the connection.
 
-    10 queries on two connections, producers running. Each time exactly the 6 queries of the altered
-    connection restart and the other 4 keep their run ids; every record arrives once.
+    The steps of its EXPLAIN are the executed ones, and what Spark's listener has seen. 10 queries
+    on two connections, producers running. Each time exactly the 6 queries of the altered connection
+    restart and the other 4 keep their run ids; every record arrives once.
     """
     topics = two_branches(pipeline)
     feeding = [topics[name] for name in ("t1", "t2", "t3", "u1", "u2")]
@@ -89,9 +94,13 @@ def test_rotation_of_ten(pipeline: Pipeline, kafka: Any) -> None:
 
     pipeline.secret("third", kafka.users["app"])
     before = pipeline.run_ids()
-    (result,) = pipeline.run(
-        f"ALTER CONNECTION {pipeline.q('c')} SET (SASL PASSWORD SECRET {pipeline.q('third')})"
-    )
+    secret = f"(SASL PASSWORD SECRET {pipeline.q('third')})"
+    alter = f"ALTER CONNECTION {pipeline.q('base')} SET {secret}"
+    (explained,) = pipeline.run(f"EXPLAIN {alter}")
+    with seen_by_spark(pipeline) as seen:
+        (result,) = pipeline.run(alter)
+        pipeline.until(lambda: len(seen) >= 2 * len(ours), "what the listener has to say")
+    require_same_program(explained, result, seen)
     assert set(result.restarted) == ours
     assert restarted(before) == ours
 
