@@ -178,14 +178,13 @@ class Catalog:
         """What planning sees from here, without Spark."""
         from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.pipeline.plan import ShardLogs, Sight
-        from catalog_migrate.streams.migrations import MigratedStreams
 
         in_sight = not is_remote(self.log.uri)
         try:
             require_in_use(state, self.log)
         except (CatalogExported, CatalogMoved):
             in_sight = False
-        return Sight(self.log, ShardLogs(in_sight=in_sight), MigratedStreams())
+        return Sight(self.log, ShardLogs(in_sight=in_sight))
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""

@@ -118,11 +118,14 @@ class ShardLogs:
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What planning looks at beside the state: history, shards, and the streams that use them."""
+    """What planning looks at beside the state: history, shards, and the streams that use them.
+
+    ``streams`` None: those in the catalog's records.
+    """
 
     log: CatalogLog
     shards: Engine | ShardLogs
-    streams: StreamTables
+    streams: StreamTables | None = None
 
     def size(self, state: State, item_id: str) -> tuple[int, int] | None:
         """(rows, bytes) of a table, None when nobody knows."""
@@ -180,7 +183,9 @@ def _release_planned(
     )
     if owner != "release" or not (release.statements or state.has_streams):
         return migration
-    return sight.streams.with_streams(migration, state, release.statements)
+    from catalog_migrate.streams.migrations import MigratedStreams
+
+    return (sight.streams or MigratedStreams()).with_streams(migration, state, release.statements)
 
 
 def planned_from(baseline: Baseline, release: Release, options: BootstrapOptions) -> Migration:

@@ -44,7 +44,7 @@ class Fleet:
         )
         return migrate(
             engine,
-            self.log,
+            options.pop("log", self.log),
             which,
             warehouse="/warehouse",
             clock=SystemClock(),
@@ -140,3 +140,18 @@ def test_an_older_process_waiting_meanwhile_is_fenced_out(fleet: Fleet) -> None:
     report = fleet.start("two", release("1", FIRST))
     assert report.outcome == "fenced_out"
     assert read_state(fleet.log).release_in_force().name == "2"  # type: ignore[union-attr]
+
+
+def test_a_start_is_begun_again_when_the_catalog_moves_under_it(fleet: Fleet) -> None:
+    """A commit between its look and the word that it lives with these names: it looks again."""
+    moved: list[BootstrapReport] = []
+
+    def on_call(name: str) -> None:
+        if name == "append" and not moved:
+            moved.append(fleet.start("other", release("2", SECOND)))
+
+    log = fleet.log.attach(on_call)
+    report = fleet.start("late", release("1", FIRST), log=log, session=True)
+    assert [each.outcome for each in moved] == ["migrated"]
+    assert report.outcome == "fenced_out"
+    assert dict(read_state(fleet.log).sessions) == {}
