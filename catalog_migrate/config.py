@@ -161,10 +161,8 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def load(
-    start: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    flags: Mapping[str, str | int | float | None] | None = None,
-    file: Path | None = None,
+    start: Path | None = None, env: Mapping[str, str] | None = None,
+    flags: Mapping[str, str | int | float | None] | None = None, file: Path | None = None,
 ) -> Settings:
     """Read the configuration that holds in directory ``start`` (default: the current one).
 
@@ -216,8 +214,7 @@ def load(
     if problems:
         raise InvalidConfiguration(
             f"the configuration has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
-            problems=problems,
-            remedy="docs/configuration.md lists every key",
+            problems=problems, remedy="docs/configuration.md lists every key",
         )
     return Settings(settings, found, policy, policy_origin, Storage(storage), origins)
 
@@ -308,15 +305,8 @@ def _parse(file: Path) -> dict[str, Any]:
 
 
 def _set(
-    settings: dict[str, Setting],
-    path: str,
-    raw: Any,
-    origin: str,
-    base: Path,
-    problems: list[Problem],
-    *,
-    file: str | None = None,
-    variable: str | None = None,
+    settings: dict[str, Setting], path: str, raw: Any, origin: str, base: Path,
+    problems: list[Problem], *, file: str | None = None, variable: str | None = None,
 ) -> None:
     """Put one value of one layer in, or note why it does not fit."""
     key = _BY_PATH.get(path)
@@ -327,9 +317,7 @@ def _set(
     if value is None:
         problems.append(
             Problem(
-                "CM0600",
-                f"{variable or path} is {raw!r}, which is not {_wanted(key)}",
-                file=file,
+                "CM0600", f"{variable or path} is {raw!r}, which is not {_wanted(key)}", file=file,
                 remedy=f"write {_wanted(key)}",
             )
         )

@@ -157,11 +157,7 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
     code = "CM0400"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        condition: str | None = None,
-        transient: bool = False,
+        self, message: str, *, condition: str | None = None, transient: bool = False,
         remedy: str | None = None,
     ) -> None:
         super().__init__(message, remedy=remedy, condition=condition, transient=transient)

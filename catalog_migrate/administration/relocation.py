@@ -152,10 +152,8 @@ def relocate(
     lineage = uuid4().hex if new_lineage else state.lineage
     found = Relocation(
         home=aim.here, warehouse=aim.warehouse, lineage=lineage, new_lineage=new_lineage,
-        tables=sum(1 for _ in _live(state)),
-        held=_to_hold(state) if new_lineage else (),
-        notes=tuple(_notes(state, aim)),
-        changed=changed,
+        tables=sum(1 for _ in _live(state)), held=_to_hold(state) if new_lineage else (),
+        notes=tuple(_notes(state, aim)), changed=changed,
     )
     if dry_run or not found.changed:
         return found

@@ -286,12 +286,7 @@ class DeltaLog:
         time.sleep(seconds)
 
     def _commit(
-        self,
-        rows: Sequence[LogRow],
-        *,
-        follows: int,
-        commit_id: str,
-        metadata: Mapping[str, str],
+        self, rows: Sequence[LogRow], *, follows: int, commit_id: str, metadata: Mapping[str, str],
         mode: Literal["append", "overwrite"] = "append",
     ) -> int:
         from deltalake import PostCommitHookProperties

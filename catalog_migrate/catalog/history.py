@@ -149,17 +149,10 @@ def _entry(commit: Commit, before: int | None, after: int) -> Entry:
     items = said.get("items")
     back = said.get("rollback_to")
     return Entry(
-        version=commit.version,
-        commit_id=commit.commit_id,
-        at=_time(commit),
-        verb=said.get("kind", "unknown"),
-        who=said.get("who"),
-        host=said.get("host"),
-        serial_before=before,
-        serial_after=after,
-        release=said.get("release"),
-        epoch=None if epoch is None else _number(commit, "epoch", epoch),
-        reason=said.get("reason"),
+        version=commit.version, commit_id=commit.commit_id, at=_time(commit),
+        verb=said.get("kind", "unknown"), who=said.get("who"), host=said.get("host"),
+        serial_before=before, serial_after=after, release=said.get("release"),
+        epoch=None if epoch is None else _number(commit, "epoch", epoch), reason=said.get("reason"),
         items=None if items is None or items == MANY else tuple(filter(None, items.split(","))),
         rollback_to=None if back is None else _number(commit, "rollback_to", back),
         executed=_executed(said.get("executed")),

@@ -140,17 +140,9 @@ class Lease:
 
 
 def acquire(
-    log: CatalogLog,
-    *,
-    holder: str,
-    ttl: float = 30,
-    margin: float = 10,
-    wait: float | None = None,
-    clock: Clock,
-    on_wait: OnWait | None = None,
-    key: str = MIGRATION,
-    fence: Callable[[Lease], None] | None = None,
-    anyway: bool = False,
+    log: CatalogLog, *, holder: str, ttl: float = 30, margin: float = 10, wait: float | None = None,
+    clock: Clock, on_wait: OnWait | None = None, key: str = MIGRATION,
+    fence: Callable[[Lease], None] | None = None, anyway: bool = False,
 ) -> Lease:
     """Take the lease, waiting while another process holds it.
 

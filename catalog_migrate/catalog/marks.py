@@ -84,12 +84,8 @@ def read_mark(properties: Mapping[str, str]) -> Mark | None:
         schema, bare = split_name(name)
         key = ItemKey(schema or "", kind, bare)
     return Mark(
-        lineage=lineage,
-        home=properties.get(HOME, ""),
-        item_id=properties.get(ITEM, ""),
-        key=key,
-        contents=properties.get(CONTENTS, ""),
-        source=properties.get(SOURCE, ""),
+        lineage=lineage, home=properties.get(HOME, ""), item_id=properties.get(ITEM, ""), key=key,
+        contents=properties.get(CONTENTS, ""), source=properties.get(SOURCE, ""),
     )
 
 

@@ -213,13 +213,8 @@ class MemoryLog:
         return len(self._store.commits) - 1
 
     def _write(
-        self,
-        method: str,
-        rows: Sequence[LogRow],
-        follows: int,
-        commit_id: str,
-        metadata: Mapping[str, str],
-        state: State | None = None,
+        self, method: str, rows: Sequence[LogRow], follows: int, commit_id: str,
+        metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
         self.about = metadata.get("kind", method)
         try:
@@ -263,10 +258,7 @@ class _Store:
         self.kept: LogSnapshot | None = None
 
     def add(
-        self,
-        rows: Sequence[LogRow],
-        commit_id: str,
-        metadata: Mapping[str, str],
+        self, rows: Sequence[LogRow], commit_id: str, metadata: Mapping[str, str],
         state: State | None,
     ) -> None:
         """Append one commit; ``state`` is what came of it, where its writer knows."""

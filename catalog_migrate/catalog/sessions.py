@@ -51,12 +51,7 @@ def other_sessions(state: State, holder: str) -> dict[str, SessionRecord]:
 
 
 def register_session(
-    log: CatalogLog,
-    state: State,
-    *,
-    release: str,
-    holder: str,
-    clock: Clock,
+    log: CatalogLog, state: State, *, release: str, holder: str, clock: Clock,
     token: Callable[[], str],
 ) -> State | None:
     """Put on record that this process lives with the names of ``state``, before it makes them.

@@ -82,8 +82,7 @@ class SideTable:
 
     def write(
         self, table: DeltaTable | None, rows: Any, *, mode: Literal["append", "overwrite"],
-        transaction: Transaction | None = None,
-        post_commit: PostCommitHookProperties | None = None,
+        transaction: Transaction | None = None, post_commit: PostCommitHookProperties | None = None,
     ) -> None:
         """One commit onto ``table`` just as it was opened (None: it is made).
 

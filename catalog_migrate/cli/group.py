@@ -130,8 +130,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="catalog-migrate %(version)s")
 @click.option(
-    "--config", "config_file", metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    "--config", "config_file", metavar="FILE", type=click.Path(exists=True, dir_okay=False),
     help="Configuration file instead of the nearest catalog_migrate.toml or pyproject.toml.",
 )
 @click.option(

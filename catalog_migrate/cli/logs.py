@@ -149,9 +149,7 @@ class Lines:
     """Writes a line when a phase starts or ends and at most one every two seconds between."""
 
     def __init__(
-        self,
-        write: Callable[[str, Progress], None],
-        now: Callable[[], float] = time.monotonic,
+        self, write: Callable[[str, Progress], None], now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._write = write
         self._now = now

@@ -345,8 +345,7 @@ def _act(
     def ask(state: State) -> Request:
         return streams.unsafe_request(
             state, sources, actions, below=acting["below"], partitions=placed,
-            everywhere=everywhere, file=file, choice=_choice(acting),
-            reason=acting["reason"] or "",
+            everywhere=everywhere, file=file, choice=_choice(acting), reason=acting["reason"] or "",
         )
 
     return _ask(ask, acting)

@@ -74,8 +74,7 @@ def spark_kafka_options(resolved: Resolved) -> dict[str, str]:
     if mechanism is not None:
         options[f"{_PREFIX}sasl.mechanism"] = mechanism
         options[f"{_PREFIX}sasl.jaas.config"] = _jaas(
-            mechanism,
-            _kafka(resolved, "SASL USERNAME") or "",
+            mechanism, _kafka(resolved, "SASL USERNAME") or "",
             _kafka(resolved, "SASL PASSWORD") or "",
         )
     authority = _kafka(resolved, "SSL CERTIFICATE AUTHORITY")

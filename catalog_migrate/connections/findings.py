@@ -79,7 +79,6 @@ def failed(*findings: Finding) -> ConnectionFailed:
     """The error for who cannot go on without an answer."""
     bad = [finding for finding in findings if not finding.ok]
     return ConnectionFailed(
-        "; ".join(f"{finding.subject}: {finding.message}" for finding in bad),
-        findings=findings,
+        "; ".join(f"{finding.subject}: {finding.message}" for finding in bad), findings=findings,
         remedy=next((finding.remedy for finding in bad if finding.remedy), None),
     )

@@ -134,9 +134,7 @@ class KafkaProbe:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
+        self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.close()
@@ -280,43 +278,29 @@ class KafkaProbe:
             code = described.code()
             if code == _TOPIC_UNKNOWN:
                 return Finding(
-                    about,
-                    option,
-                    False,
-                    f"there is no topic {topic}",
+                    about, option, False, f"there is no topic {topic}",
                     f"create it, or write another {option}",
                 )
             if code == _TOPIC_FORBIDDEN:
                 return Finding(
-                    about,
-                    option,
-                    False,
-                    f"this user may not see topic {topic}",
+                    about, option, False, f"this user may not see topic {topic}",
                     f"allow DESCRIBE and {operation} on it to the user of SASL USERNAME",
                 )
             return Finding(about, option, False, self._redactor.scrub(described.str()))
         allowed = {each.name for each in described.authorized_operations or ()}
         if allowed and not allowed & {operation, "ALL"}:
             return Finding(
-                about,
-                option,
-                False,
-                f"this user may not {operation} topic {topic}",
+                about, option, False, f"this user may not {operation} topic {topic}",
                 f"allow {operation} on it to the user of SASL USERNAME",
             )
         headless = [part.id for part in described.partitions if part.leader is None]
         if headless:
             return Finding(
-                about,
-                option,
-                False,
-                f"topic {topic} has partitions without a leader: {headless}",
+                about, option, False, f"topic {topic} has partitions without a leader: {headless}",
                 "see to the brokers that hold them",
             )
         return Finding(
-            about,
-            option,
-            True,
+            about, option, True,
             f"topic {topic} has {len(described.partitions)} partitions and allows {operation}",
         )
 
@@ -327,9 +311,7 @@ class KafkaProbe:
             answers = list(pool.map(lambda node: _connects(node[1], node[2]), listed))
         return tuple(
             Finding(
-                self._subject,
-                "BROKER",
-                False,
+                self._subject, "BROKER", False,
                 f"broker {number} says it is at {host}:{port}, which takes no connection from here",
                 "set advertised.listeners on the broker to an address that clients can reach",
             )
@@ -349,18 +331,13 @@ class KafkaProbe:
         ]
         if open_ and self._down_since is not None:
             return Finding(
-                self._subject,
-                "SECURITY PROTOCOL",
-                False,
+                self._subject, "SECURITY PROTOCOL", False,
                 f"{', '.join(open_)} takes the connection and hangs up",
                 "this listener wants TLS or a login, or is no Kafka: SASL_PLAINTEXT, SSL, SASL_SSL",
             )
         said = f" ({self._say(texts[-1])})" if texts else ""
         return Finding(
-            self._subject,
-            "BROKER",
-            False,
-            f"no answer from {self._address}{said}",
+            self._subject, "BROKER", False, f"no answer from {self._address}{said}",
             "check host, port, firewall and SECURITY PROTOCOL, and that the broker is well",
         )
 

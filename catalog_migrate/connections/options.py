@@ -75,14 +75,9 @@ def canonical_name(section: Section, written: str) -> str | None:
 
 
 def check(
-    connector: str,
-    section: SectionName,
-    options: Mapping[str, OptionValue],
-    *,
-    settings: Mapping[str, OptionValue] | None = None,
-    where: str = "",
-    inherited: Collection[str] = (),
-    before: Mapping[str, OptionValue] | None = None,
+    connector: str, section: SectionName, options: Mapping[str, OptionValue], *,
+    settings: Mapping[str, OptionValue] | None = None, where: str = "",
+    inherited: Collection[str] = (), before: Mapping[str, OptionValue] | None = None,
 ) -> tuple[dict[str, OptionValue], dict[str, str]]:
     """The canonical (options, settings) of a whole definition, in the order of the tables.
 
@@ -151,12 +146,8 @@ def partition(
 
 
 def apply_actions(
-    options: Mapping[str, OptionValue],
-    actions: Iterable[SetOptions | DropOptions | ResetOptions],
-    *,
-    connector: str | None = None,
-    section: SectionName = "connection",
-    where: str = "",
+    options: Mapping[str, OptionValue], actions: Iterable[SetOptions | DropOptions | ResetOptions],
+    *, connector: str | None = None, section: SectionName = "connection", where: str = "",
 ) -> dict[str, OptionValue]:
     """What SET, DROP and RESET make of ``options``; nothing is validated but the names.
 
@@ -229,9 +220,7 @@ def alterable(
 
 
 def _canonical(
-    table: Section,
-    options: Mapping[str, OptionValue],
-    settings: Mapping[str, OptionValue],
+    table: Section, options: Mapping[str, OptionValue], settings: Mapping[str, OptionValue],
     problems: list[Problem],
 ) -> tuple[dict[str, OptionValue], dict[str, str]]:
     """Canonical names and values of what is right in itself; the rest goes to ``problems``."""
@@ -277,8 +266,7 @@ def _value(
         if option.secret == "never":  # noqa: S105 - a rule
             problems.append(
                 Problem(
-                    NO_SECRET,
-                    f"option {name} takes no secret",
+                    NO_SECRET, f"option {name} takes no secret",
                     remedy=f"write {name} '{option.example}'",
                 )
             )
@@ -302,8 +290,7 @@ def _value(
         shown = "" if hidden else f", not {value!r}"
         problems.append(
             Problem(
-                BAD_VALUE,
-                f"option {name}: {error}{shown}",
+                BAD_VALUE, f"option {name}: {error}{shown}",
                 remedy=f"for example {name} '{option.example}'",
             )
         )
@@ -337,12 +324,8 @@ def _open_value(
 
 
 def _rules(
-    table: Section,
-    option: Option,
-    whole: Mapping[str, OptionValue],
-    unknown: Collection[str],
-    from_base: Collection[str],
-    before: Mapping[str, OptionValue] | None,
+    table: Section, option: Option, whole: Mapping[str, OptionValue], unknown: Collection[str],
+    from_base: Collection[str], before: Mapping[str, OptionValue] | None,
 ) -> list[Problem]:
     """The problems of one option with the others; options with unknown values are let pass."""
     if option.name in whole:

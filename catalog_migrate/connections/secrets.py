@@ -205,8 +205,7 @@ def _from_file(path: str) -> str:
     place = Path(path)
     if not place.is_absolute():
         raise UnresolvedSecret(
-            f"secret {reference}: the path does not begin at the root",
-            reference=reference,
+            f"secret {reference}: the path does not begin at the root", reference=reference,
             remedy="write file:/ and the whole path",
         )
     try:
@@ -219,22 +218,19 @@ def _from_file(path: str) -> str:
             IsADirectoryError: "it is a directory",
         }.get(type(error), f"the file cannot be read ({error.strerror})")
         raise UnresolvedSecret(
-            f"secret {reference}: {what}",
-            reference=reference,
+            f"secret {reference}: {what}", reference=reference,
             remedy="the file is read by the command line and by the runtime, each for itself",
         ) from error
     if len(data) > MAX_BYTES:
         raise UnresolvedSecret(
-            f"secret {reference}: more than {MAX_BYTES} bytes",
-            reference=reference,
+            f"secret {reference}: more than {MAX_BYTES} bytes", reference=reference,
             remedy="name the file that holds the value alone",
         )
     text = data.decode(errors="replace")
     if "\ufffd" in text:
         # Not by UnicodeDecodeError: it would carry the bytes along.
         raise UnresolvedSecret(
-            f"secret {reference}: the file is no UTF-8 text",
-            reference=reference,
+            f"secret {reference}: the file is no UTF-8 text", reference=reference,
             remedy="write the value as text",
         )
     return re.sub(r"\r?\n\Z", "", text, count=1)
@@ -252,8 +248,7 @@ def _from_plugin(scheme: str, rest: str) -> str:
         return value
     raise UnresolvedSecret(
         f"secret {scheme}:{rest}: the reader of {scheme}: failed ({failure})",
-        reference=f"{scheme}:{rest}",
-        remedy=f"see to the package that provides {scheme}:",
+        reference=f"{scheme}:{rest}", remedy=f"see to the package that provides {scheme}:",
     )
 
 

@@ -79,11 +79,7 @@ _NOUN = {"KAFKA": "cluster", "POSTGRES": "database", "FILES": "directory"}
 
 
 def validate_connection(
-    connector: str,
-    resolved: Resolved,
-    *,
-    subject: str = "connection",
-    timeout: float = 10.0,
+    connector: str, resolved: Resolved, *, subject: str = "connection", timeout: float = 10.0,
 ) -> tuple[Finding, ...]:
     """What a connection's effective, resolved options lead to; ends within ``timeout`` plus 3 s.
 
@@ -126,13 +122,8 @@ def validate_source(
 
 
 def validate_sink(
-    connector: str,
-    resolved: Resolved,
-    external: External,
-    columns: Sequence[Column],
-    *,
-    subject: str = "sink",
-    timeout: float = 10.0,
+    connector: str, resolved: Resolved, external: External, columns: Sequence[Column], *,
+    subject: str = "sink", timeout: float = 10.0,
 ) -> tuple[Finding, ...]:
     """Whether a sink's own access works; ``columns`` are those that it writes.
 
@@ -154,11 +145,7 @@ def validate_sink(
 
 
 def identity(
-    connector: str,
-    resolved: Resolved,
-    topics: Sequence[str] = (),
-    *,
-    subject: str = "connection",
+    connector: str, resolved: Resolved, topics: Sequence[str] = (), *, subject: str = "connection",
     timeout: float = 10.0,
 ) -> Identity:
     """Which upstream answers now; topics that are not there are left out.
@@ -273,18 +260,12 @@ def _directory_finding(
         return Finding(subject, "PATH", False, error.message, error.remedy)
     except TookTooLong:
         return Finding(
-            subject,
-            "PATH",
-            False,
-            f"no answer from the file system within {timeout:.0f} s",
+            subject, "PATH", False, f"no answer from the file system within {timeout:.0f} s",
             "see to the server of that directory",
         )
     if problem is not None:
         return Finding(
-            subject,
-            "PATH",
-            False,
-            f"{path} {problem}",
+            subject, "PATH", False, f"{path} {problem}",
             "every process of the cluster must see it under this path, and may read it",
         )
     return Finding(subject, "PATH", True, f"{path} can be read")

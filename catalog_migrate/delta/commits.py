@@ -62,8 +62,7 @@ def read_change(path: str, version: int) -> Change:
     info: Mapping[str, Any] = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
     marks = [action["txn"] for action in actions if "txn" in action]
     return Change(
-        version,
-        info.get("operation"),
+        version, info.get("operation"),
         {str(mark.get("appId", "")): mark.get("version", 0) for mark in marks},
         any(action.get("add", {}).get("dataChange") for action in actions),
         any(action.get("remove", {}).get("dataChange") for action in actions),
@@ -105,14 +104,8 @@ def _actions(data: bytes) -> list[dict[str, Any]]:
 
 
 def put_commit(
-    path: str,
-    actions: Sequence[Mapping[str, Any]],
-    *,
-    follows: int,
-    operation: str,
-    behind_data: bool = True,
-    app_id: str = "",
-    epoch: int = 0,
+    path: str, actions: Sequence[Mapping[str, Any]], *, follows: int, operation: str,
+    behind_data: bool = True, app_id: str = "", epoch: int = 0,
 ) -> int:
     """Commit actions of metadata behind version ``follows``; the version that they have.
 

@@ -154,9 +154,7 @@ def columns_of(schema: Mapping[str, Any]) -> Sequence[Column]:
     """The columns of a schema in JSON, with canonical types and comments."""
     return tuple(
         Column(
-            field["name"],
-            canonical_of(field["type"], field.get("metadata")),
-            field["nullable"],
+            field["name"], canonical_of(field["type"], field.get("metadata")), field["nullable"],
             comment=(field.get("metadata") or {}).get("comment") or None,
             generated=(field.get("metadata") or {}).get(GENERATED_KEY),
         )

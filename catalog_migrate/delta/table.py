@@ -42,13 +42,10 @@ def write_rows(
 
     making = isinstance(table, str)
     write_deltalake(
-        table,
-        rows,
-        mode="error" if making else mode,
+        table, rows, mode="error" if making else mode,
         configuration=dict(configuration) if making and configuration else None,
         storage_options=_options(storage) if making else None,
-        commit_properties=at_this_version(said, transaction),
-        post_commithook_properties=hooks,
+        commit_properties=at_this_version(said, transaction), post_commithook_properties=hooks,
     )
 
 
@@ -59,8 +56,7 @@ def at_this_version(
     from deltalake import CommitProperties
 
     return CommitProperties(
-        max_commit_retries=0,
-        custom_metadata=None if said is None else dict(said),
+        max_commit_retries=0, custom_metadata=None if said is None else dict(said),
         app_transactions=None if transaction is None else [transaction],
     )
 

@@ -209,11 +209,7 @@ class Engine(Protocol):
         ...
 
     def copy_tail(
-        self,
-        source: str,
-        after: int,
-        upto: int,
-        target: str,
+        self, source: str, after: int, upto: int, target: str,
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Copy what was appended in versions after+1…upto; None when those are not append-only."""
@@ -273,14 +269,8 @@ class Engine(Protocol):
         ...
 
     def evolve(
-        self,
-        path: str,
-        columns: Sequence[Column],
-        shard: ShardSpec,
-        shape: Shape | None = None,
-        *,
-        app_id: str = "",
-        epoch: int = 0,
+        self, path: str, columns: Sequence[Column], shard: ShardSpec, shape: Shape | None = None, *,
+        app_id: str = "", epoch: int = 0,
     ) -> None:
         """Bring a shard to ``columns`` in place; idempotent.
 

@@ -171,8 +171,7 @@ def _load_directory(
 
 def load_files(
     files: Mapping[str, bytes], *, place: str, title: str, name: str | None = None,
-    default_schema: str | None = None, contracts: bool = True,
-    spoken: Callable[[str], str] = str,
+    default_schema: str | None = None, contracts: bool = True, spoken: Callable[[str], str] = str,
 ) -> Release:
     """A release from the contents of its ``*.sql`` files and its ``release.toml``.
 
@@ -318,8 +317,7 @@ def _declared(
     statement: Statement, file: str, schemas: Mapping[str, tuple[str, ...]]
 ) -> Declared:
     return Declared(
-        _moved(statement.definition, schemas),
-        Place(file, statement.line, statement.column),
+        _moved(statement.definition, schemas), Place(file, statement.line, statement.column),
         {name: Place(file, line, column) for name, (line, column) in statement.columns.items()},
         Place(file, *statement.text),
     )

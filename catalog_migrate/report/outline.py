@@ -309,8 +309,7 @@ def _loses_columns(change: Change) -> bool:
 def _obstacles(plan: Plan) -> Section:
     entries = [
         Entry(
-            f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]",
-            "!",
+            f"{_where(entry.name, entry.column)}: {entry.reason} [{entry.code}]", "!",
             (f"remedy: {entry.remedy}",) if entry.remedy else (),
         )
         for entry in incurable(plan)

@@ -26,16 +26,8 @@ class SyntaxProblem(CatalogMigrateError, ValueError):
     exit_code = 64
 
     def __init__(
-        self,
-        message: str,
-        *,
-        line: int,
-        column: int,
-        source_line: str = "",
-        caret: str = "",
-        expected: Sequence[str] = (),
-        found: str = "",
-        nearest: str | None = None,
+        self, message: str, *, line: int, column: int, source_line: str = "", caret: str = "",
+        expected: Sequence[str] = (), found: str = "", nearest: str | None = None,
         remedy: str | None = None,
     ) -> None:
         super().__init__(

@@ -140,8 +140,7 @@ def _added(shard: Shard, column: Column, after: str | None) -> Version:
         )
     physical = _physical(version)
     return replace(
-        version,
-        columns=(*version.columns[:place], bare, *version.columns[place:]),
+        version, columns=(*version.columns[:place], bare, *version.columns[place:]),
         physical=(*physical[:place], fresh_name(shard, column), *physical[place:]),
         rows=tuple({**row, column.name.lower(): None} for row in version.rows),
     )

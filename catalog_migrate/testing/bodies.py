@@ -117,8 +117,7 @@ def _called(expression: str) -> Iterator[ItemName]:
 
 
 def analyse(
-    body: Body,
-    columns_of: Callable[[ItemName], Sequence[Column] | None],
+    body: Body, columns_of: Callable[[ItemName], Sequence[Column] | None],
     returns_of: Callable[[ItemName], str | None],
 ) -> tuple[Column, ...]:
     """The columns that a body yields.
@@ -158,8 +157,7 @@ def _analysed(
 
 
 def _type_of(
-    expression: str,
-    scope: Sequence[tuple[str, ItemName, Sequence[Column]]],
+    expression: str, scope: Sequence[tuple[str, ItemName, Sequence[Column]]],
     returns_of: Callable[[ItemName], str | None],
 ) -> tuple[str, bool]:
     """(canonical type, nullable) of an expression."""

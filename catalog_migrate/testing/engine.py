@@ -67,10 +67,7 @@ class SimulatedEngine:
     """
 
     def __init__(
-        self,
-        world: World | None = None,
-        *,
-        persistent: bool = False,
+        self, world: World | None = None, *, persistent: bool = False,
         on_call: Callable[[str], None] | None = None,
     ) -> None:
         self.world = world if world is not None else World()
@@ -227,10 +224,8 @@ class SimulatedEngine:
         """Create an empty shard; there already in the same form, untouched: nothing to do."""
         with self._call("create_shard", shard.path):
             version = Version(
-                "create",
-                tuple(_bare(column) for column in shard.columns),
-                properties=dict(shard.properties),
-                comment=shard.comment,
+                "create", tuple(_bare(column) for column in shard.columns),
+                properties=dict(shard.properties), comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
             )
             held = self.world.shards.get(shard.path)
@@ -290,11 +285,7 @@ class SimulatedEngine:
             return self._insert(self.world.rows(source, source_version), target, projection)
 
     def copy_tail(
-        self,
-        source: str,
-        after: int,
-        upto: int,
-        target: str,
+        self, source: str, after: int, upto: int, target: str,
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
         """Append what versions after+1..upto added; None when one of them did more than append."""
@@ -326,13 +317,10 @@ class SimulatedEngine:
             ):
                 raise EngineFailure(
                     f"cannot seal {path} behind version {follows}: metadata or holder changed",
-                    condition="SEAL_CONFLICT",
-                    transient=True,
+                    condition="SEAL_CONFLICT", transient=True,
                 )
             sealed = replace(
-                newest,
-                act="metadata",
-                properties={**newest.properties, **SEAL},
+                newest, act="metadata", properties={**newest.properties, **SEAL},
                 transactions={**newest.transactions, app_id: epoch},
             )
             return self.world.commit(path, sealed)
@@ -391,14 +379,8 @@ class SimulatedEngine:
                 self.world.writes += 1
 
     def evolve(
-        self,
-        path: str,
-        columns: Sequence[Column],
-        shard: ShardSpec,
-        shape: Shape | None = None,
-        *,
-        app_id: str = "",
-        epoch: int = 0,
+        self, path: str, columns: Sequence[Column], shard: ShardSpec, shape: Shape | None = None, *,
+        app_id: str = "", epoch: int = 0,
     ) -> None:
         """Reshape, add nullable columns, relax, comment; EngineFailure for what needs a copy.
 
@@ -417,9 +399,7 @@ class SimulatedEngine:
             newest = self.world.newest(path)
             marks = self._marks(path, app_id, epoch)
             evolved = replace(
-                newest,
-                act="metadata",
-                columns=_evolved(newest.columns, columns, path),
+                newest, act="metadata", columns=_evolved(newest.columns, columns, path),
                 comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
                 properties={**newest.properties, **shard.properties},
@@ -629,8 +609,7 @@ def _bind(request: BindRequest) -> BindResult:
     functions = {function.name.folded: function for function in request.functions}
     try:
         found = analyse(
-            read_body(view.sql),
-            lambda name: parents.get(name.folded),
+            read_body(view.sql), lambda name: parents.get(name.folded),
             lambda name: _scalar_returns(functions.get(name.folded)),
         )
     except EngineFailure as error:

@@ -82,10 +82,7 @@ def stand_in_text(sql: str, relations: Names, functions: Names) -> str:
 
 
 def _replacement(
-    name: Occurrence,
-    tokens: Sequence[Token],
-    by_start: Mapping[int, int],
-    relations: Names,
+    name: Occurrence, tokens: Sequence[Token], by_start: Mapping[int, int], relations: Names,
     functions: Names,
 ) -> str | None:
     key = name.name
@@ -178,10 +175,7 @@ class Binding:
                     run(self._spark, f"DROP TEMPORARY FUNCTION IF EXISTS {quote_sql(function)}")
 
     def _bind_all(
-        self,
-        requests: Sequence[BindRequest],
-        stand_ins: Mapping[Signature, str],
-        functions: Names,
+        self, requests: Sequence[BindRequest], stand_ins: Mapping[Signature, str], functions: Names,
     ) -> list[BindResult]:
         """Bodies side by side in one analysis; each for itself when they do not analyse so.
 
@@ -259,9 +253,7 @@ class Binding:
         list(pool.map(create, wanted))
 
     def _create_functions(
-        self,
-        requests: Sequence[BindRequest],
-        stand_ins: Mapping[Signature, str],
+        self, requests: Sequence[BindRequest], stand_ins: Mapping[Signature, str],
         created: dict[tuple[str, str], str],
     ) -> None:
         """Temporary functions, those first that call no other one still missing.

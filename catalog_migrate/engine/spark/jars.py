@@ -87,9 +87,7 @@ def cache_directory(env: Mapping[str, str] | None = None) -> Path:
 
 
 def ensure_jars(
-    on_progress: Progress | None = None,
-    *,
-    jars: Sequence[LockedJar] | None = None,
+    on_progress: Progress | None = None, *, jars: Sequence[LockedJar] | None = None,
     env: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the paths of the verified jars, fetching those that are missing or damaged.
@@ -229,13 +227,8 @@ def _run_ivy(command: Sequence[str], env: Mapping[str, str], say: Progress) -> l
     causes: list[str] = []
     consequences: list[str] = []
     with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=dict(env),
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", env=dict(env),
     ) as process:
         watchdog = threading.Timer(_FETCH_TIMEOUT, process.kill)
         watchdog.daemon = True

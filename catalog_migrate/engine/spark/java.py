@@ -48,10 +48,8 @@ def check_java(env: Mapping[str, str] | None = None) -> str:
     version = java_version(executable)
     if version not in SUPPORTED:
         raise PrerequisiteMissing(
-            f"{executable} is Java {version}; Spark 4.2 needs Java 17 or 21",
-            remedy=REMEDY,
-            executable=executable,
-            version=version,
+            f"{executable} is Java {version}; Spark 4.2 needs Java 17 or 21", remedy=REMEDY,
+            executable=executable, version=version,
         )
     return executable
 
@@ -65,8 +63,7 @@ def find_java(env: Mapping[str, str]) -> str:
             return str(candidate)
         raise PrerequisiteMissing(
             f"JAVA_HOME is {home}, but there is no program {candidate}",
-            remedy=f"unset JAVA_HOME to use the java on the PATH, or {REMEDY}",
-            java_home=home,
+            remedy=f"unset JAVA_HOME to use the java on the PATH, or {REMEDY}", java_home=home,
         )
     found = shutil.which("java", path=env.get("PATH", ""))
     if found is None:
@@ -80,12 +77,8 @@ def java_version(executable: str) -> int:
     """Major version of a ``java`` program (8 for "1.8.0"); PrerequisiteMissing when it fails."""
     try:
         answer = subprocess.run(
-            [executable, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT,
-            check=False,
+            [executable, "-version"], capture_output=True, text=True, errors="replace",
+            timeout=_TIMEOUT, check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PrerequisiteMissing(
@@ -96,8 +89,7 @@ def java_version(executable: str) -> int:
     if match is None:
         first = said.splitlines()[0] if said else f"nothing, exit status {answer.returncode}"
         raise PrerequisiteMissing(
-            f"{executable} -version does not tell a Java version; it said: {first}",
-            remedy=REMEDY,
+            f"{executable} -version does not tell a Java version; it said: {first}", remedy=REMEDY,
             executable=executable,
         )
     major = int(match[1])

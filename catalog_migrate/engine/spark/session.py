@@ -41,10 +41,7 @@ def default_warehouse(metastore: str | None) -> Path:
 
 
 def session_conf(
-    jars: list[str],
-    *,
-    warehouse_dir: str | None = None,
-    metastore: str | None = None,
+    jars: list[str], *, warehouse_dir: str | None = None, metastore: str | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """All settings of the local session, as Spark's own keys.
@@ -92,11 +89,8 @@ def session_conf(
 
 
 def local_session(
-    warehouse_dir: str | None = None,
-    metastore: str | None = None,
-    app_name: str = "catalog-migrate",
-    *,
-    conf: Mapping[str, str] | None = None,
+    warehouse_dir: str | None = None, metastore: str | None = None,
+    app_name: str = "catalog-migrate", *, conf: Mapping[str, str] | None = None,
     on_progress: Progress | None = None,
 ) -> SparkSession:
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.

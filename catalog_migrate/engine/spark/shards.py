@@ -186,14 +186,8 @@ class Shards:
         create_shadow_table(shadow, form_of(open_table(path)))
 
     def evolve(
-        self,
-        path: str,
-        columns: Sequence[Column],
-        shard: ShardSpec,
-        shape: Shape | None = None,
-        *,
-        app_id: str = "",
-        epoch: int = 0,
+        self, path: str, columns: Sequence[Column], shard: ShardSpec, shape: Shape | None = None, *,
+        app_id: str = "", epoch: int = 0,
     ) -> None:
         """All of it in one commit, which is put where no other one is."""
         wanted = Wanted(columns, shard, shape)

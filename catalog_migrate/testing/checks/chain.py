@@ -101,12 +101,8 @@ def chains_of(releases: Sequence[Source]) -> list[tuple[Source, ...]]:
 
 
 def run_chain(
-    platform: Platform,
-    releases: Iterable[Source],
-    *,
-    checks: Sequence[Check] = (),
-    approve: Mapping[str, Sequence[str]] | None = None,
-    rollback: bool = True,
+    platform: Platform, releases: Iterable[Source], *, checks: Sequence[Check] = (),
+    approve: Mapping[str, Sequence[str]] | None = None, rollback: bool = True,
 ) -> ChainReport:
     """Initialise on the first release and upgrade through the others, then roll back to the first.
 

@@ -104,8 +104,7 @@ class SampleRows(Check):
     def _note(self, platform: Platform) -> None:
         self._held = {
             item_id: _Held(
-                name,
-                {column.name.lower(): column.type for column in definition.columns},
+                name, {column.name.lower(): column.type for column in definition.columns},
                 platform.rows(name),
             )
             for item_id, (name, definition) in _tables(platform).items()
