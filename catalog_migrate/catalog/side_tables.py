@@ -47,23 +47,18 @@ class Lost(Exception):
 
 
 class SideTable:
-    """One table at an address; what is said of it calls it ``name``.
+    """One table at an address; each kind says its name, its properties, and what to do for it."""
 
-    ``configuration`` are the table's properties, given when it is made. ``remedy_unreadable`` and
-    ``remedy_unwritable`` tell an operator what to do when it fails.
-    """
+    name: ClassVar[str]
+    configuration: ClassVar[Mapping[str, str]]
+    """The table's properties, given when it is made."""
+    unreadable_remedy: ClassVar[str]
+    unwritable_remedy: ClassVar[str]
 
-    def __init__(
-        self, address: str, storage: Storage, *, name: str, configuration: Mapping[str, str],
-        remedy_unreadable: str, remedy_unwritable: str,
-    ) -> None:
+    def __init__(self, address: str, storage: Storage) -> None:
         self._address = address
         self._storage = storage
         self._commits = commit_log(address, storage, damaged)
-        self._name = name
-        self._configuration = configuration
-        self._remedy_unreadable = remedy_unreadable
-        self._remedy_unwritable = remedy_unwritable
 
     def exists(self) -> bool:
         """Whether anything was ever written."""
@@ -94,7 +89,7 @@ class SideTable:
         try:
             write_rows(
                 self._address if table is None else table, rows, mode=mode, storage=self._storage,
-                configuration=self._configuration, transaction=transaction, hooks=post_commit,
+                configuration=self.configuration, transaction=transaction, hooks=post_commit,
             )
         except CommitFailedError as error:
             raise Lost from error
@@ -106,18 +101,18 @@ class SideTable:
     def unreadable(self, error: Exception) -> CatalogCorrupt:
         """What a reader raises when the table, or its rows, cannot be read."""
         return CatalogCorrupt(
-            f"{self._name} {self._address} cannot be read: "
+            f"{self.name} {self._address} cannot be read: "
             f"{self._storage.hidden(plainly(error))}",
-            remedy=self._remedy_unreadable, file=self._address,
+            remedy=self.unreadable_remedy, file=self._address,
         )
 
     def refused(self, error: Exception | None) -> CatalogWriteRefused:
         """What a writer raises when it gives up; ``error`` None: others were always faster."""
         return CatalogWriteRefused(
-            f"{self._name} {self._address} could not be written: "
+            f"{self.name} {self._address} could not be written: "
             + ("other processes were faster every time" if error is None
                else self._storage.hidden(plainly(error))),
-            remedy=self._remedy_unwritable,
+            remedy=self.unwritable_remedy,
         )
 
     def cause(self, error: BaseException) -> Exception:
@@ -131,17 +126,15 @@ class Renewals(SideTable):
     Renewals stay out of the log, so that a held lease is no version that a writer must race with.
     """
 
-    def __init__(self, address: str, storage: Storage) -> None:
-        super().__init__(
-            address, storage, name="the table of lease heartbeats",
-            configuration={
-                "delta.enableExpiredLogCleanup": "true",
-                "delta.logRetentionDuration": "interval 1 hours",
-            },
-            remedy_unreadable="when no process works on the catalog, delete this directory: "
-            "it holds nothing else",
-            remedy_unwritable="make the catalog directory writable, or free space on its disk",
-        )
+    name = "the table of lease heartbeats"
+    configuration: ClassVar[Mapping[str, str]] = {
+        "delta.enableExpiredLogCleanup": "true",
+        "delta.logRetentionDuration": "interval 1 hours",
+    }
+    unreadable_remedy = (
+        "when no process works on the catalog, delete this directory: it holds nothing else"
+    )
+    unwritable_remedy = "make the catalog directory writable, or free space on its disk"
 
     def heartbeat(self, key: str) -> str | None:
         """The newest heartbeat of a lease, None before the first."""
@@ -218,20 +211,16 @@ class CommitsTable(SideTable):
     """
 
     application: ClassVar[str]
-    title: ClassVar[str]
-
-    def __init__(self, address: str, storage: Storage) -> None:
-        super().__init__(
-            address, storage, name=self.title,
-            configuration={
-                "delta.appendOnly": "true",
-                "delta.enableExpiredLogCleanup": "false",
-                "delta.logRetentionDuration": "interval 36500 days",
-            },
-            remedy_unreadable="delete this directory: the next start writes it again from the log",
-            remedy_unwritable="make the catalog directory writable, or free space on its disk; the"
-            " history is whole without it, and the next start copies what is missing",
-        )
+    configuration: ClassVar[Mapping[str, str]] = {
+        "delta.appendOnly": "true",
+        "delta.enableExpiredLogCleanup": "false",
+        "delta.logRetentionDuration": "interval 36500 days",
+    }
+    unreadable_remedy = "delete this directory: the next start writes it again from the log"
+    unwritable_remedy = (
+        "make the catalog directory writable, or free space on its disk; the history is whole"
+        " without it, and the next start copies what is missing"
+    )
 
     def rows(self, commits: Sequence[Entry]) -> Any:
         """The rows of some commits, oldest first, as an Arrow table."""
@@ -290,7 +279,7 @@ class AuditTable(CommitsTable):
     """The history: a row a commit."""
 
     application = APPLICATION
-    title = "the audit table"
+    name = "the audit table"
 
     def rows(self, commits: Sequence[Entry]) -> Any:
         """A row a commit."""
@@ -319,7 +308,7 @@ class OperationsTable(CommitsTable):
     """The operations that were executed, with the commit that followed them."""
 
     application = OPERATIONS
-    title = "the table of executed operations"
+    name = "the table of executed operations"
 
     def rows(self, commits: Sequence[Entry]) -> Any:
         """A row an operation, in the order of execution."""
