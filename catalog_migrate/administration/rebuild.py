@@ -134,8 +134,7 @@ def rebuild(
     """
     require_lost(log)
     findings = _Findings()
-    named = {identity_text(parse_reference(n)): rows_directory(p)
-             for n, p in (named or {}).items()}
+    named = {identity_text(parse_reference(n)): rows_directory(p) for n, p in (named or {}).items()}
     _look(findings, warehouse, named)
     chosen = _lineage(findings, lineage)
     if not findings.problems:  # else whose they are is not known yet
@@ -223,9 +222,7 @@ def _base(findings: _Findings, warehouse: str) -> int:
 
 
 def _look(findings: _Findings, warehouse: str, named: Mapping[str, str]) -> None:
-    places = {
-        path: relative(warehouse, path) or path for path in tables_below(warehouse)
-    }
+    places = {path: relative(warehouse, path) or path for path in tables_below(warehouse)}
     for path in named.values():
         places.setdefault(path, relative(warehouse, path) or path)
     for path, shard in sorted(places.items()):

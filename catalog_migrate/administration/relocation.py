@@ -162,9 +162,7 @@ def relocate(
     lease = None if aim.away else acquire(log, holder=this_holder(), clock=clock, wait=wait)
     try:
         _mark(state, aim, lineage, new_lineage, on_step)
-        parted = (
-            copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
-        )
+        parted = copy_checkpoints(state, aim.warehouse, lineage, on_step) if new_lineage else {}
         on_step("commit")
 
         def changes_for(current: State) -> Changes:
@@ -263,9 +261,7 @@ def _aim(
 def _live(state: State) -> Iterator[tuple[str, str]]:
     """(item id, shard path) of every table in force; a source not yet started may have none."""
     for item_id, item in sorted(state.items.items()):
-        if item.shard is not None and (
-            item.definition.kind == "table" or item_id in state.streams
-        ):
+        if item.shard is not None and (item.definition.kind == "table" or item_id in state.streams):
             yield item_id, item.shard
 
 

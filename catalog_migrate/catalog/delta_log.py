@@ -226,9 +226,7 @@ class DeltaLog:
     ) -> int:
         """Commit exactly version ``follows + 1``."""
         with self._lock:
-            version = self._commit(
-                rows, follows=follows, commit_id=commit_id, metadata=metadata
-            )
+            version = self._commit(rows, follows=follows, commit_id=commit_id, metadata=metadata)
             if state is not None and version == follows + 1:
                 self._snapshot = LogSnapshot(version, None, state.at(version))
             return version

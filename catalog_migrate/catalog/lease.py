@@ -245,9 +245,7 @@ def _take(
     state = commit(log, changes_for, kind="take lease", anyway=anyway)
     if not ours or state.leases.get(key) != taken:
         return None
-    return Lease(
-        log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin
-    )
+    return Lease(log, clock, key=key, holder=holder, epoch=taken.epoch, ttl=ttl, margin=margin)
 
 
 def _settled(row: LeaseRecord, beat: str | None, dead: bool) -> bool:

@@ -14,12 +14,8 @@ from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.delta.commits import Commit
 from catalog_migrate.store.address import plainly
 
-_RESTORE = (
-    "restore this file from a backup, or the whole catalog directory; nothing was written"
-)
-_NOT_ALLOWED = (
-    "permission denied", "operation not permitted", "os error 13)", "os error 1)",
-)
+_RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"
+_NOT_ALLOWED = ("permission denied", "operation not permitted", "os error 13)", "os error 1)")
 _FAILING = ("input/output error", "os error 5)")
 
 

@@ -230,9 +230,7 @@ def unlock(if_holder: str | None, sessions: tuple[str, ...], sessions_before: in
     opened = open_catalog(options.settings(), write=True)
     if sessions or sessions_before is not None:
         removed = opened.forget_sessions(sessions, before=sessions_before)
-        click.echo(
-            f"forgot session {', '.join(removed)}" if removed else "no session is that old"
-        )
+        click.echo(f"forgot session {', '.join(removed)}" if removed else "no session is that old")
     if if_holder is None:
         return
     held = opened.unlock(if_holder)

@@ -57,9 +57,7 @@ def show(format_: str) -> None:
             "origin": settings.policy_origin,
         }
         for name in settings.storage.names:
-            shown[f"{STORAGE}.{name}"] = {
-                "value": HIDDEN, "origin": settings.storage_origins[name]
-            }
+            shown[f"{STORAGE}.{name}"] = {"value": HIDDEN, "origin": settings.storage_origins[name]}
         emit(as_json(shown))
         return
     emit(as_columns([

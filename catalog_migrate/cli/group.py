@@ -87,9 +87,7 @@ class LazyGroup(click.Group):
 
             near = get_close_matches(args[0], VERBS, n=1)
             if near and "Did you mean" not in error.message:
-                raise click.UsageError(
-                    f"{error.message} Did you mean {near[0]!r}?", ctx
-                ) from error
+                raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -101,9 +99,7 @@ class LazyGroup(click.Group):
                 raise click.Abort from error
             raise
 
-    def shell_complete(
-        self, ctx: click.Context, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Verbs from the table alone: a completion must not import them all."""
         from click.shell_completion import CompletionItem
 

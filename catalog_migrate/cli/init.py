@@ -57,11 +57,7 @@ action = "allow"
 """
 """A rule to start from, as a comment of the sample configuration."""
 
-_SET = {
-    "catalog.uri": '"catalog"',
-    "catalog.warehouse": '"warehouse"',
-    "release.path": '"release"',
-}
+_SET = {"catalog.uri": '"catalog"', "catalog.warehouse": '"warehouse"', "release.path": '"release"'}
 
 
 @click.command("init")

@@ -109,10 +109,7 @@ def status_text(status: Status, *, past: bool = False) -> str:
     ]
     if past:
         return "\n".join(lines) + "\n"
-    lines += [
-        f"lease      {held}",
-        f"pending    {status.pending or 'nothing: reconciled'}",
-    ]
+    lines += [f"lease      {held}", f"pending    {status.pending or 'nothing: reconciled'}"]
     lines += [f"  {entry}" for entry in status.work[:_WORK_SHOWN]]
     if len(status.work) > _WORK_SHOWN:
         lines.append(f"  … and {len(status.work) - _WORK_SHOWN:,} more")

@@ -196,9 +196,7 @@ def _bars(stack: ExitStack) -> Callable[[Progress], None]:
                 TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
                 TextColumn("{task.fields[item]}"),
             )
-            bars = stack.enter_context(
-                Bars(*columns, console=Console(stderr=True), transient=True)
-            )
+            bars = stack.enter_context(Bars(*columns, console=Console(stderr=True), transient=True))
         if progress.phase not in tasks:
             tasks[progress.phase] = bars.add_task(progress.phase, item="")
         bars.update(

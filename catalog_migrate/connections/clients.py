@@ -128,10 +128,7 @@ def spark_kafka_sink_options(
     resolved: Resolved, options: Mapping[str, OptionValue]
 ) -> dict[str, str]:
     """Everything for ``write.format("kafka")``: rows go to one topic, whatever they say."""
-    producer = {
-        f"{_PREFIX}max.block.ms": "10000",
-        f"{_PREFIX}delivery.timeout.ms": "30000",
-    }
+    producer = {f"{_PREFIX}max.block.ms": "10000", f"{_PREFIX}delivery.timeout.ms": "30000"}
     shared = spark_kafka_options(resolved)
     request = shared[f"{_PREFIX}request.timeout.ms"]
     linger = shared.get(f"{_PREFIX}linger.ms", "0")

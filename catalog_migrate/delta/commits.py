@@ -156,16 +156,12 @@ def lost(path: str, condition: str, why: str) -> EngineFailure:
 def _put(table: Store, path: str, version: int, data: bytes) -> bool:
     """Whether the version was free. One below a checkpoint is too, once the log was cleaned up."""
     before = version - 1
-    if not table.exists(commit_name(before)) and (
-        before not in versions_of(table.names(LOG))[1]
-    ):
+    if not table.exists(commit_name(before)) and (before not in versions_of(table.names(LOG))[1]):
         raise lost(path, "DELTA_CONCURRENT_WRITE", "its log was cleaned up")
     return table.put_if_absent(commit_name(version), data)
 
 
-def _refuse_before(
-    path: str, version: int, app_id: str, epoch: int, *, behind_data: bool
-) -> None:
+def _refuse_before(path: str, version: int, app_id: str, epoch: int, *, behind_data: bool) -> None:
     """EngineFailure when ours may not follow this commit of somebody else."""
     if not behind_data:
         raise lost(path, "DELTA_CONCURRENT_APPEND", "others wrote to it")
@@ -438,9 +434,7 @@ def write_checksum(path: str, version: int) -> bool:
         return False
     data = json.dumps(checksum, separators=(",", ":")) + "\n"
     try:
-        return store_at(path).put_if_absent(
-            checksum_name(version), data.encode(), durable=False
-        )
+        return store_at(path).put_if_absent(checksum_name(version), data.encode(), durable=False)
     except OSError:
         return False  # the log is whole without it
 

@@ -153,9 +153,7 @@ class Engine(Protocol):
         """
         ...
 
-    def create_function(
-        self, function: FunctionSpec, *, over: Registration | None = None
-    ) -> None:
+    def create_function(self, function: FunctionSpec, *, over: Registration | None = None) -> None:
         """Create a permanent SQL function; the name as for :meth:`create_view`."""
         ...
 

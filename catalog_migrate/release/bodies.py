@@ -43,9 +43,7 @@ def read_bodies(
     found = Bodies([], [])
     for entry in declared:
         definition = entry.definition
-        if definition.kind not in kinds or (
-            only is not None and definition.identity not in only
-        ):
+        if definition.kind not in kinds or (only is not None and definition.identity not in only):
             continue
         for each in _texts(entry):
             try:

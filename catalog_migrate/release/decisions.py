@@ -19,9 +19,7 @@ def decision_problems(
     found: list[Problem] = []
 
     def report(message: str, text: str, remedy: str, at: Place = place) -> None:
-        found.append(
-            Problem(BAD_DECISION, message, at.file, at.line, at.column, text, remedy)
-        )
+        found.append(Problem(BAD_DECISION, message, at.file, at.line, at.column, text, remedy))
 
     present = {column.name.lower(): column for column in definition.columns}
     for name in definition.dropped:

@@ -135,9 +135,7 @@ def load_texts(
     dropped, contrary = dropped_tables(gone, _tables(declared), default_schema)
     problems.extend(contrary)
     if declared or not (problems or bundled):
-        resolved = resolve(
-            declared, default_schema=default_schema, contracts=contracts, own=own
-        )
+        resolved = resolve(declared, default_schema=default_schema, contracts=contracts, own=own)
         problems.extend(resolved.problems)
     else:
         resolved = Resolved((), {}, problems)
@@ -255,9 +253,7 @@ def _settings(data: bytes, file: str) -> _Settings:
     return _Settings(known.get("name"), known.get("default_schema"), schemas)
 
 
-def _earlier_schemas(
-    raw: object, file: str, problems: list[Problem]
-) -> dict[str, tuple[str, ...]]:
+def _earlier_schemas(raw: object, file: str, problems: list[Problem]) -> dict[str, tuple[str, ...]]:
     """``[schema.new]`` with ``renamed_from``: folded new name -> earlier ones, newest first."""
     found: dict[str, tuple[str, ...]] = {}
     for schema, about in raw.items() if isinstance(raw, dict) else [("…", raw)]:
@@ -313,9 +309,7 @@ def _tables(declared: Iterable[Declared]) -> dict[Identity, str]:
     }
 
 
-def _declared(
-    statement: Statement, file: str, schemas: Mapping[str, tuple[str, ...]]
-) -> Declared:
+def _declared(statement: Statement, file: str, schemas: Mapping[str, tuple[str, ...]]) -> Declared:
     return Declared(
         _moved(statement.definition, schemas), Place(file, statement.line, statement.column),
         {name: Place(file, line, column) for name, (line, column) in statement.columns.items()},

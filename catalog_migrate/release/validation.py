@@ -288,9 +288,7 @@ class _Resolver:
                 remedy="make the column list and the SELECT list equally long",
             )
 
-    def signature(
-        self, entry: Declared, used: set[Identity], changes: dict[str, Any]
-    ) -> None:
+    def signature(self, entry: Declared, used: set[Identity], changes: dict[str, Any]) -> None:
         """Canonical types of a function's arguments and of what it returns."""
         definition = entry.definition
         arguments = []

@@ -416,9 +416,7 @@ def _no_return(plan: Plan) -> Section:
 
 def _shipments(plan: Plan) -> Section:
     """What becomes of bundled connections, sources and sinks; a user's ALTER always stays."""
-    return Section(
-        "Connections, sources and sinks", tuple(Entry(line) for line in plan.shipments)
-    )
+    return Section("Connections, sources and sinks", tuple(Entry(line) for line in plan.shipments))
 
 
 def _untouched(plan: Plan) -> str:

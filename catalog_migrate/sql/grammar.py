@@ -283,9 +283,7 @@ class _Compiler:
 
     def __init__(self, trees: Mapping[str, _Tree]) -> None:
         self.trees = trees
-        self.keywords = {
-            key for tree in trees.values() for key in _keys(tree) if key[0].isalpha()
-        }
+        self.keywords = {key for tree in trees.values() for key in _keys(tree) if key[0].isalpha()}
         names = {"NAME", "DOUBLE", *self.keywords}
         self.tokens: dict[str, frozenset[str]] = {
             "name": frozenset(names),
@@ -410,9 +408,7 @@ def _either(choices: Sequence[tuple[frozenset[str], bool, Read]]) -> Read:
         key = reading.keys[at]
         reads = fitting.get(key)
         if reads is None:
-            reads = fitting[key] = [
-                each for first, empty, each in choices if empty or key in first
-            ]
+            reads = fitting[key] = [each for first, empty, each in choices if empty or key in first]
         if len(reads) == 1:
             return reads[0](reading, at)
         return tuple({end for each in reads for end in each(reading, at)})

@@ -245,9 +245,7 @@ def _endpoint(cursor: Cursor) -> Fields:
     connector = cursor.choose(CONNECTORS)
     cursor.need("CONNECTION")
     connection = clauses.item_name(cursor, "a connection")
-    return {
-        "connector": connector, "connection": connection, "options": clauses.options(cursor)
-    }
+    return {"connector": connector, "connection": connection, "options": clauses.options(cursor)}
 
 
 def _cluster_clause(cursor: Cursor) -> str | None:

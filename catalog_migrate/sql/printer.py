@@ -10,12 +10,7 @@ from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.sql.vocabulary import (
-    BASE_CONNECTION,
-    INCLUDED,
-    RESERVED,
-    is_plain_option,
-)
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, INCLUDED, RESERVED, is_plain_option
 
 _WIDTH = 100
 

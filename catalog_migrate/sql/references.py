@@ -176,9 +176,7 @@ def _keyword(tokens: Sequence[Token], index: int, frame: _Frame) -> int:
     following = tokens[index + 1] if index + 1 < len(tokens) else None
     if word == "from":
         distinct = index >= 2 and tokens[index - 1].is_word("distinct")
-        if (frame.has_query or first) and not (
-            distinct and tokens[index - 2].is_word("is", "not")
-        ):
+        if (frame.has_query or first) and not (distinct and tokens[index - 2].is_word("is", "not")):
             frame.in_from = frame.awaits = frame.started = frame.has_query = True
         return 1
     if word == "join":

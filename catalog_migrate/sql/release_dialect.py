@@ -189,9 +189,7 @@ class _Parser(Cursor):
             raise self.unknown_clause(kind)
         definition = ObjectDefinition(schema=schema, kind=kind, name=name, **fields)
         line, column = self.lines.place(name_token.start)
-        return Statement(
-            definition, line, column, self.places, self.text_place or (line, column)
-        )
+        return Statement(definition, line, column, self.places, self.text_place or (line, column))
 
     def dropped_tables(self) -> list[tuple[ItemName, int, int]]:
         self.need("DROPPED", "TABLE")

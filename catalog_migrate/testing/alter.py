@@ -55,18 +55,14 @@ def _index(version: Version, name: str) -> int:
     for index, column in enumerate(version.columns):
         if column.name.lower() == name.lower():
             return index
-    raise EngineFailure(
-        f"no column {name}", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION"
-    )
+    raise EngineFailure(f"no column {name}", condition="UNRESOLVED_COLUMN.WITH_SUGGESTION")
 
 
 def _require_free(shard: Shard, version: Version, step: Alter) -> None:
     """What keeps a column from being renamed or dropped."""
     doing = "DROP" if step.op == "drop" else "RENAME"
     if not version.mapped:
-        raise EngineFailure(
-            "column mapping is off", condition=f"DELTA_UNSUPPORTED_{doing}_COLUMN"
-        )
+        raise EngineFailure("column mapping is off", condition=f"DELTA_UNSUPPORTED_{doing}_COLUMN")
     for name in step.names:
         _index(version, name)
         for check, expression in version.checks.items():
@@ -109,9 +105,7 @@ def _dropped(version: Version, names: set[str]) -> Version:
 def _renamed(version: Version, name: str, to: str) -> Version:
     index = _index(version, name)
     if any(column.name.lower() == to.lower() for column in version.columns):
-        raise EngineFailure(
-            f"there is a column {to} already", condition="FIELD_ALREADY_EXISTS"
-        )
+        raise EngineFailure(f"there is a column {to} already", condition="FIELD_ALREADY_EXISTS")
     old = version.columns[index]
     column = Column(to, old.type, old.nullable, comment=old.comment)
     return replace(

@@ -176,9 +176,7 @@ class SimulatedEngine:
             self._names.relations[view.name.folded] = view
             self._wrote_name()
 
-    def create_function(
-        self, function: FunctionSpec, *, over: Registration | None = None
-    ) -> None:
+    def create_function(self, function: FunctionSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a SQL function."""
         with self._call("create_function", function.name):
             self._need_schema(function.name)
@@ -422,9 +420,7 @@ class SimulatedEngine:
         """The transactions of a commit under an epoch; EngineFailure behind that of a later one."""
         marks = self.world.newest(path).transactions
         if marks.get(app_id, 0) > epoch:
-            raise EngineFailure(
-                f"{path} carries a later epoch", condition="FENCED", transient=True
-            )
+            raise EngineFailure(f"{path} carries a later epoch", condition="FENCED", transient=True)
         return {**marks, app_id: epoch} if app_id else marks
 
     def _require_willing(self, path: str) -> None:
@@ -617,9 +613,7 @@ def _bind(request: BindRequest) -> BindResult:
     return BindResult(view.name, _contract_reason(view.columns, found), found)
 
 
-def _evolved(
-    standing: Sequence[Column], wanted: Sequence[Column], path: str
-) -> tuple[Column, ...]:
+def _evolved(standing: Sequence[Column], wanted: Sequence[Column], path: str) -> tuple[Column, ...]:
     """The columns after an evolution in place; EngineFailure when it cannot be made so."""
     before = {column.name.lower(): column for column in standing}
     lost = before.keys() - {column.name.lower() for column in wanted}

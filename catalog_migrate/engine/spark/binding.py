@@ -273,9 +273,7 @@ class Binding:
                 spec = FunctionSpec(function.name, function.arguments, function.returns, body)
                 try:
                     with failing(f"bind the function {function.name}"):
-                        run(
-                            self._spark, statements.create_function(spec, temporary_as=names[key])
-                        )
+                        run(self._spark, statements.create_function(spec, temporary_as=names[key]))
                 except EngineFailure:
                     continue
                 created[key] = names[key]

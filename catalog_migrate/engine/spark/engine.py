@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.engine.port import (
-    Registration,
-    ViewSpec,
-)
+from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.registrations import Registrations

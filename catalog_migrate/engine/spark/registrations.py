@@ -88,9 +88,7 @@ class BatchedLookup:
     ``look`` gives what stands under names of one schema, by the folded name. Safe from any thread.
     """
 
-    def __init__(
-        self, look: Callable[[Sequence[ItemName]], Mapping[Folded, Registration]]
-    ) -> None:
+    def __init__(self, look: Callable[[Sequence[ItemName]], Mapping[Folded, Registration]]) -> None:
         self._look = look
         self._guard = threading.Lock()
         self._group: Sequence[Registration] = ()
@@ -184,9 +182,7 @@ class Registrations:
         lines = [row[0] for row in rows]
         comment = next((line for line in lines if line.startswith("Comment:")), "")
         text = comment[len("Comment:") :].strip()
-        return Registration(
-            name, "function", properties=statements.read_function_comment(text)
-        )
+        return Registration(name, "function", properties=statements.read_function_comment(text))
 
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
         try:
@@ -247,9 +243,7 @@ class Registrations:
             if empty is not None:
                 run(self._spark, f"ALTER TABLE {name.sql} SET LOCATION {string_literal(empty)}")
 
-    def create_function(
-        self, function: FunctionSpec, *, over: Registration | None = None
-    ) -> None:
+    def create_function(self, function: FunctionSpec, *, over: Registration | None = None) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
         replace = over is not None and over.is_still(self._find_function(function.name))
         try:
