@@ -48,7 +48,7 @@ _MODULES = {
     for module, verbs in {
         "administration": ("export", "rebuild", "relocate", "unlock"),
         "environment": ("completion", "config", "demo", "doctor", "version"),
-        "inspection": ("history", "show", "status"),
+        "inspection": ("drift", "history", "show", "status"),
         "releases": ("diff", "release"),
         "streams": ("run", "source", "sql"),
     }.items()
