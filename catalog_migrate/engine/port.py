@@ -12,9 +12,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from catalog_migrate.delta import datatypes
 from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Check, Column
+from catalog_migrate.model.types import is_up_cast
 
 
 class Registration(msgspec.Struct, frozen=True):
@@ -107,6 +109,22 @@ class BindResult(msgspec.Struct, frozen=True):
     name: ItemName
     reason: str | None
     columns: Sequence[Column] | None = None
+
+
+def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
+    """Why analysed columns do not fit a view's contract; None when they do.
+
+    Names do not matter, the contract renames by position; types may differ by an up-cast.
+    """
+    if len(contract) != len(found):
+        return f"the body yields {len(found)} columns, the contract has {len(contract)}"
+    for wanted, got in zip(contract, found, strict=True):
+        target = datatypes.without_lengths(wanted.type)
+        if got.type != target and not is_up_cast(got.type, target):
+            return f"column {wanted.name}: {got.type} is no up-cast to {wanted.type}"
+        if got.nullable and not wanted.nullable:
+            return f"column {wanted.name}: the body may be NULL, the contract is NOT NULL"
+    return None
 
 
 class CopyResult(msgspec.Struct, frozen=True):

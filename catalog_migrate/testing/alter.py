@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter
 from catalog_migrate.model.objects import Column
+from catalog_migrate.model.types import is_longer_text
 from catalog_migrate.testing.world import Shard, Version, World
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -150,3 +151,43 @@ def _moved(version: Version, name: str, after: str | None) -> Version:
     columns.insert(target, column)
     physical.insert(target, place)
     return replace(version, columns=tuple(columns), physical=tuple(physical))
+
+
+def bare(column: Column) -> Column:
+    """A column as a shard keeps it: without the release's decisions."""
+    return Column(column.name, column.type, column.nullable, comment=column.comment)
+
+
+def evolved_columns(
+    standing: Sequence[Column], wanted: Sequence[Column], path: str
+) -> tuple[Column, ...]:
+    """The columns after an evolution in place; EngineFailure when it cannot be made so."""
+    before = {column.name.lower(): column for column in standing}
+    lost = before.keys() - {column.name.lower() for column in wanted}
+    if lost:
+        raise EngineFailure(
+            f"{path}: cannot drop {', '.join(sorted(lost))} in place",
+            condition="DELTA_UNSUPPORTED_DROP_COLUMN",
+        )
+    for column in wanted:
+        old = before.get(column.name.lower())
+        if old is None and not column.nullable:
+            raise EngineFailure(
+                f"{path}: cannot add the NOT NULL column {column.name}",
+                condition="DELTA_ADD_COLUMN_NOT_NULL",
+            )
+        if (
+            old is not None
+            and old.type != column.type
+            and not is_longer_text(old.type, column.type)
+        ):
+            raise EngineFailure(
+                f"{path}: cannot change {column.name} from {old.type} to {column.type}",
+                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+            )
+        if old is not None and old.nullable and not column.nullable:
+            raise EngineFailure(
+                f"{path}: cannot make {column.name} NOT NULL in place",
+                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
+            )
+    return tuple(bare(column) for column in wanted)

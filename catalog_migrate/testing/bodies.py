@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, contract_reason
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import REMEMBERED, ItemName
 from catalog_migrate.model.objects import Column
@@ -300,3 +301,25 @@ def cast_value(value: Any, target: str) -> Any:
     if target == "STRING" and not isinstance(value, str):
         return str(value).lower() if isinstance(value, bool) else str(value)
     return value
+
+
+def scalar_returns(function: FunctionSpec | None) -> str | None:
+    """The type of a call as a value; None for a function that is not there."""
+    if function is None:
+        return None
+    return function.returns if isinstance(function.returns, str) else "STRUCT"
+
+
+def bind(request: BindRequest) -> BindResult:
+    """Analyse one body against the columns of its parents, and compare it with its contract."""
+    view = request.view
+    parents = {name.folded: columns for name, columns in request.parents.items()}
+    functions = {function.name.folded: function for function in request.functions}
+    try:
+        found = analyse(
+            read_body(view.sql), lambda name: parents.get(name.folded),
+            lambda name: scalar_returns(functions.get(name.folded)),
+        )
+    except EngineFailure as error:
+        return BindResult(view.name, f"{error.condition}: {error.message}")
+    return BindResult(view.name, contract_reason(view.columns, found), found)

@@ -20,14 +20,21 @@ from catalog_migrate.engine.port import (
     Registration,
     ShardSpec,
     ViewSpec,
+    contract_reason,
 )
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.layout import Layout, Shape, steps_to
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import is_longer_text, is_up_cast
-from catalog_migrate.testing.alter import alter, fresh_name
-from catalog_migrate.testing.bodies import Row, analyse, compile_expression, read_body
+from catalog_migrate.testing.alter import alter, bare, evolved_columns, fresh_name
+from catalog_migrate.testing.bodies import (
+    Row,
+    analyse,
+    bind,
+    compile_expression,
+    read_body,
+    scalar_returns,
+)
 from catalog_migrate.testing.world import SEAL, Names, Shard, TableEntry, Version, World
 
 BYTES_PER_ROW = 100
@@ -222,7 +229,7 @@ class SimulatedEngine:
         """Create an empty shard; there already in the same form, untouched: nothing to do."""
         with self._call("create_shard", shard.path):
             version = Version(
-                "create", tuple(_bare(column) for column in shard.columns),
+                "create", tuple(bare(column) for column in shard.columns),
                 properties=dict(shard.properties), comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
             )
@@ -397,7 +404,7 @@ class SimulatedEngine:
             newest = self.world.newest(path)
             marks = self._marks(path, app_id, epoch)
             evolved = replace(
-                newest, act="metadata", columns=_evolved(newest.columns, columns, path),
+                newest, act="metadata", columns=evolved_columns(newest.columns, columns, path),
                 comment=shard.comment,
                 checks={check.name: check.expression for check in shard.checks},
                 properties={**newest.properties, **shard.properties},
@@ -453,7 +460,7 @@ class SimulatedEngine:
     def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
         """Analyse each body against the columns of its parents; writes nothing."""
         with self._call("bind"):
-            return [_bind(request) for request in requests]
+            return [bind(request) for request in requests]
 
     # what tests ask -------------------------------------------------------------------------
     def read(self, name: ItemName) -> tuple[Row, ...]:
@@ -498,7 +505,7 @@ class SimulatedEngine:
             )
         except EngineFailure as error:
             return error.condition
-        return _contract_reason(view.columns, found)
+        return contract_reason(view.columns, found)
 
     # ---------------------------------------------------------------------------------------
     def _need_schema(self, name: ItemName) -> None:
@@ -517,7 +524,7 @@ class SimulatedEngine:
             current = pending.pop()
             body = read_body(current.sql)
             found = analyse(body, self.standing_columns, self._standing_returns)
-            reason = _contract_reason(current.columns, found)
+            reason = contract_reason(current.columns, found)
             if reason is not None:
                 raise EngineFailure(
                     f"{current.name}: {reason}", condition="CANNOT_UP_CAST_DATATYPE"
@@ -539,7 +546,7 @@ class SimulatedEngine:
         return None if held is None else held.columns
 
     def _standing_returns(self, name: ItemName) -> str | None:
-        return _scalar_returns(self._names.functions.get(name.folded))
+        return scalar_returns(self._names.functions.get(name.folded))
 
     def _insert(
         self, rows: Sequence[Row], target: str, projection: Sequence[tuple[str, str]]
@@ -562,11 +569,6 @@ class SimulatedEngine:
         return CopyResult(len(projected), self.world.append(target, projected))
 
 
-def _bare(column: Column) -> Column:
-    """A column as a shard keeps it: without the release's decisions."""
-    return Column(column.name, column.type, column.nullable, comment=column.comment)
-
-
 def _relation_registration(entry: TableEntry | ViewSpec) -> Registration:
     if isinstance(entry, TableEntry):
         return Registration(entry.name, "table", location=entry.path)
@@ -579,68 +581,3 @@ def _gives_way(held: Registration, over: Registration | None) -> bool:
 
 def _function_registration(entry: FunctionSpec) -> Registration:
     return Registration(entry.name, "function", properties=entry.properties)
-
-
-def _scalar_returns(function: FunctionSpec | None) -> str | None:
-    if function is None:
-        return None
-    return function.returns if isinstance(function.returns, str) else "STRUCT"
-
-
-def _contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
-    """Why analysed columns do not fit a view's contract; None when they do."""
-    if len(contract) != len(found):
-        return f"the body yields {len(found)} columns, the contract has {len(contract)}"
-    for wanted, got in zip(contract, found, strict=True):
-        if wanted.type != got.type and not is_up_cast(got.type, wanted.type):
-            return f"column {wanted.name}: {got.type} is no up-cast to {wanted.type}"
-        if got.nullable and not wanted.nullable:
-            return f"column {wanted.name}: the body may be NULL, the contract is NOT NULL"
-    return None
-
-
-def _bind(request: BindRequest) -> BindResult:
-    view = request.view
-    parents = {name.folded: columns for name, columns in request.parents.items()}
-    functions = {function.name.folded: function for function in request.functions}
-    try:
-        found = analyse(
-            read_body(view.sql), lambda name: parents.get(name.folded),
-            lambda name: _scalar_returns(functions.get(name.folded)),
-        )
-    except EngineFailure as error:
-        return BindResult(view.name, f"{error.condition}: {error.message}")
-    return BindResult(view.name, _contract_reason(view.columns, found), found)
-
-
-def _evolved(standing: Sequence[Column], wanted: Sequence[Column], path: str) -> tuple[Column, ...]:
-    """The columns after an evolution in place; EngineFailure when it cannot be made so."""
-    before = {column.name.lower(): column for column in standing}
-    lost = before.keys() - {column.name.lower() for column in wanted}
-    if lost:
-        raise EngineFailure(
-            f"{path}: cannot drop {', '.join(sorted(lost))} in place",
-            condition="DELTA_UNSUPPORTED_DROP_COLUMN",
-        )
-    for column in wanted:
-        old = before.get(column.name.lower())
-        if old is None and not column.nullable:
-            raise EngineFailure(
-                f"{path}: cannot add the NOT NULL column {column.name}",
-                condition="DELTA_ADD_COLUMN_NOT_NULL",
-            )
-        if (
-            old is not None
-            and old.type != column.type
-            and not is_longer_text(old.type, column.type)
-        ):
-            raise EngineFailure(
-                f"{path}: cannot change {column.name} from {old.type} to {column.type}",
-                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
-            )
-        if old is not None and old.nullable and not column.nullable:
-            raise EngineFailure(
-                f"{path}: cannot make {column.name} NOT NULL in place",
-                condition="DELTA_ALTER_TABLE_CHANGE_COL_NOT_SUPPORTED",
-            )
-    return tuple(_bare(column) for column in wanted)

@@ -13,14 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.engine.port import BindRequest, BindResult, FunctionSpec, ViewSpec
+from catalog_migrate.engine.port import (
+    BindRequest,
+    BindResult,
+    FunctionSpec,
+    ViewSpec,
+    contract_reason,
+)
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.statements import run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Column
-from catalog_migrate.model.types import is_up_cast
 from catalog_migrate.sql.references import Occurrence, occurrences, splice
 from catalog_migrate.sql.tokens import Token, tokenise
 
@@ -42,22 +47,6 @@ _AFTER_RELATION = frozenset({
     "right", "full", "cross", "natural", "semi", "anti", "lateral", "pivot", "unpivot",
     "tablesample", "for", "version", "timestamp", "select", "with", "set",
 })  # fmt: skip
-
-
-def contract_reason(contract: Sequence[Column], found: Sequence[Column]) -> str | None:
-    """Why analysed columns do not fit a view's contract; None when they do.
-
-    Names do not matter, the contract renames by position; types may differ by an up-cast.
-    """
-    if len(contract) != len(found):
-        return f"the body yields {len(found)} columns, the contract has {len(contract)}"
-    for wanted, got in zip(contract, found, strict=True):
-        target = datatypes.without_lengths(wanted.type)
-        if got.type != target and not is_up_cast(got.type, target):
-            return f"column {wanted.name}: {got.type} is no up-cast to {wanted.type}"
-        if got.nullable and not wanted.nullable:
-            return f"column {wanted.name}: the body may be NULL, the contract is NOT NULL"
-    return None
 
 
 def stand_in_text(sql: str, relations: Names, functions: Names) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from catalog_migrate.engine.spark.binding import contract_reason, stand_in_text
+from catalog_migrate.engine.port import contract_reason
+from catalog_migrate.engine.spark.binding import stand_in_text
 from catalog_migrate.model.objects import Column
 
 RELATIONS = {("s", "t"): "b1", ("s", "u"): "b2"}
