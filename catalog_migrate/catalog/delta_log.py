@@ -52,7 +52,8 @@ _FAILED_READ = "restore the catalog directory from a backup; nothing was written
 
 
 class DeltaLog:
-    """The log of the catalog at ``uri``; cheap to make, safe to share by threads.
+    """The :class:`~catalog_migrate.catalog.log.CatalogLog` at ``uri``; cheap, safe to share by
+    threads.
 
     ``uri`` is a directory or an address on an object store, whose options are ``storage`` and
     appear in no message. UsageError for an address or options that cannot keep a catalog.
@@ -81,7 +82,6 @@ class DeltaLog:
         return resolved(self._root)
 
     def exists(self) -> bool:
-        """Whether a log is there; :class:`NotACatalog` when something else is."""
         if self._is_remote:
             return self._commits.newest() is not None
         try:
@@ -114,7 +114,6 @@ class DeltaLog:
         return False
 
     def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
-        """Create the log with its first rows as version 0."""
         with self._lock:
             if self.exists():
                 raise self._conflict(0)
@@ -187,7 +186,6 @@ class DeltaLog:
             return self._snapshot
 
     def read_at(self, version: int) -> LogSnapshot:
-        """The state as of an earlier version."""
         from deltalake.exceptions import DeltaError
 
         newest = self._commits.whole()
@@ -206,7 +204,6 @@ class DeltaLog:
         return self._query(table)
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
-        """Every commit, newest first."""
         newest = self._commits.whole()
         if newest is None:
             raise self._absent()
@@ -224,7 +221,6 @@ class DeltaLog:
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
         metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
-        """Commit exactly version ``follows + 1``."""
         with self._lock:
             version = self._commit(rows, follows=follows, commit_id=commit_id, metadata=metadata)
             if state is not None and version == follows + 1:
@@ -232,7 +228,6 @@ class DeltaLog:
             return version
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
-        """The version above ``after`` whose commit carries this id."""
         newest = self._commits.newest()
         if newest is None:
             return None
@@ -242,7 +237,6 @@ class DeltaLog:
         return None
 
     def live_files(self) -> int:
-        """How many data files a read opens."""
         with self._lock:
             return len(self._load(self.version()).file_uris())
 
@@ -270,17 +264,14 @@ class DeltaLog:
             return version
 
     def renew(self, key: str, beat: str) -> None:
-        """Write the newest heartbeat of a lease."""
         with self._lock:
             self._renewals.renew(key, beat)
 
     def heartbeat(self, key: str) -> str | None:
-        """The newest heartbeat of a lease."""
         with self._lock:
             return self._renewals.heartbeat(key)
 
     def wait(self, seconds: float) -> None:
-        """Sleep."""
         time.sleep(seconds)
 
     def _commit(

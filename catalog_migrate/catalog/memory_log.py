@@ -22,7 +22,7 @@ class InFlight(Exception):
 
 
 class MemoryLog:
-    """A log that outlives its users but not this process.
+    """A :class:`~catalog_migrate.catalog.log.CatalogLog` of this process alone.
 
     ``on_call`` hears ``<method>`` before and ``<method>.done`` after every call that reads or
     writes, and may raise there. An :class:`OSError` raised at ``append.done`` is a commit that
@@ -60,7 +60,6 @@ class MemoryLog:
 
     @property
     def uri(self) -> str:
-        """See :class:`~catalog_migrate.catalog.log.CatalogLog`, here and below."""
         return self._uri
 
     @property
@@ -69,20 +68,16 @@ class MemoryLog:
         return None
 
     def exists(self) -> bool:
-        """Whether version 0 was written."""
         return bool(self._store.commits)
 
     def create(self, rows: Sequence[LogRow], *, commit_id: str) -> int:
-        """Write version 0."""
         return self._write("create", rows, -1, commit_id, {"kind": "create"})
 
     def version(self) -> int:
-        """The newest version."""
         with self._store.lock:
             return self._newest()
 
     def read(self) -> LogSnapshot:
-        """The newest state."""
         self._announce("read")
         with self._store.lock:
             self._newest()
@@ -118,12 +113,10 @@ class MemoryLog:
             return LogSnapshot(self._newest(), sum_rows(self._store.rows))
 
     def read_at(self, version: int) -> LogSnapshot:
-        """The state as of an earlier version."""
         with self._store.lock:
             return LogSnapshot(version, sum_rows(self._store.rows[: self._store.ends[version]]))
 
     def commits(self, *, upto: int | None = None) -> Iterator[Commit]:
-        """Every commit, newest first."""
         with self._store.lock:
             held = list(self._store.commits[: None if upto is None else upto + 1])
         for version in range(len(held) - 1, -1, -1):
@@ -131,7 +124,6 @@ class MemoryLog:
             yield Commit(version, f"{self._uri}@{version}", commit_id, None, metadata)
 
     def keep_audit(self) -> int:
-        """Copy what the audit lacks."""
         self._announce("audit")
         with self._store.lock:
             done = len(self._store.audit)
@@ -151,11 +143,9 @@ class MemoryLog:
         self, rows: Sequence[LogRow], *, follows: int, commit_id: str,
         metadata: Mapping[str, str], state: State | None = None,
     ) -> int:
-        """Commit version ``follows + 1``."""
         return self._write("append", rows, follows, commit_id, metadata, state)
 
     def find_commit(self, commit_id: str, *, after: int) -> int | None:
-        """The version above ``after`` that carries this commit id."""
         with self._store.lock:
             ids = [entry[0] for entry in self._store.commits]
         versions = range(max(after + 1, 0), len(ids))
@@ -174,13 +164,11 @@ class MemoryLog:
         return version
 
     def renew(self, key: str, beat: str) -> None:
-        """Remember the newest heartbeat of a lease."""
         self._announce("renew")
         self._store.beats[key] = beat
         self._announce("renew.done")
 
     def heartbeat(self, key: str) -> str | None:
-        """The newest heartbeat of a lease."""
         return self._store.beats.get(key)
 
     def wait(self, seconds: float) -> None:

@@ -19,7 +19,7 @@ _KINDS = (
 
 
 class LocalStore:
-    """The files below a directory."""
+    """The files below a directory, as a :class:`~catalog_migrate.store.Store`."""
 
     __slots__ = ("address",)
 
@@ -27,16 +27,13 @@ class LocalStore:
         self.address = directory
 
     def place(self, name: str) -> str:
-        """See :class:`~catalog_migrate.store.Store`."""
         return f"{self.address}/{name}" if name else self.address
 
     def read(self, name: str) -> bytes:
-        """See :class:`~catalog_migrate.store.Store`."""
         with open(self.place(name), "rb") as file:
             return file.read()
 
     def size(self, name: str) -> int:
-        """See :class:`~catalog_migrate.store.Store`."""
         return os.stat(self.place(name)).st_size
 
     def exists(self, name: str) -> bool:
@@ -52,11 +49,9 @@ class LocalStore:
         return True
 
     def names(self, folder: str = "") -> list[str]:
-        """See :class:`~catalog_migrate.store.Store`."""
         return os.listdir(self.place(folder))
 
     def folders(self, folder: str = "") -> list[str]:
-        """See :class:`~catalog_migrate.store.Store`."""
         with os.scandir(self.place(folder)) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
@@ -90,15 +85,12 @@ class LocalStore:
             os.mkdir(self.place(name))
 
     def remove_folder(self, name: str) -> None:
-        """See :class:`~catalog_migrate.store.Store`."""
         os.rmdir(self.place(name))
 
     def move(self, name: str, to: str) -> None:
-        """See :class:`~catalog_migrate.store.Store`."""
         os.rename(self.place(name), self.place(to))
 
     def delete(self, name: str = "") -> None:
-        """See :class:`~catalog_migrate.store.Store`."""
         path = self.place(name)
         if os.path.isdir(path) and not os.path.islink(path):
             import shutil  # here: it takes longer than all that a start without changes asks of us

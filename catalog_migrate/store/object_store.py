@@ -33,7 +33,6 @@ class ObjectStore:
         self._handler: Any = None
 
     def place(self, name: str) -> str:
-        """See :class:`~catalog_migrate.store.Store`."""
         return f"{self.address}/{name}" if name else self.address
 
     def read(self, name: str) -> bytes:

@@ -86,7 +86,6 @@ class SimulatedEngine:
 
     @property
     def persistent_names(self) -> bool:
-        """Whether names live in the world and outlive this instance."""
         return self._persistent
 
     def _call(self, method: str, about: object = "") -> _Call:
@@ -103,14 +102,12 @@ class SimulatedEngine:
 
     # names ---------------------------------------------------------------------------------
     def ensure_schema(self, schema: str) -> None:
-        """Create the schema unless it exists."""
         with self._call("ensure_schema", schema):
             if schema.lower() not in self._names.schemas:
                 self._names.schemas.add(schema.lower())
                 self._wrote_name()
 
     def drop_schema_if_empty(self, schema: str) -> None:
-        """Drop a schema that holds nothing; leave any other alone."""
         with self._call("drop_schema_if_empty", schema):
             folded = schema.lower()
             held = (*self._names.relations, *self._names.functions)
@@ -119,7 +116,6 @@ class SimulatedEngine:
                 self._wrote_name()
 
     def names(self, schema: str) -> frozenset[ItemName]:
-        """Names of the schema's relations."""
         with self._call("names", schema):
             folded = schema.lower()
             return frozenset(
@@ -184,7 +180,6 @@ class SimulatedEngine:
             self._wrote_name()
 
     def create_function(self, function: FunctionSpec, *, over: Registration | None = None) -> None:
-        """Create (or replace) a SQL function."""
         with self._call("create_function", function.name):
             self._need_schema(function.name)
             held = self._names.functions.get(function.name.folded)
@@ -246,7 +241,6 @@ class SimulatedEngine:
             self.world.writes += 1
 
     def shard_version(self, path: str) -> int | None:
-        """Newest version, or None."""
         with self._call("shard_version", path):
             shard = self.world.shards.get(path)
             return None if shard is None else len(shard.versions) - 1
@@ -256,23 +250,19 @@ class SimulatedEngine:
         return None if path in self.world.shards else "it is not there"
 
     def shard_columns(self, path: str) -> Sequence[Column]:
-        """Columns of the newest version."""
         with self._call("shard_columns", path):
             return self.world.newest(path).columns
 
     def shard_size(self, path: str) -> tuple[int, int]:
-        """(rows, bytes) of the newest version."""
         with self._call("shard_size", path):
             rows = len(self.world.newest(path).rows)
             return rows, rows * BYTES_PER_ROW
 
     def count_rows(self, path: str, version: int) -> int:
-        """Rows at a version."""
         with self._call("count_rows", path):
             return len(self.world.rows(path, version))
 
     def grown(self, path: str, after: int, upto: int | None = None) -> int | None:
-        """Rows that came after a version; None when a version since did more than append."""
         with self._call("grown"):
             held = self.world.shard(path)
             last = len(held.versions) - 1 if upto is None else upto
@@ -285,7 +275,6 @@ class SimulatedEngine:
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Sequence[tuple[str, str]]
     ) -> CopyResult:
-        """Append the projected rows of one version of ``source`` to ``target``."""
         with self._call("copy_rows", target):
             return self._insert(self.world.rows(source, source_version), target, projection)
 
@@ -293,7 +282,6 @@ class SimulatedEngine:
         self, source: str, after: int, upto: int, target: str,
         projection: Sequence[tuple[str, str]],
     ) -> CopyResult | None:
-        """Append what versions after+1..upto added; None when one of them did more than append."""
         with self._call("copy_tail", target):
             before, until = self.world.rows(source, after), self.world.rows(source, upto)
             between = self.world.shard(source).versions[after + 1 : upto + 1]
@@ -313,7 +301,6 @@ class SimulatedEngine:
                 self.world.commit(path, replace(newest, act="rewrite", rows=()))
 
     def seal(self, path: str, *, follows: int, app_id: str, epoch: int) -> int:
-        """Seal behind the data after ``follows``; EngineFailure SEAL_CONFLICT behind metadata."""
         with self._call("seal", path), self.world.locked():
             newest = self.world.newest(path)
             between = self.world.shard(path).versions[follows + 1 :]
@@ -331,20 +318,17 @@ class SimulatedEngine:
             return self.world.commit(path, sealed)
 
     def seal_properties(self, path: str) -> Mapping[str, str | None]:
-        """The present value of each property that sealing sets."""
         with self._call("seal_properties", path):
             properties = self.world.newest(path).properties
             return {name: properties.get(name) for name in SEAL}
 
     def is_sealed(self, path: str) -> bool:
-        """Whether the newest version carries the seal."""
         with self._call("is_sealed", path):
             return self.world.newest(path).is_sealed
 
     def unseal(
         self, path: str, properties: Mapping[str, str | None], *, app_id: str = "", epoch: int = 0
     ) -> None:
-        """Take the seal off and put the earlier values back; nothing to do when not sealed."""
         with self._call("unseal", path):
             newest = self.world.newest(path)
             if not newest.is_sealed:
@@ -356,7 +340,6 @@ class SimulatedEngine:
             self.world.commit(path, replace(newest, act="metadata", properties=kept))
 
     def fence(self, path: str, app_id: str, epoch: int) -> None:
-        """One empty commit that carries ``Transaction(app_id, epoch)``; refused below a later."""
         with self._call("fence", path):
             newest = self.world.newest(path)
             if newest.transactions.get(app_id, 0) > epoch:
@@ -365,7 +348,6 @@ class SimulatedEngine:
             self.world.commit(path, replace(newest, act="fence", transactions=marks))
 
     def shard_layout(self, path: str) -> Layout:
-        """Columns of the newest version by physical and given names."""
         with self._call("shard_layout", path):
             return self.world.newest(path).layout
 
@@ -437,13 +419,11 @@ class SimulatedEngine:
             )
 
     def delete_shard(self, path: str) -> None:
-        """Remove a directory; absent is fine."""
         with self._call("delete_shard", path):
             if self.world.shards.pop(path, None) is not None:
                 self.world.writes += 1
 
     def delete_shard_data(self, path: str) -> None:
-        """Remove the data files; the log, and a seal in it, stay."""
         with self._call("delete_shard_data", path):
             shard = self.world.shards.get(path)
             if shard is not None and not shard.data_deleted:
@@ -451,14 +431,12 @@ class SimulatedEngine:
                 self.world.writes += 1
 
     def list_shards(self, warehouse: str) -> Iterable[str]:
-        """Paths of all shards below the warehouse, sorted."""
         with self._call("list_shards"):
             below = warehouse.rstrip("/") + "/"
             return self._listed(sorted(p for p in self.world.shards if p.startswith(below)))
 
     # binding -------------------------------------------------------------------------------
     def bind(self, requests: Sequence[BindRequest]) -> Sequence[BindResult]:
-        """Analyse each body against the columns of its parents; writes nothing."""
         with self._call("bind"):
             return [bind(request) for request in requests]
 

@@ -36,7 +36,6 @@ class Copies:
     def copy_rows(
         self, source: str, source_version: int, target: str, projection: Projection
     ) -> CopyResult:
-        """All rows of one version."""
         refuse_damaged_log(source)
         rows = statements.at_version(local_path(source), source_version)
         return self._insert(rows, source, local_path(target), projection)

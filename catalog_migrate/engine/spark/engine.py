@@ -70,7 +70,6 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
         Binding.__init__(self, spark, threads)
 
     def register_table(self, name: ItemName, path: str) -> None:
-        """Make ``name`` a table at an existing shard."""
         # Spark creates an empty table without a word where there is no log.
         why = self.why_no_shard(path)
         if why is not None:

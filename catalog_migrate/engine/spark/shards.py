@@ -182,7 +182,6 @@ class Shards:
         return shard_layout(open_table(path))
 
     def create_shadow_table(self, path: str, shadow: str) -> None:
-        """An empty table like the one at ``path``."""
         create_shadow_table(shadow, form_of(open_table(path)))
 
     def evolve(
