@@ -9,24 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 from catalog_migrate.sql import clauses
+from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.cursor import Cursor
-from catalog_migrate.sql.statements import (
-    Action,
-    AlterConnection,
-    AlterItem,
-    AlterSecret,
-    DropOptions,
-    Explainable,
-    InjectOffsets,
-    InjectVersion,
-    Rename,
-    ResetOptions,
-    ResetSplits,
-    SetConnection,
-    SetOptions,
-    Unsafe,
-    UnsafeAction,
-)
 from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, Kind, QueryKind
 
 _SPLIT = "a split such as 'topic:0'"
@@ -41,11 +25,11 @@ class Target(NamedTuple):
     if_exists: bool
 
 
-Verb = Callable[[Cursor, Target], Explainable]
+Verb = Callable[[Cursor, Target], st.Explainable]
 """Reads a statement from the verb's own keyword on."""
 
 
-def alter(cursor: Cursor) -> Explainable:
+def alter(cursor: Cursor) -> st.Explainable:
     """What follows ALTER."""
     kind = cursor.choose(KINDS)
     if_exists = clauses.if_exists(cursor)
@@ -54,50 +38,50 @@ def alter(cursor: Cursor) -> Explainable:
     if verb is not None:
         return verb(cursor, target)
     if kind == "secret" and cursor.ended:
-        return AlterSecret(target.name, None, target.if_exists)
+        return st.AlterSecret(target.name, None, target.if_exists)
     raise cursor.unexpected(*(["the end of the statement"] if kind == "secret" else []))
 
 
-def _reference(cursor: Cursor, target: Target) -> AlterSecret:
+def _reference(cursor: Cursor, target: Target) -> st.AlterSecret:
     cursor.need("AS")
-    return AlterSecret(target.name, cursor.need_string("a reference"), target.if_exists)
+    return st.AlterSecret(target.name, cursor.need_string("a reference"), target.if_exists)
 
 
-def _rename(cursor: Cursor, target: Target) -> Rename:
+def _rename(cursor: Cursor, target: Target) -> st.Rename:
     cursor.need("RENAME", "TO")
     to = clauses.item_name(cursor, f"a {target.kind}")
-    return Rename(target.kind, target.name, to, target.if_exists)
+    return st.Rename(target.kind, target.name, to, target.if_exists)
 
 
-def _connection(cursor: Cursor, target: Target) -> AlterConnection:
+def _connection(cursor: Cursor, target: Target) -> st.AlterConnection:
     connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
     taken = _actions(cursor, _CONNECTION_ACTIONS)
     validate = clauses.validation(cursor) if cursor.accept("WITH") else None
-    return AlterConnection(target.name, taken, target.if_exists, connector, validate)
+    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate)
 
 
 def _item(kind: QueryKind) -> Verb:
     unsafe = _unsafe(kind)
 
-    def read(cursor: Cursor, target: Target) -> Explainable:
+    def read(cursor: Cursor, target: Target) -> st.Explainable:
         if cursor.sees("SET", "CONNECTION"):
             cursor.need("SET", "CONNECTION")
             connection = clauses.item_name(cursor, "a connection")
-            return SetConnection(kind, target.name, connection, target.if_exists)
+            return st.SetConnection(kind, target.name, connection, target.if_exists)
         if cursor.sees("RESET", "SPLITS"):
             return unsafe(cursor, target)
-        return AlterItem(kind, target.name, _actions(cursor, _ITEM_ACTIONS), target.if_exists)
+        return st.AlterItem(kind, target.name, _actions(cursor, _ITEM_ACTIONS), target.if_exists)
 
     return read
 
 
 def _unsafe(kind: QueryKind) -> Verb:
-    def read(cursor: Cursor, target: Target) -> Unsafe:
+    def read(cursor: Cursor, target: Target) -> st.Unsafe:
         said = cursor.accept("UNSAFE")  # what is missing is told together, when it would be done
         taken = _actions(cursor, _UNSAFE_ACTIONS)
         settings = clauses.settings(cursor) if cursor.accept("WITH") else {}
         reason = cursor.need_string("a reason") if cursor.accept("REASON") else ""
-        return Unsafe(kind, target.name, taken, reason, settings, target.if_exists, said)
+        return st.Unsafe(kind, target.name, taken, reason, settings, target.if_exists, said)
 
     return read
 
@@ -121,55 +105,55 @@ def _actions(cursor: Cursor, table: Mapping[str, Callable[[Cursor], One]]) -> tu
 
 # -- actions ------------------------------------------------------------------------------------
 
-def _drop(cursor: Cursor) -> DropOptions:
-    return DropOptions(clauses.option_names(cursor))
+def _drop(cursor: Cursor) -> st.DropOptions:
+    return st.DropOptions(clauses.option_names(cursor))
 
 
-def _reset(cursor: Cursor) -> ResetOptions:
-    return ResetOptions(clauses.option_names(cursor))
+def _reset(cursor: Cursor) -> st.ResetOptions:
+    return st.ResetOptions(clauses.option_names(cursor))
 
 
-_ITEM_ACTIONS: Mapping[str, Callable[[Cursor], Action]] = {
-    "SET": lambda cursor: SetOptions(clauses.options(cursor)), "DROP": _drop, "RESET": _reset
+_ITEM_ACTIONS: Mapping[str, Callable[[Cursor], st.Action]] = {
+    "SET": lambda cursor: st.SetOptions(clauses.options(cursor)), "DROP": _drop, "RESET": _reset
 }
 """Of sources and sinks."""
 
-_CONNECTION_ACTIONS: Mapping[str, Callable[[Cursor], Action]] = {
-    "SET": lambda cursor: SetOptions(clauses.options(cursor, base=True)),
+_CONNECTION_ACTIONS: Mapping[str, Callable[[Cursor], st.Action]] = {
+    "SET": lambda cursor: st.SetOptions(clauses.options(cursor, base=True)),
     "DROP": _drop,
     "RESET": _reset,
 }
 """Of connections, where SET may name another base with USING CONNECTION."""
 
 
-def _unsafe_reset(cursor: Cursor) -> UnsafeAction:
+def _unsafe_reset(cursor: Cursor) -> st.UnsafeAction:
     if not cursor.accept("SPLITS"):
         return _ITEM_ACTIONS["RESET"](cursor)
     if not cursor.accept_mark("("):
-        return ResetSplits()
+        return st.ResetSplits()
     splits: list[str] = []
     _listed(cursor, splits.append, splits)
-    return ResetSplits(tuple(splits))
+    return st.ResetSplits(tuple(splits))
 
 
-def _inject(cursor: Cursor) -> UnsafeAction:
+def _inject(cursor: Cursor) -> st.UnsafeAction:
     return cursor.choose(_INJECTIONS)(cursor)
 
 
-def _offsets(cursor: Cursor) -> InjectOffsets:
+def _offsets(cursor: Cursor) -> st.InjectOffsets:
     targets: dict[str, str | None] = {}
     cursor.need_mark("(")
     if cursor.accept("TO"):
         everywhere = _target(cursor)
         cursor.need_mark(")")
-        return InjectOffsets(everywhere=everywhere)
+        return st.InjectOffsets(everywhere=everywhere)
 
     def one(split: str) -> None:
         cursor.accept_mark("=")
         targets[split] = None if cursor.accept("NULL") else _target(cursor)
 
     _listed(cursor, one, targets)
-    return InjectOffsets(targets)
+    return st.InjectOffsets(targets)
 
 
 def _listed(
@@ -199,16 +183,16 @@ def _target(cursor: Cursor) -> str:
     raise cursor.unexpected("a number", "a target in quotes")
 
 
-def _version(cursor: Cursor) -> InjectVersion:
+def _version(cursor: Cursor) -> st.InjectVersion:
     if cursor.token.kind != "number" or not cursor.token.text.isdecimal():
         raise cursor.unexpected("the number of a version")
-    return InjectVersion(int(cursor.advance().text))
+    return st.InjectVersion(int(cursor.advance().text))
 
 
-_INJECTIONS: Mapping[str, Callable[[Cursor], UnsafeAction]] = {
+_INJECTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
     "OFFSETS": _offsets, "VERSION": _version
 }
-_UNSAFE_ACTIONS: Mapping[str, Callable[[Cursor], UnsafeAction]] = {
+_UNSAFE_ACTIONS: Mapping[str, Callable[[Cursor], st.UnsafeAction]] = {
     **_ITEM_ACTIONS, "RESET": _unsafe_reset, "INJECT": _inject
 }
 

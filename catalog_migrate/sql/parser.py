@@ -16,26 +16,10 @@ import msgspec
 
 from catalog_migrate.model.external import External
 from catalog_migrate.sql import clauses
+from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.alteration import alter
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.source import Refused, Source
-from catalog_migrate.sql.statements import (
-    Comment,
-    CreateCluster,
-    CreateConnection,
-    CreateSecret,
-    CreateSink,
-    CreateSource,
-    Drop,
-    Explain,
-    Explainable,
-    Pause,
-    Resume,
-    Show,
-    ShowCreate,
-    Statement,
-    ValidateConnection,
-)
 from catalog_migrate.sql.tokens import Token, split_statements, tokenise
 from catalog_migrate.sql.vocabulary import (
     BASE_CONNECTION,
@@ -52,7 +36,7 @@ _LIKENESS = 0.85
 class Parsed(msgspec.Struct, frozen=True):
     """One statement, the offset at which it starts, and its text without the closing ``;``."""
 
-    statement: Statement
+    statement: st.Statement
     start: int
     text: str
 
@@ -65,7 +49,7 @@ def parse(text: str) -> tuple[Parsed, ...]:
     return tuple(_parsed(text, group) for group in split_statements(_tokens(text)))
 
 
-def parse_one(text: str) -> Statement:
+def parse_one(text: str) -> st.Statement:
     """The one statement of a text.
 
     Raises :class:`SyntaxProblem` also when there is none, or more than one.
@@ -102,45 +86,45 @@ def _parsed(text: str, tokens: Sequence[Token]) -> Parsed:
     return Parsed(statement, start, text[start:end])
 
 
-def _statement(cursor: Cursor) -> Statement:
+def _statement(cursor: Cursor) -> st.Statement:
     if cursor.accept("EXPLAIN"):
-        return Explain(cursor.choose(_STATEMENTS)(cursor))
+        return st.Explain(cursor.choose(_STATEMENTS)(cursor))
     return cursor.choose(_STATEMENTS)(cursor)
 
 
-def _drop(cursor: Cursor) -> Drop:
+def _drop(cursor: Cursor) -> st.Drop:
     kind = cursor.choose(KINDS)
     if_exists = clauses.if_exists(cursor)
     name = clauses.item_name(cursor, f"a {kind}")
     cascade = cursor.may_choose({"RESTRICT": False, "CASCADE": True})
-    return Drop(kind, name, if_exists, bool(cascade))
+    return st.Drop(kind, name, if_exists, bool(cascade))
 
 
-def _show(cursor: Cursor) -> Show | ShowCreate:
+def _show(cursor: Cursor) -> st.Show | st.ShowCreate:
     if cursor.accept("CREATE"):
         kind = cursor.choose(KINDS)
-        return ShowCreate(kind, clauses.item_name(cursor, f"a {kind}"))
-    return Show(cursor.choose(LISTINGS))
+        return st.ShowCreate(kind, clauses.item_name(cursor, f"a {kind}"))
+    return st.Show(cursor.choose(LISTINGS))
 
 
-def _validate(cursor: Cursor) -> ValidateConnection:
+def _validate(cursor: Cursor) -> st.ValidateConnection:
     cursor.need("CONNECTION")
-    return ValidateConnection(clauses.item_name(cursor, "a connection"))
+    return st.ValidateConnection(clauses.item_name(cursor, "a connection"))
 
 
-def _comment(cursor: Cursor) -> Comment:
+def _comment(cursor: Cursor) -> st.Comment:
     cursor.need("ON")
     kind = cursor.choose(KINDS)
     name = clauses.item_name(cursor, f"a {kind}")
     cursor.need("IS")
     text = None if cursor.accept("NULL") else cursor.need_string("a comment")
-    return Comment(kind, name, text)
+    return st.Comment(kind, name, text)
 
 
-def _held(statement: type[Pause] | type[Resume]) -> Callable[[Cursor], Explainable]:
+def _held(statement: type[st.Pause] | type[st.Resume]) -> Callable[[Cursor], st.Explainable]:
     """PAUSE and RESUME read alike."""
 
-    def read(cursor: Cursor) -> Explainable:
+    def read(cursor: Cursor) -> st.Explainable:
         kind = cursor.choose(QUERY_KINDS)
         name = clauses.item_name(cursor, f"a {kind}")
         reason = cursor.need_string("a reason") if cursor.accept("REASON") else None
@@ -157,7 +141,7 @@ Clause = Callable[[Cursor], Fields]
 """Reads what follows the clause's first keyword and gives the fields that it sets."""
 
 
-def _create(cursor: Cursor) -> Explainable:
+def _create(cursor: Cursor) -> st.Explainable:
     """What follows CREATE."""
     if cursor.sees("OR", "REPLACE"):
         raise cursor.problem(
@@ -167,22 +151,22 @@ def _create(cursor: Cursor) -> Explainable:
     return cursor.choose(_CREATED)(cursor)
 
 
-def _secret(cursor: Cursor) -> CreateSecret:
+def _secret(cursor: Cursor) -> st.CreateSecret:
     if_not_exists = clauses.if_not_exists(cursor)
     name = clauses.item_name(cursor, "a secret")
     cursor.need("AS")
     reference = cursor.need_string("a reference")
-    return CreateSecret(
+    return st.CreateSecret(
         name, reference, if_not_exists, **_in_any_order(cursor, {"COMMENT": _comment_clause})
     )
 
 
-def _cluster(cursor: Cursor) -> CreateCluster:
+def _cluster(cursor: Cursor) -> st.CreateCluster:
     if_not_exists = clauses.if_not_exists(cursor)
-    return CreateCluster(clauses.item_name(cursor, "a cluster"), if_not_exists)
+    return st.CreateCluster(clauses.item_name(cursor, "a cluster"), if_not_exists)
 
 
-def _connection(cursor: Cursor) -> CreateConnection:
+def _connection(cursor: Cursor) -> st.CreateConnection:
     if_not_exists = clauses.if_not_exists(cursor)
     name = clauses.item_name(cursor, "a connection")
     cursor.need("TO")
@@ -193,10 +177,10 @@ def _connection(cursor: Cursor) -> CreateConnection:
         connector=connector, connection=base if isinstance(base, str) else None, options=options
     )
     fields = _in_any_order(cursor, {"COMMENT": _comment_clause, "WITH": _validation})
-    return CreateConnection(name, external, if_not_exists, **fields)
+    return st.CreateConnection(name, external, if_not_exists, **fields)
 
 
-def _source(cursor: Cursor) -> CreateSource:
+def _source(cursor: Cursor) -> st.CreateSource:
     if_not_exists = clauses.if_not_exists(cursor)
     name = clauses.item_name(cursor, "a source")
     columns = clauses.columns(cursor)
@@ -212,10 +196,10 @@ def _source(cursor: Cursor) -> CreateSource:
     )
     comment = fields.pop("comment", None)
     external = External(cluster=cluster, **endpoint, **fields)
-    return CreateSource(name, columns, external, if_not_exists, comment)
+    return st.CreateSource(name, columns, external, if_not_exists, comment)
 
 
-def _sink(cursor: Cursor) -> CreateSink:
+def _sink(cursor: Cursor) -> st.CreateSink:
     if_not_exists = clauses.if_not_exists(cursor)
     name = clauses.item_name(cursor, "a sink")
     cluster = _cluster_clause(cursor)
@@ -228,10 +212,10 @@ def _sink(cursor: Cursor) -> CreateSink:
     )
     comment = fields.pop("comment", None)
     external = External(reads=reads, cluster=cluster, **endpoint, **fields)
-    return CreateSink(name, external, if_not_exists, comment)
+    return st.CreateSink(name, external, if_not_exists, comment)
 
 
-_CREATED: Mapping[str, Callable[[Cursor], Explainable]] = {
+_CREATED: Mapping[str, Callable[[Cursor], st.Explainable]] = {
     "SECRET": _secret,
     "CONNECTION": _connection,
     "SOURCE": _source,
@@ -321,15 +305,15 @@ def _key(cursor: Cursor) -> Fields:
     return fields
 
 
-_STATEMENTS: Mapping[str, Callable[[Cursor], Explainable]] = {
+_STATEMENTS: Mapping[str, Callable[[Cursor], st.Explainable]] = {
     "CREATE": _create,
     "ALTER": alter,
     "DROP": _drop,
     "SHOW": _show,
     "VALIDATE": _validate,
     "COMMENT": _comment,
-    "PAUSE": _held(Pause),
-    "RESUME": _held(Resume),
+    "PAUSE": _held(st.Pause),
+    "RESUME": _held(st.Resume),
 }
 
 

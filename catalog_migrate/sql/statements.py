@@ -236,24 +236,9 @@ class Unsafe(msgspec.Struct, frozen=True):
 
 
 Explainable = (
-    CreateSecret
-    | AlterSecret
-    | Drop
-    | CreateConnection
-    | AlterConnection
-    | AlterItem
-    | SetConnection
-    | Rename
-    | ShowCreate
-    | ValidateConnection
-    | CreateSource
-    | CreateSink
-    | CreateCluster
-    | Pause
-    | Resume
-    | Show
-    | Comment
-    | Unsafe
+    CreateSecret | AlterSecret | Drop | CreateConnection | AlterConnection | AlterItem
+    | SetConnection | Rename | ShowCreate | ValidateConnection | CreateSource | CreateSink
+    | CreateCluster | Pause | Resume | Show | Comment | Unsafe
 )
 
 
