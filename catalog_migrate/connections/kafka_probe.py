@@ -178,18 +178,12 @@ class KafkaProbe:
                 found[name] = error.args[0]
         return found
 
-    def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first offset that is there and the one after the last, per partition.
-
-        The last is that of the last transaction where the connection reads committed ones only.
-        Raises ConnectionFailed, also for a topic that is not there.
-        """
-        return {number: held for (_, number), held in self.bounds((topic,)).items()}
-
     def bounds(self, topics: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
-        """The same for several topics, by (topic, partition), in two questions for all of them.
+        """Per (topic, partition) the first offset that is there and the one after the last.
 
-        Raises ConnectionFailed, also for a topic that is not there.
+        In two questions for all of them. The last is that of the last transaction where the
+        connection reads committed ones only. Raises ConnectionFailed, also for a topic that is not
+        there.
         """
         from confluent_kafka.admin import OffsetSpec
 

@@ -8,8 +8,7 @@ networks and other secrets.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,18 +33,6 @@ from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
 
-__all__ = [
-    "Finding",
-    "Identity",
-    "identity",
-    "kafka_identity",
-    "validate_connection",
-    "validate_sink",
-    "validate_source",
-    "validate_together",
-    "watermarks",
-]
-
 
 class Identity(msgspec.Struct, frozen=True):
     """Which upstream it is, whatever its address.
@@ -58,24 +45,6 @@ class Identity(msgspec.Struct, frozen=True):
     connector: str
     cluster_id: str
     topic_ids: dict[str, str] = {}
-
-    def differences(self, now: Identity) -> tuple[str, ...]:
-        """In what ``now`` is another upstream, in words; topics that are new do not count."""
-        if self.connector != now.connector:
-            return (f"it was {self.connector} and is {now.connector}",)
-        if self.cluster_id != now.cluster_id:
-            return (f"it was {_NOUN[self.connector]} {self.cluster_id} and is {now.cluster_id}",)
-        found = []
-        for topic, known in sorted(self.topic_ids.items()):
-            other = now.topic_ids.get(topic)
-            if other is None:
-                found.append(f"topic {topic} (id {known}) is gone")
-            elif other != known:
-                found.append(f"topic {topic} was created again: its id was {known} and is {other}")
-        return tuple(found)
-
-
-_NOUN = {"KAFKA": "cluster", "POSTGRES": "database", "FILES": "directory"}
 
 
 def validate_connection(
@@ -164,16 +133,6 @@ def identity(
     return Identity(connector, str(files_directory(resolved).resolve()))
 
 
-def validate_together(
-    probes: Sequence[Callable[[], tuple[Finding, ...]]], *, at_once: int = 16
-) -> tuple[Finding, ...]:
-    """All findings of several probes, in their order, run side by side."""
-    with ThreadPoolExecutor(max_workers=max(1, min(at_once, len(probes)))) as pool:
-        return tuple(
-            finding for found in pool.map(lambda probe: probe(), probes) for finding in found
-        )
-
-
 class Wanted(msgspec.Struct, frozen=True):
     """What one item needs of a cluster: ``operation`` (READ, WRITE) on each of ``topics``."""
 
@@ -226,17 +185,6 @@ def kafka_identity(probe: KafkaProbe, topics: Sequence[str]) -> Identity:
         if not finding.message.startswith("there is no topic"):
             raise failed(finding)
     return Identity("KAFKA", cluster, ids)
-
-
-def watermarks(
-    resolved: Resolved, topic: str, *, subject: str = "connection", timeout: float = 10.0
-) -> dict[int, tuple[int, int]]:
-    """Per partition the first offset that is there and the one after the last.
-
-    Raises ConnectionFailed, also for a topic that is not there.
-    """
-    with KafkaProbe(resolved, subject=subject, timeout=timeout) as probe:
-        return probe.watermarks(topic)
 
 
 def _topic_findings(
