@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Plan
-    from catalog_migrate.reconciler.actions import Drift
-    from catalog_migrate.reconciler.execution_context import ExecutionContext, OnProgress
+    from catalog_migrate.reconciler.actions import Actions, Drift
+    from catalog_migrate.reconciler.execution_context import ExecutionContext, Journal, OnProgress
     from catalog_migrate.release.manifest import ManifestOutline
     from catalog_migrate.release.release import Release
     from catalog_migrate.streams.execute import Result
@@ -389,15 +390,23 @@ class Catalog:
 
     def drift(self, engine: Engine) -> tuple[Drift, ...]:
         """Where the names in Spark's catalog are not what is committed."""
+        return self.compared(engine).drift
+
+    def compared(self, engine: Engine) -> Actions:
+        """The difference between what is committed and the names in Spark's catalog."""
         from catalog_migrate.reconciler.reconcile import compare
 
         state = self.state()
-        return compare(self._work(state, engine), state).drift
+        return compare(self._work(state, engine), state)
 
     def repair(
-        self, engine: Engine, *, timeout: float = 60.0, on_progress: OnProgress | None = None
+        self, engine: Engine, *, timeout: float = 60.0, on_progress: OnProgress | None = None,
+        journal: Journal | None = None,
     ) -> int:
-        """Repair the drift; returns the number of steps. Names that are not ours are left alone."""
+        """Repair the drift; returns the number of steps. Names that are not ours are left alone.
+
+        ``journal`` takes the steps there were and those that were executed.
+        """
         self._writing("drift --repair")
         from catalog_migrate.catalog.lease import acquire
         from catalog_migrate.catalog.opening import require_in_use
@@ -406,6 +415,7 @@ class Catalog:
         state = self.state()
         require_in_use(state, self.log)  # names would lead to rows of somebody else
         work = self._work(state, engine, on_progress)
+        work = work if journal is None else dataclasses.replace(work, journal=journal)
         if not engine.persistent_names:
             return reconcile_names(work, state)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)

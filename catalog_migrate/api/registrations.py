@@ -20,6 +20,7 @@ from catalog_migrate.config import Settings
 from catalog_migrate.errors import EngineFailure, UsageError
 
 if TYPE_CHECKING:
+    from catalog_migrate.program.operations import Executed, Operation
     from catalog_migrate.reconciler.actions import Drift
     from catalog_migrate.reconciler.execution_context import OnProgress
     from catalog_migrate.sql.tokens import Token
@@ -38,11 +39,16 @@ _NO_NAMES = (
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Where names differed, in how many steps that was repaired, and what differs still."""
+    """Where names differed, in how many steps that was repaired, and what differs still.
+
+    ``steps`` is the program that repairs them, ``executed`` what was executed of it.
+    """
 
     found: tuple[Drift, ...]
     repaired: int
     left: tuple[Drift, ...]
+    steps: tuple[Operation, ...] = ()
+    executed: tuple[Executed, ...] = ()
 
 
 def compare_registrations(
@@ -54,6 +60,9 @@ def compare_registrations(
     ``repair`` fixes it, after ``confirm`` has been told how many there are; names that are not ours
     are left alone. None where names end with the session, so that nothing can differ.
     """
+    from catalog_migrate.reconciler.execution_context import Journal
+    from catalog_migrate.reconciler.reconcile import program_of
+
     catalog = open_catalog(settings, write=repair)
     if settings.text("spark.metastore") is None and not session_runs():
         on_note(_NO_NAMES)
@@ -63,13 +72,18 @@ def compare_registrations(
         if not engine.persistent_names:
             on_note(_NO_NAMES)
             return None
-        found = catalog.drift(engine)
+        actions = catalog.compared(engine)
+        found, steps = actions.drift, program_of(actions)
         if not (repair and found and (confirm is None or confirm(len(found)))):
-            return Comparison(found, 0, found)
+            return Comparison(found, 0, found, steps)
+        journal = Journal()
         repaired = catalog.repair(
-            engine, timeout=settings.number("bootstrap.timeout") or 0.0, on_progress=on_progress
+            engine, timeout=settings.number("bootstrap.timeout") or 0.0, on_progress=on_progress,
+            journal=journal,
         )
-        return Comparison(found, repaired, catalog.drift(engine))
+        return Comparison(
+            found, repaired, catalog.drift(engine), tuple(journal.steps), tuple(journal.executed)
+        )
 
 
 def query(

@@ -7,12 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from catalog_migrate.api.configured import open_catalog
 from catalog_migrate.api.registrations import compare_registrations
 from catalog_migrate.cli import options
 from catalog_migrate.cli.logs import progress
 from catalog_migrate.cli.output import as_columns, as_json, confirm, emit, note
+from catalog_migrate.program.operations import numbered
 
 if TYPE_CHECKING:
     from catalog_migrate.api import Status
@@ -314,7 +316,7 @@ def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_inp
             on_progress=on_progress, on_note=note,
         )
     if found is None:
-        nothing = as_json({"drift": [], "mended": 0, "left": []})
+        nothing = as_json({"drift": [], "mended": 0, "left": [], "steps": [], "executed": []})
         emit(nothing if format_ == "json" else "no names outlive the session: nothing can drift\n")
         return 0
     if format_ == "json":
@@ -323,10 +325,17 @@ def drift(repair: bool, format_: str, detailed_exitcode: bool, yes: bool, no_inp
             for each in found.found
         ]
         left = [each.name for each in found.left]
-        emit(as_json({"drift": entries, "mended": found.repaired, "left": left}))
+        emit(as_json({
+            "drift": entries, "mended": found.repaired, "left": left,
+            "steps": msgspec.to_builtins(found.steps),
+            "executed": msgspec.to_builtins(found.executed),
+        }))
     else:
         rows = [(each.kind, each.name, each.reason) for each in found.found]
         emit(as_columns(rows) if rows else "no drift: every name is what is committed\n")
+        if found.steps and not found.executed:
+            emit("steps, in this order:\n")
+            emit("".join(f"  {sign} {line}\n" for sign, line in numbered(found.steps)))
         if found.left and not repair:
             emit("next: catalog-migrate drift --repair (names that are not ours are left alone)\n")
         if found.repaired:

@@ -219,6 +219,14 @@ def _scheduled(
     return scheduled
 
 
+def program_of(actions: Actions) -> tuple[Operation, ...]:
+    """What repairs the names, as a program made from what is observed."""
+    return tuple(
+        _operation(step, number)
+        for number, wave in enumerate(actions.waves, start=1) for step in wave
+    )
+
+
 _STEPS = {"drop": "drop", "create": "create", "redefine": "replace", "update": "replace"}
 _OPERATIONS = {"drop": DropName, "create": CreateName, "replace": ReplaceName}
 

@@ -147,6 +147,8 @@ def test_the_command_line_finds_a_lost_name_and_mends_it(told: dict[str, Any]) -
     assert (lost, mended, clean) == (2, 0, 0)
     assert reported == (
         "missing  meta.v  the name is not registered\n"
+        "steps, in this order:\n"
+        "  +   1  create view meta.v\n"
         "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
     )
     assert repaired.endswith("repaired in 1 step; 0 left\n")

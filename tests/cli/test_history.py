@@ -204,6 +204,10 @@ def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     assert out.endswith(
         "next: catalog-migrate drift --repair (names that are not ours are left alone)\n"
     )
+    assert "steps, in this order:\n  +   1  " in out
+    found = json.loads(call("drift", "--format", "json")[1])
+    assert found["executed"] == []
+    assert found["steps"][0]["op"] == "create"
 
 
 def test_a_plan_beside_a_moved_catalog_says_until_when(
