@@ -42,13 +42,13 @@ def quarantined(state: State, migration: Migration) -> dict[str, str]:
         {name for name in migration.removed if name in state.item_ids}
         | {state.items[item_id].definition.identity for item_id in found}
     )
-    if not roots:
-        return found
     standing = {
         name for name, item_id in state.item_ids.items()
         if state.items[item_id].owner not in ("release", "system")
         and state.items[item_id].quarantined is None
     }
+    if not roots or not standing:
+        return found
     graph = state.graph.part(roots | standing)
     for name in sorted(graph.dependents(roots) - roots):  # whoever uses what is lost is lost too
         used = graph.because(roots, name)[-2]
