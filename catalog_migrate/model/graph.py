@@ -66,7 +66,7 @@ class DependencyGraph:
         return node in self._keys
 
     def __iter__(self) -> Iterator[Identity]:
-        return iter(self._ranked(self._keys))
+        return iter(self._rank)
 
     def key(self, node: Identity) -> ItemKey:
         """The key of an object of the graph."""
@@ -207,14 +207,18 @@ class DependencyGraph:
         """What is on a cycle or uses something that is: none of it has a place in an order."""
         return self._used_first(self._keys.keys())[1]
 
-    def _ranked(self, nodes: Iterable[Identity]) -> tuple[Identity, ...]:
-        return tuple(sorted(nodes, key=lambda node: order_key(self._keys[node])))
+    @cached_property
+    def _rank(self) -> dict[Identity, int]:
+        ranked = sorted(self._keys, key=lambda node: order_key(self._keys[node]))
+        return {node: number for number, node in enumerate(ranked)}
+
+    def _ranked(self, nodes: Collection[Identity]) -> tuple[Identity, ...]:
+        if len(nodes) < 2:
+            return tuple(nodes)
+        return tuple(sorted(nodes, key=self._rank.__getitem__))
 
     def _uses_in_order(self) -> tuple[tuple[Identity, tuple[Identity, ...]], ...]:
-        rank = {node: number for number, node in enumerate(self)}
-        return tuple(
-            (node, tuple(sorted(self._uses[node], key=rank.__getitem__))) for node in rank
-        )
+        return tuple((node, self.uses(node)) for node in self._rank)
 
     def _used_first(self, within: Collection[Identity]) -> tuple[list[Identity], set[Identity]]:
         """Objects in some order, each behind what it uses, and those that have no such place.
