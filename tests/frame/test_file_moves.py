@@ -16,6 +16,7 @@ from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import SimulatedClock, World
 
 PACKAGE = "/catalog_migrate/"
+ENGINE = "/catalog_migrate/testing/"
 MOST = 720
 """A reader follows each of them; a change that needs more looks first for a shorter way."""
 
@@ -24,6 +25,11 @@ TWO = (
     "CREATE TABLE s.t (a INT, b STRING);"
     "CREATE VIEW s.v (a INT, b STRING) AS SELECT a, b FROM s.t;"
 )
+
+
+def place(file: str) -> str:
+    """A file of the package; what stands in for Spark counts as one."""
+    return ENGINE if ENGINE in file else file
 
 
 class Tracer:
@@ -39,7 +45,7 @@ class Tracer:
         caller = frame.f_back
         while caller is not None and PACKAGE not in caller.f_code.co_filename:
             caller = caller.f_back
-        self.moves += caller is not None and caller.f_code.co_filename != file
+        self.moves += caller is not None and place(caller.f_code.co_filename) != place(file)
 
     def __enter__(self) -> Tracer:
         threading.setprofile(self)
