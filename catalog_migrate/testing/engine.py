@@ -454,13 +454,6 @@ class SimulatedEngine:
             )
         return held.path
 
-    def standing_tables(self) -> dict[str, tuple[Column, ...]]:
-        """Columns of every table that stands under a name, by its directory."""
-        return {
-            held.path: self.world.newest(held.path).columns
-            for held in self._names.relations.values() if isinstance(held, TableEntry)
-        }
-
     def check_views(self, *, but: Container[tuple[str, str]] = ()) -> None:
         """Analyse every standing view against what stands now, as reading each of them would.
 
@@ -471,19 +464,6 @@ class SimulatedEngine:
                 self.world.rows(held.path)
             elif key not in but:
                 self._require_bindable(held)
-
-    def why_not(
-        self, view: ViewSpec,
-        columns_of: Callable[[ItemName], Sequence[Column] | None] | None = None,
-    ) -> str | None:
-        """Why a view cannot be read, None when it can; itself only, not what it reads."""
-        try:
-            found = analyse(
-                read_body(view.sql), columns_of or self.standing_columns, self._standing_returns
-            )
-        except EngineFailure as error:
-            return error.condition
-        return contract_reason(view.columns, found)
 
     # ---------------------------------------------------------------------------------------
     def _need_schema(self, name: ItemName) -> None:
@@ -501,7 +481,7 @@ class SimulatedEngine:
         while pending:
             current = pending.pop()
             body = read_body(current.sql)
-            found = analyse(body, self.standing_columns, self._standing_returns)
+            found = analyse(body, self.standing_columns, self.standing_returns)
             reason = contract_reason(current.columns, found)
             if reason is not None:
                 raise EngineFailure(
@@ -523,7 +503,8 @@ class SimulatedEngine:
             return self.world.newest(held.path).columns
         return None if held is None else held.columns
 
-    def _standing_returns(self, name: ItemName) -> str | None:
+    def standing_returns(self, name: ItemName) -> str | None:
+        """The type of a call of the function under a name, None when there is none."""
         return scalar_returns(self._names.functions.get(name.folded))
 
     def _insert(

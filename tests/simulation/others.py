@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import Any
 
-from catalog_migrate.engine.port import FunctionSpec, ViewSpec
+from catalog_migrate.engine.port import FunctionSpec, ViewSpec, contract_reason
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.reconciler.desired import SHARD_KINDS
+from catalog_migrate.testing.bodies import analyse, read_body
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import TableEntry
 from tests.simulation.installation import WAREHOUSE
@@ -216,8 +217,8 @@ class Others:
         for key, view in self.reading.items():
             if key in self.lost:
                 continue
-            serves = engine.why_not(view, lambda name: self._columns(name, committed)) is None
-            reason = engine.why_not(view)
+            serves = _why_not(engine, view, lambda name: self._columns(name, committed)) is None
+            reason = _why_not(engine, view, engine.standing_columns)
             require("I8", serves == (reason is None), f"a user's view {view.name}: {reason}")
 
     def _columns(
@@ -226,6 +227,18 @@ class Others:
         """What a release has under a name, or a user."""
         own = self.foreign.get(name.folded)
         return committed.get(name.folded) if own is None else own.columns
+
+
+def _why_not(
+    engine: SimulatedEngine, view: ViewSpec,
+    columns_of: Callable[[ItemName], Sequence[Column] | None],
+) -> str | None:
+    """Why a view cannot be read, None when it can; itself only, not what it reads."""
+    try:
+        found = analyse(read_body(view.sql), columns_of, engine.standing_returns)
+    except EngineFailure as error:
+        return error.condition
+    return contract_reason(view.columns, found)
 
 
 def _withdraw(

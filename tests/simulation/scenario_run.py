@@ -32,6 +32,7 @@ from catalog_migrate.reconciler.reconcile import NotReconciled, reconcile_names
 from catalog_migrate.reconciler.workers import Workers
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
+from catalog_migrate.testing.world import TableEntry
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.installation import (
     NO_FAULT,
@@ -181,7 +182,10 @@ class Process:
         self.play.run.starts += 1
         self.play.run.rollbacks += report.outcome == "rolled_back"
         if self.start.session and report.outcome != "fenced_out" and not self.start.read_only:
-            self.lives = self.engine.standing_tables()
+            self.lives = {
+                held.path: self.play.run.place.world.newest(held.path).columns
+                for held in self.engine._names.relations.values() if isinstance(held, TableEntry)
+            }
 
     def excused(self, error: CatalogMigrateError) -> bool:
         """Whether a process may end so: something happened to it, or to one that it waits for."""
