@@ -80,7 +80,7 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     counts rows, ``names`` the registrations made or dropped in the session's catalog or the
     metastore, our own views' among them, ``unfilled`` the derived tables that nobody has
     populated. ``outstanding`` says in words what could not be done for users' objects: the software
-    starts without it, what can be tried again is tried at every start, what was set aside stays so
+    starts without it, what can be tried again is tried at every start, what is quarantined stays so
     until it is dropped. ``steps`` is the program that this start had to execute: what was left of
     the plan's steps and, of phase ``session``, the names of this session; ``executed`` is what it
     executed of it. Our own views are in neither.

@@ -130,9 +130,9 @@ def desired_names_only(state: State) -> set[tuple[str, str]]:
         (mapping.schema.lower(), mapping.name.lower())
         for mapping in state.mappings.values()
         if (mapping.kind in SHARD_KINDS or mapping.kind == "view")
-        and (mapping.owner in _NEVER_ASIDE or state.items[mapping.item_id].quarantined is None)
+        and (mapping.owner in _ALWAYS_NAMED or state.items[mapping.item_id].quarantined is None)
     }
 
 
-_NEVER_ASIDE = frozenset({"release", "system"})
+_ALWAYS_NAMED = frozenset({"release", "system"})
 """Owners whose objects are never quarantined: their items need not be decoded."""

@@ -103,7 +103,7 @@ def described(state: State, migration: Migration) -> tuple[str, ...]:
             )
     for item_id, reason in lost.items():
         definition = state.items[item_id].definition
-        lines.append(f"set aside {definition.kind} {definition.item_name}: {reason}")
+        lines.append(f"quarantine {definition.kind} {definition.item_name}: {reason}")
     return tuple(lines)
 
 

@@ -171,7 +171,7 @@ class TestRebuild:
                 lineage=before.lineage)
         assert place.state("new").lineage == before.lineage
 
-    def test_a_corrupt_log_is_set_aside_and_not_removed(self, place: Place) -> None:
+    def test_a_corrupt_log_is_moved_away_and_not_removed(self, place: Place) -> None:
         """A cut commit file is what it was, in another place."""
         place.installed()
         cut = next((place.home / "catalog" / "log" / "_delta_log").glob("*1.json"))

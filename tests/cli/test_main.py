@@ -542,7 +542,7 @@ def test_diff_compares_what_releases_ship(call: Call, tmp_path: Path) -> None:
         "create sink s.m: new in this release",
     ]
     back = json.loads(call("diff", "new", "old", "--approve", "s.more", "--format", "json").out)
-    assert back["shipments"][0].startswith("set aside sink s.m: s.more went with release")
+    assert back["shipments"][0].startswith("quarantine sink s.m: s.more went with release")
     assert back["shipments"][1].startswith("alter connection s.c")
     assert call("diff", "old", "old", "--detailed-exitcode").code == 0
 
@@ -557,6 +557,7 @@ def test_a_verb_decides_nothing() -> None:
     shown = {
         "catalog_migrate.delta.log",  # a directory that no result is written into
         "catalog_migrate.engine.spark.java",  # the demonstration's own processes
+        "catalog_migrate.program.operations",  # how steps are numbered and described
         "catalog_migrate.streams.unsafe.backfill",
         "catalog_migrate.streams.unsafe_client",
         "catalog_migrate.streams.unsafe.planning",

@@ -117,13 +117,13 @@ def test_an_older_shard_is_read_by_its_own_names(place: Place) -> None:
     ]
 
 
-def test_a_key_that_is_lost_sets_its_sink_aside(place: Place) -> None:
-    """Without the column of its KEY a sink cannot go on: it is set aside, and the plan says so."""
+def test_a_key_that_is_lost_quarantines_its_sink(place: Place) -> None:
+    """Without the column of its KEY a sink is quarantined, and the plan says so."""
     report = place.start("2", table(Column("id", "BIGINT"), dropped=("at",)))
     reason = "s.t lost the column at of its KEY or ORDER BY with release 2"
     assert place.sink().item.quarantined == reason
     assert report.plan is not None
-    assert report.plan.shipments == (f"set aside sink default.k: {reason}",)
+    assert report.plan.shipments == (f"quarantine sink default.k: {reason}",)
     assert report.outstanding == (f"sink default.k: {reason}",)
     assert list(dependencies.queries(place.state)) == []
 
@@ -143,7 +143,7 @@ def test_a_table_that_becomes_a_view(place: Place, was: str | None) -> None:
     assert "s.t" in quarantined
     assert "release 2" in quarantined
     assert first.plan is not None
-    assert first.plan.shipments == (f"set aside sink default.k: {quarantined}",)
+    assert first.plan.shipments == (f"quarantine sink default.k: {quarantined}",)
     again = place.start("2", base, view)
     assert again.outcome == "unchanged"
     assert first.outstanding == again.outstanding == (f"sink default.k: {quarantined}",)
@@ -226,9 +226,9 @@ def test_a_users_table_that_cannot_be_registered_is_named(place: Place) -> None:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-def test_what_is_set_aside_costs_a_start_nothing(persistent: bool) -> None:
+def test_what_is_quarantined_costs_a_start_nothing(persistent: bool) -> None:
     """A source whose table of dead letters went has no name any more; a start that finds nothing
-    else to do takes no lease and writes nothing, and says what is set aside, read-only or not."""
+    else to do takes no lease and writes nothing, and says what is quarantined, read-only or not."""
     letters = ObjectDefinition(
         "s", "table", "letters", declare.DEAD_LETTER_COLUMNS, depends_on=()
     )

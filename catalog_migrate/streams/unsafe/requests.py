@@ -337,7 +337,7 @@ def _part(state: State, statement: st.Unsafe, *, by_time: bool) -> Part:
     found = dependencies.find(state, statement.kind, statement.name)
     if not dependencies.is_query(found.item):
         raise UnsafeBlocked(
-            f"{found.text} has no query, it is set aside: {found.item.quarantined}",
+            f"{found.text} has no query, it is quarantined: {found.item.quarantined}",
             remedy=f"fix that first, or DROP {statement.kind.upper()} and create it anew",
         )
     external, links = _redefined(state, found, statement)

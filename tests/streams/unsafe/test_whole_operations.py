@@ -141,11 +141,11 @@ def test_said_and_measured(stage: Stage, at: At, monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_a_query(stage: Stage, at: At) -> None:
-    """A source that was set aside has no query to stop: refused with why, nothing is written."""
+    """A quarantined source has no query to stop: refused with why, nothing is written."""
     at([10], {0: 8})
     item = stage.state.items[stage.id]
     stage.put("item", stage.id, msgspec.structs.replace(item, quarantined="its table is gone"))
     version = stage.log.version()
-    with pytest.raises(UnsafeBlocked, match="has no query, it is set aside: its table is gone"):
+    with pytest.raises(UnsafeBlocked, match="has no query, it is quarantined: its table is gone"):
         stage.unsafe("INJECT OFFSETS (TO earliest)")
     assert stage.log.version() == version
