@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from catalog_migrate.model.names import InvalidName, parse_reference
+from catalog_migrate.model.wording import one_line
 from catalog_migrate.program.operations import numbered
 
 if TYPE_CHECKING:
@@ -77,8 +78,8 @@ def _graph_text(found: list[Node]) -> str:
     lines = []
     for name, uses in found:
         used = ", ".join(f"{use} ({label})" if label else use for use, label in uses)
-        lines.append(f"{name} <- {used}\n" if used else f"{name}\n")
-    return "".join(lines)
+        lines.append(one_line(f"{name} <- {used}" if used else name))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _graph_dot(found: list[Node]) -> str:
@@ -133,7 +134,7 @@ def _program_text(found: list[Wave]) -> str:
     shown = numbered([step for wave in found for _, step in wave.steps])
     for title, steps in found:
         lines.append(title)
-        lines += ["  {} {}".format(*shown[number - 1]) for number, _ in steps]
+        lines += [one_line("  {} {}".format(*shown[number - 1])) for number, _ in steps]
     return "".join(f"{line}\n" for line in lines) or "no steps\n"
 
 
@@ -178,12 +179,12 @@ _PROGRAMS = {
 }
 
 
-def _dot(name: str) -> str:
-    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _dot(text: str) -> str:
+    return '"' + one_line(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _mermaid(text: str) -> str:
-    return text.replace('"', "#quot;")
+    return one_line(text).replace("#", "#35;").replace('"', "#quot;")
 
 
 def _json(value: Any) -> str:

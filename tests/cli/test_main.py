@@ -416,6 +416,8 @@ def test_graph_shows_connections_sources_and_sinks(call: Call, tmp_path: Path) -
     assert '  n5 -->|"reads"| n8\n' in call(*base, "mermaid").out
     found = {each["name"]: each for each in json.loads(call(*base, "json").out)["objects"]}
     assert found["sink:s.k"]["roles"] == {"s.orders": "reads"}
+    bring_in_force(tmp_path, str(tmp_path / "r"))
+    assert call("graph", "--catalog", "c").out == call(*base, "text").out
     only = call("graph", "secret:s.pw", "--release", "r").out
     assert [line.split()[0] for line in only.splitlines()] == [
         "connection:s.base", "connection:s.c", "s.orders", "secret:s.pw", "sink:s.k",
