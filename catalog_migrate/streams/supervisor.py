@@ -462,10 +462,9 @@ class Supervisor:
     def stop(self, item_ids: Sequence[str], state: State | None = None) -> None:
         """Stop queries, sinks before the sources that they read, each wave in parallel."""
         self.await_starts(item_ids)
-        known = [each for each in item_ids if state is not None and each in state.items]
-        waves = reversed(dependencies.topological(state, known)) if state and known else ()
-        rest = tuple(each for each in item_ids if each not in known)
-        for wave in [*waves, *([rest] if rest else [])]:
+        waves = [*reversed(dependencies.topological(state, item_ids))] if state else []
+        rest = tuple(set(item_ids).difference(*waves))
+        for wave in filter(None, (*waves, rest)):
             with self.ports.threads.pool(min(STOPS, len(wave)), "stop") as pool:
                 list(pool.map(self.stop_one, wave))
 

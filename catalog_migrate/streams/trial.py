@@ -155,13 +155,14 @@ class Trial(OperationRun):
             checkpoint = self.supervisor.checkpoint(state, item_id)
             if checkpoint.query_id is None:
                 return "it was never started"
+            why = None
             try:
-                self.settled(self.supervisor.spec(before, item_id))
-                return None
+                if not self.settled(self.supervisor.spec(before, item_id)):
+                    why = "its batch is run once more on the new options"
             except CatalogMigrateError as error:
-                return error.message
-            finally:
-                snapshots[item_id] = self.snapshot(checkpoint)
+                why = error.message
+            snapshots[item_id] = self.snapshot(checkpoint)
+            return why
 
         acts = {StopQuery: self.supervisor.stop_one, SettleCheckpoint: take}
         self.perform(acts, row.dependents)
