@@ -43,7 +43,7 @@ from catalog_migrate.streams.operation_records import (
     standing,
 )
 from catalog_migrate.streams.probes import Verdict
-from catalog_migrate.streams.programs import Program, on, program_of
+from catalog_migrate.streams.programs import Program, on, program_of, starts_of
 from catalog_migrate.streams.queries import QuerySpec, RunningQuery
 from catalog_migrate.streams.supervisor import STOPS, Known, Supervisor
 
@@ -272,8 +272,10 @@ class OperationRun:
             return self.execute(self.step(StartQuery, item_id), act)
 
         begun: list[Future[RunningQuery]] = []
-        for wave in dependencies.topological(state, item_ids):
-            begun = self.supervisor.start(state, wave, known=known, by=by, after=begun)
+        for _, wave in groupby(starts_of(state, item_ids), key=lambda step: step.wave):
+            begun = self.supervisor.start(
+                state, [step.id for step in wave], known=known, by=by, after=begun
+            )
 
     def validated(self, validate: Callable[[], Sequence[Verdict]]) -> Sequence[Verdict]:
         """Validate all at once; what that said of each item is on record."""

@@ -13,6 +13,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
+from catalog_migrate.model.names import Identity
 from catalog_migrate.program.operations import (
     AnyOperation,
     EditCheckpoint,
@@ -24,6 +25,7 @@ from catalog_migrate.program.operations import (
     ValidateConnection,
     numbered,
 )
+from catalog_migrate.program.order import order_waves
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.supervisor import UPSTREAM, input_known
@@ -105,10 +107,9 @@ def stops_of(
     only: Collection[str] | None = None,
 ) -> list[Operation]:
     """Stops from the wave ``first`` on, with ``then`` behind each (of ``only`` these)."""
-    waves = reversed(dependencies.topological(state, item_ids))
     stops = [
         on(state, StopQuery, item_id, first + number)
-        for number, wave in enumerate(waves) for item_id in wave
+        for number, wave in enumerate(_waves(state, stops=item_ids)) for item_id in wave
     ]
     if then is None:
         return stops
@@ -117,13 +118,29 @@ def stops_of(
     ]
 
 
-def starts_of(state: State, item_ids: Collection[str], first: int) -> list[Operation]:
+def starts_of(state: State, item_ids: Iterable[str], first: int = 1) -> list[Operation]:
     """Starts from the wave ``first`` on."""
     return [
         on(state, StartQuery, item_id, first + number)
-        for number, wave in enumerate(dependencies.topological(state, item_ids))
-        for item_id in wave
+        for number, wave in enumerate(_waves(state, starts=item_ids)) for item_id in wave
     ]
+
+
+def _waves(
+    state: State, *, stops: Iterable[str] = (), starts: Iterable[str] = ()
+) -> list[tuple[str, ...]]:
+    """Items in the one order: a query that stops goes as a name does, one that starts comes."""
+
+    def names(item_ids: Iterable[str]) -> list[Identity]:
+        return [
+            state.items[item_id].definition.identity for item_id in item_ids
+            if item_id in state.items
+        ]
+
+    found = order_waves(
+        state.graph, state.graph, drops=names(stops), creates=names(starts), redefines=()
+    )
+    return [dependencies.ids_of(state, [name for _, name in wave]) for wave in found]
 
 
 # -- rows ------------------------------------------------------------------------------------------

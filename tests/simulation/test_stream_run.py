@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams import programs
 from tests.simulation.stream_faults import FAULTS, NO_FAULT, StreamFault
 from tests.simulation.stream_run import explain, failure_of
 from tests.simulation.stream_scenario import (
@@ -69,8 +69,8 @@ def test_a_faulty_port_is_found(name: str) -> None:
 
 def test_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that stops after its source and starts before it breaks I11."""
-    waves = dependencies.topological
+    waves = programs.order_waves
     monkeypatch.setattr(
-        dependencies, "topological", lambda *given: tuple(reversed(waves(*given)))
+        programs, "order_waves", lambda *graphs, **what: tuple(reversed(waves(*graphs, **what)))
     )
     assert any(failure_of(draw_moves(seed)) == "I11" for seed in range(20))

@@ -592,8 +592,8 @@ class TestTheProgramIsWhatRuns:
 
     ALTER = (
         "validate default.c", "validate default.s", "validate default.r", "validate default.k1",
-        "stop default.k1", "stop default.s", "stop default.r", "settle default.k1",
-        "settle default.s", "settle default.r", "start default.s", "start default.r",
+        "stop default.r", "stop default.k1", "stop default.s", "settle default.r",
+        "settle default.k1", "settle default.s", "start default.s", "start default.r",
         "start default.k1", "probe default.s", "probe default.r", "probe default.k1",
     )
 
