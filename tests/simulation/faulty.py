@@ -128,6 +128,13 @@ class ReplacesFunctionsBlindly(SimulatedEngine):
         super().create_function(function, over=Registration(function.name, "function"))
 
 
+class ForgetsToDrop(SimulatedEngine):
+    """Names that go are left standing."""
+
+    def drop(self, *_: Any, **__: Any) -> None:
+        pass
+
+
 class DropsWithoutLooking(SimulatedEngine):
     """What goes is dropped by its name, whatever stands there by then."""
 

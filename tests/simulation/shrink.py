@@ -33,9 +33,13 @@ def failure_of(scenario: Scenario, fault: PortFault = NO_FAULT) -> str | None:
     return None
 
 
-def shrink(scenario: Scenario, *, attempts: int = ATTEMPTS) -> Scenario:
+def shrink(
+    scenario: Scenario, fault: PortFault = NO_FAULT, *, attempts: int = ATTEMPTS
+) -> Scenario:
     """The smallest scenario found that fails as this one does; itself when it does not fail."""
-    return make_small(scenario, smaller, failure_of, attempts=attempts)
+    return make_small(
+        scenario, smaller, lambda each: failure_of(each, fault), attempts=attempts
+    )
 
 
 def make_small(
@@ -149,9 +153,9 @@ def _simpler(start: Start) -> Iterator[Start]:
         yield replace(start, read_only=False)
 
 
-def explain(scenario: Scenario) -> str:
+def explain(scenario: Scenario, fault: PortFault = NO_FAULT) -> str:
     """A scenario as a story: its releases, what happened, and how it ended."""
-    run = ScenarioRun(scenario, telling=True)
+    run = ScenarioRun(scenario, telling=True, fault=fault)
     ending = "it ends well"
     try:
         run.run_to_end()

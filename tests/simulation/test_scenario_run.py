@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.testing.engine import SimulatedEngine
+from tests.simulation.faulty import ForgetsToDrop
+from tests.simulation.installation import PortFault
 from tests.simulation.invariants import InvariantBroken
 from tests.simulation.scenario import Fault, Scenario, Start, decode, draw, encode
 from tests.simulation.scenario_run import ScenarioRun, run_scenario
@@ -83,21 +84,21 @@ def test_a_look_from_before_a_suspension_drops_nothing() -> None:
     assert "p3: after drop" not in awake
 
 
-def test_a_fault_is_made_small_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_made_small_and_told() -> None:
     """An engine that forgets to drop shrinks to one process, no fault and few objects."""
-    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_, **__: None)
+    fault = PortFault(ForgetsToDrop)
     failing = next(scenario for scenario in map(draw, range(200)) if _breaks(scenario))
-    small = shrink(failing)
+    small = shrink(failing, fault)
     assert _breaks(small)
     assert len(small.starts) <= 1
     assert (small.faults, small.turns) == ((), ())
-    assert "==> " in explain(small)
-    assert "release 2: " in explain(small)
+    assert "==> " in explain(small, fault)
+    assert "release 2: " in explain(small, fault)
 
 
 def _breaks(scenario: Scenario) -> bool:
     try:
-        ScenarioRun(scenario).run_to_end()
+        ScenarioRun(scenario, fault=PortFault(ForgetsToDrop)).run_to_end()
     except (InvariantBroken, CatalogMigrateError) as error:
         return isinstance(error, InvariantBroken)
     return False

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, note, settings
 from hypothesis import strategies as st
 
-from catalog_migrate.testing.engine import SimulatedEngine
+from tests.simulation.faulty import ForgetsToDrop
+from tests.simulation.installation import PortFault
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.releases import chain_of
 from tests.simulation.trace import Start, Trace, TraceFailed, carry_out
@@ -41,13 +42,13 @@ def test_no_story_breaks_an_invariant(story: Trace) -> None:
     carry_out(story)
 
 
-def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_shrinks_to_its_story() -> None:
     """An engine that forgets to drop names is told of by one release with one such change."""
-    monkeypatch.setattr(SimulatedEngine, "drop", lambda *_, **__: None)
+    fault = PortFault(ForgetsToDrop)
 
     def breaks(story: Trace) -> bool:
         try:
-            carry_out(story)
+            carry_out(story, fault)
         except TraceFailed:
             return True
         return False
@@ -56,7 +57,7 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
         stories(releases=2, starts=2),
         breaks,
         settings=settings(
-            max_examples=100,
+            max_examples=400,
             database=None,
             derandomize=True,
             phases=(Phase.generate, Phase.shrink),
@@ -66,4 +67,4 @@ def test_a_fault_shrinks_to_its_story(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(story.starts) <= 2
     assert sum(len(draft.mutations) for draft in story.chain) <= 2
     with pytest.raises(TraceFailed, match=r"(?s)names .*release 1: the first\n.*a process of"):
-        carry_out(story)
+        carry_out(story, fault)

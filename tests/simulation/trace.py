@@ -11,6 +11,7 @@ import msgspec
 
 from catalog_migrate.errors import CatalogMigrateError
 from tests.simulation.draft import DraftedRelease
+from tests.simulation.installation import NO_FAULT, PortFault
 from tests.simulation.invariants import InvariantBroken
 from tests.simulation.run import Populating, Run
 
@@ -63,13 +64,13 @@ class TraceFailed(AssertionError):
     """A story broke an invariant or ended in an error; its message tells the whole of it."""
 
 
-def carry_out(story: Trace) -> Run:
+def carry_out(story: Trace, fault: PortFault = NO_FAULT) -> Run:
     """Run a trace to its end, with every invariant checked after each step, and return the run.
 
     After the last start a process of the latest release that any start had brings everything in
     line. Raises TraceFailed.
     """
-    run = Run(story.chain, persistent=story.persistent, random=Random(0))
+    run = Run(story.chain, persistent=story.persistent, random=Random(0), fault=fault)
     try:
         for start in story.starts:
             _play(run, start)
