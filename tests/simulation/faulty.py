@@ -454,6 +454,19 @@ class GoesBackByNames(FaultyLog):
         return LogSnapshot(version, None, then.changed(version, edits))
 
 
+class NumbersByPlace(FaultyLog):
+    """A table's columns are numbered by their places at each migration."""
+
+    def kept(self, before: State, edits: Edits) -> Edits:
+        def numbered(_: str, item: ItemRecord) -> ItemRecord:
+            if item.column_ids is None:
+                return item
+            ids = ColumnIds.numbered(len(item.definition.columns))
+            return replace(item, column_ids=ids)
+
+        return change_kept(edits, "item", numbered)
+
+
 class Reorders(FaultyLog):
     """The program of a migration is put on record in another order than the plan's."""
 
@@ -533,6 +546,7 @@ FAULTS: Mapping[str, PortFault] = {
     "keeps_quarantine": PortFault(log=KeepsQuarantine),
     "names_what_is_quarantined": PortFault(log=ShowsNoQuarantine),
     "goes_back_by_names": PortFault(log=GoesBackByNames),
+    "numbers_by_place": PortFault(log=NumbersByPlace),
     "orders_by_name": PortFault(log=Reorders),
     "drops_first": PortFault(log=DropsFirst),
     "quarantines_nothing": PortFault(streams=QuarantinesNothing),

@@ -12,6 +12,7 @@ from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
 from catalog_migrate.testing.world import Shard, World
+from tests.simulation.draft import DraftedRelease
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.ledger import Ledger
 
@@ -37,6 +38,8 @@ class RecordWatch:
         self._serial = 0
         self._looked_at = -1
         self._names: set[str] = set()
+        self._columns: dict[str, dict[int, int]] = {}  # by item: which column an id stood for
+        self._standing: dict[str, dict[int, int]] = {}
 
     def see(self, state: State) -> None:
         """Look at a committed state, after the ledger has heard of its release."""
@@ -79,9 +82,39 @@ class RecordWatch:
             if item.owner != "release":
                 continue
             definition = declared.get(item.definition.identity)
-            if item.definition != definition:
+            if item.definition != definition and not self._went_back(item, definition):
                 raise InvariantBroken("I6", f"{key} is {item.definition}")
             self._check_uses(key, item, release, identities)
+            if item.definition.kind == "table":
+                self._check_column_ids(key, item, draft)
+
+    def _check_column_ids(self, key: str, item: ItemRecord, draft: DraftedRelease) -> None:
+        """I5: a column goes on under its id, and no id ever stands for two columns."""
+        shapes = {shape.name: shape for shape in draft.tables.values()}
+        numbers = {
+            column.name.lower(): column.number
+            for column in shapes[item.definition.name].columns
+        }
+        before = self._columns.get(key, {})
+        now = {number: numbers[name.lower()] for number, name in item.name_of.items()}
+        moved = {
+            number for number, column in now.items()
+            if before.get(number, column) != column
+            or (column in self._standing.get(key, {}).values() and number not in before)
+        }
+        require("I5", not moved, f"ids {moved} of {key} are of other columns now: {now}, {before}")
+        self._columns[key] = {**before, **now}
+        self._standing[key] = now
+
+    def _went_back(self, item: ItemRecord, definition: ObjectDefinition | None) -> bool:
+        """Whether an object is that of a release which the one in force had found nothing to change
+        in: a rollback to there brings it back."""
+        identity = item.definition.identity
+        earlier = (declared.get(identity) for _, declared in self._releases.values())
+        return (
+            definition is not None and item.definition in earlier
+            and self._facts(item.definition) == self._facts(definition)
+        )
 
     @staticmethod
     def _check_uses(
