@@ -17,7 +17,6 @@ object on the cycle and its users are dropped and created instead, with their id
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -216,37 +215,17 @@ def _sort(
     drop_places: Mapping[Identity, int],
     create_places: Mapping[Identity, int],
 ) -> tuple[list[_Node], list[_Node]]:
-    """(steps in lexicographic topological order, the steps on and between cycles)."""
+    """(steps in lexicographic topological order, the steps on cycles)."""
+    import networkx  # here: a session that only gets its names does without
 
     def rank(node: _Node) -> tuple[int, int, str, _Node]:
         side, what, identity = node
         places = drop_places if side == "old" else create_places
         return _RANK[what], places[identity], side, node
 
-    missing = dict.fromkeys(after, 0)
-    for followers in after.values():
-        for follower in followers:
-            missing[follower] += 1
-    ready = [rank(node) for node, count in missing.items() if not count]
-    heapq.heapify(ready)
-    ordered: list[_Node] = []
-    while ready:
-        node = heapq.heappop(ready)[3]
-        ordered.append(node)
-        for follower in after[node]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heapq.heappush(ready, rank(follower))
-    if len(ordered) == len(after):
-        return ordered, []
-    return ordered, _core(after, set(after) - set(ordered))
-
-
-def _core(after: Mapping[_Node, set[_Node]], stuck: set[_Node]) -> list[_Node]:
-    """``stuck`` without the steps that merely wait behind a cycle."""
-    core = set(stuck)
-    while True:
-        waiting = {node for node in core if not after[node] & core}
-        if not waiting:
-            return sorted(core)
-        core -= waiting
+    graph = networkx.DiGraph(after)
+    try:
+        return list(networkx.lexicographical_topological_sort(graph, key=rank)), []
+    except networkx.NetworkXUnfeasible:
+        circles = networkx.strongly_connected_components(graph)
+        return [], [node for circle in circles if len(circle) > 1 for node in circle]
