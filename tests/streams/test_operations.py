@@ -606,6 +606,8 @@ class TestTheProgramIsWhatRuns:
         assert self.executed(result) == steps
         assert calls == [step for step in steps if step.startswith(("stop", "start"))]
         assert len(stage.row.program) == len(steps)
+        logged = [one for each in reversed(list(entries(stage.log))) for one in each.executed]
+        assert tuple(logged) == result.executed
 
     def test_one_that_is_taken_back(self, stage: Stage, calls: list[str]) -> None:
         """The way back is a program too: stops, the snapshots, starts, probes."""
