@@ -208,7 +208,7 @@ class OperationRun:
         done = {(each.op, each.id) for each in (*self.row.executed, *self.executed)}
         for step in self.program:
             if (step.op, step.id) not in done:
-                self.execute(step, lambda: "its query does not run")
+                self.record(step, self.supervisor.clock.wall(), "skipped: its query does not run")
 
     def refuse(self, error: CatalogMigrateError) -> None:
         """Nothing was changed: the holds go, and the row says why, for whoever waits to raise."""
@@ -242,8 +242,12 @@ class OperationRun:
         else:
             return result
         finally:
-            ended = self.supervisor.clock.wall()
-            self.executed.append(Executed.of(step, began, ended, outcome))
+            self.record(step, began, outcome)
+
+    def record(self, step: Operation, began: float, outcome: str = "done") -> None:
+        """Put on record that an operation ends now; ``began`` is in seconds since the epoch."""
+        ended = self.supervisor.clock.wall()
+        self.executed.append(Executed.of(step, began, ended, outcome))
 
     def perform(
         self, acts: Mapping[type[Operation], Callable[[str], str | None]],
@@ -281,12 +285,10 @@ class OperationRun:
         """Validate all at once; what that said of each item is on record."""
         began = self.supervisor.clock.wall()
         verdicts = validate()
-        ended = self.supervisor.clock.wall()
         bad = {each.item_id: each.message for each in reversed(verdicts) if not each.ok}
         for step in self.program:
             if isinstance(step, ValidateConnection):
-                outcome = f"failed: {bad[step.id]}" if step.id in bad else "done"
-                self.executed.append(Executed.of(step, began, ended, outcome))
+                self.record(step, began, f"failed: {bad[step.id]}" if step.id in bad else "done")
         return verdicts
 
     def settled(self, spec: QuerySpec, *, stateless: bool = False) -> bool:

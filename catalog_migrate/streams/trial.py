@@ -20,7 +20,6 @@ from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.program.operations import (
     EditCheckpoint,
-    Executed,
     ProbeQuery,
     SettleCheckpoint,
     StopQuery,
@@ -220,7 +219,7 @@ class Trial(OperationRun):
                     verdict = probed.get(item_id)
                     if verdict is not None and verdict.ok:
                         waiting.discard(item_id)
-                        self._probed(item_id, began)
+                        self.record(self.step(ProbeQuery, item_id), began)
             final = {each for each in waiting if each in probed and probed[each].final}
             if final:  # the others were not given their time, so nothing is said of them
                 waiting = final
@@ -242,21 +241,15 @@ class Trial(OperationRun):
             for item_id in sorted(waiting)
         }
         for item_id, complaint in complaints.items():
-            self._probed(item_id, began, f"failed: {complaint}")
+            self.record(self.step(ProbeQuery, item_id), began, f"failed: {complaint}")
         return list(complaints.values())
-
-    def _probed(self, item_id: str, began: float, outcome: str = "done") -> None:
-        step, ended = self.step(ProbeQuery, item_id), self.supervisor.clock.wall()
-        self.executed.append(Executed.of(step, began, ended, outcome))
 
     def _probe(
         self, state: State, item_ids: Sequence[str]
     ) -> tuple[dict[str, Verdict], dict[str, Upstream]]:
         """The first thing that is wrong with each query's access, else that all is well; and whom
         each one reaches."""
-        verdicts, reached = probe_queries(
-            state, item_ids, ports=self.supervisor.ports
-        )
+        verdicts, reached = probe_queries(state, item_ids, ports=self.supervisor.ports)
         found: dict[str, Verdict] = {}
         for verdict in verdicts:
             if verdict.item_id not in found or found[verdict.item_id].ok:
