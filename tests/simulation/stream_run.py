@@ -32,6 +32,7 @@ from catalog_migrate.streams.operation_records import (
     UNSAFE,
     chunks_in,
     images_in,
+    standing,
 )
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
@@ -74,10 +75,6 @@ SOURCES = ("s", "r")
 SINK = (
     "CREATE SINK {} IN CLUSTER main FROM s INTO KAFKA CONNECTION c (TOPIC 'o') KEY (id);"
 )
-
-OPEN = ("validating", "trial", "requested", "stopping", "committed", "backfilling")
-"""States of an operation that a runtime has still to end."""
-
 
 class _Clock(ProcessClock):
     """A process's clock: while it sleeps its queries go on, and its lease is renewed."""
@@ -372,7 +369,7 @@ class StreamRun:
 
     def _is_quiet(self) -> bool:
         state = self.state()
-        if any(row.state in OPEN for row in state.operations.values()):
+        if any(standing(row).leads_to for row in state.operations.values()):
             return False
         return all(
             self.came(state, name) or self.stuck(state, name) for name in SOURCES
@@ -437,7 +434,7 @@ class StreamRun:
         open_rows = {
             key: row.state for key, row in state.operations.items()
             # what was skipped cannot be read where nothing answers
-            if row.state in OPEN and (works or row.state != BACKFILLING)
+            if standing(row).leads_to and (works or row.state != BACKFILLING)
         }
         require("I6", not open_rows, f"operations are left open: {open_rows}")
         # without a runtime a definition is committed untried; the next start shows what it is worth
