@@ -158,20 +158,31 @@ class _Walk:
     def _tables(self, item_id: str) -> tuple[ItemRecord | None, ...]:
         """An item at each step, its columns with their ids; None where it was no table."""
         if item_id not in self._known:
-            self._known[item_id] = over([self._moment(item_id, step) for step in self._steps])
+            self._known[item_id] = over(
+                [self._moment(item_id, number) for number in range(len(self._steps))]
+            )
         return self._known[item_id]
 
-    def _moment(self, item_id: str, step: Step) -> Moment:
+    def _moment(self, item_id: str, number: int) -> Moment:
+        step = self._steps[number]
         item = step.state.items.get(item_id)
         if item is None or item.definition.kind != "table":
             return Moment(None)
         shard = self._now.shards.get(item.shard or "")
         return Moment(
             item,
-            next(row.applied for row in step.state.mappings.values() if row.item_id == item_id),
+            () if item.column_ids is not None else self._applied[number].get(item_id, ()),
             None if step.rollback_to is None else self._place.get(step.rollback_to),
             together=shard is not None and bool(shard.rows_of),
         )
+
+    @cached_property
+    def _applied(self) -> Sequence[Mapping[str, tuple[str, ...]]]:
+        """The decisions that had run by each step, by item id."""
+        return [
+            {row.item_id: row.applied for row in step.state.mappings.values()}
+            for step in self._steps
+        ]
 
     def _since(self, item_id: str, last: int = -1) -> tuple[ItemRecord, ItemRecord] | None:
         """A table then and at a later step (now), None when it has not been one all the while."""

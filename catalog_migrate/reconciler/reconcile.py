@@ -353,7 +353,8 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
             changes.put("shard", path, _replace(current.shards[path], evolve=False, shape=None))
         for path in given_up:
             changes.put(
-                "shard", path, _replace(current.shards[path], state="gone", removing=True)
+                "shard", path,
+                _replace(current.shards[path], state="gone", removing=True, columns={}),
             )
         if RECONCILE in current.operations:
             changes.delete("operation", RECONCILE)
