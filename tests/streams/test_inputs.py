@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.hook import BootstrapReport
 from catalog_migrate.model.objects import Column, ObjectDefinition
@@ -98,23 +99,32 @@ def test_key_and_order_follow_a_renamed_column(place: Place) -> None:
     assert place.sink().item.quarantined is None
 
 
-def test_an_older_shard_is_read_by_its_own_names(place: Place) -> None:
-    """What a sink has still to send of a retired shard has that shard's names in its KEY."""
-    first = place.state.items[place.sink().item.links["reads"]].shard
-    place.start("2", V2)
-    second = place.state.items[place.sink().item.links["reads"]].shard
-    place.start("3", V3)
-    third = place.state.items[place.sink().item.links["reads"]].shard
-    assert first is not None
-    assert second is not None
-    assert third is not None
+@pytest.mark.parametrize("record_format", [2, 3])
+def test_an_older_shard_is_read_by_its_own_names(place: Place, record_format: int) -> None:
+    """What a sink has still to send of a retired shard has that shard's names in its KEY, also by
+    the records of a version that knew no ids of columns."""
+    paths: list[str] = []
+    for release in (None, V2, V3):
+        if release is not None:
+            place.start(str(len(paths) + 1), release)
+        paths.append(place.state.items[place.sink().item.links["reads"]].shard or "")
+    if record_format == 2:
+        commit(place.world.log, lambda state: by_names(state, paths), kind="test")
     seen = [
-        as_in_shard(place.state, place.sink().external, third, path)
-        for path in (first, second, third)
+        as_in_shard(place.state, place.sink().external, paths[-1], path) for path in paths
     ]
     assert [(each.key, each.order_by) for each in seen] == [
         (("id",), ("at",)), (("key",), ("at",)), (("key",), ("changed",)),
     ]
+
+
+def by_names(state: State, paths: list[str]) -> Changes:
+    """The records of the shards of releases 1 to 3 as such a version wrote them."""
+    changes = Changes()
+    for path, renamed in zip(paths, ({}, {"key": "id"}, {"changed": "at"}), strict=True):
+        record = msgspec.structs.replace(state.shards[path], columns={}, renamed=renamed)
+        changes.put("shard", path, record)
+    return changes
 
 
 def test_a_key_that_is_lost_quarantines_its_sink(place: Place) -> None:
