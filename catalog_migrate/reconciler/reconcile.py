@@ -206,6 +206,11 @@ def _scheduled(
         places = {id(operation): place for place, operation in enumerate(planned.values())}
         for wave in waves.values():
             wave.sort(key=lambda pair: places[id(pair[1])])
+        todo = {id(operation) for wave in waves.values() for _, operation in wave}
+        for operation in planned.values():
+            if id(operation) not in todo:
+                work.journal.steps.append(operation)
+                work.skipped(operation, "it was as it should be already")
     else:
         for number, found in enumerate(actions.waves, start=1):
             waves[number] = [(step, _operation(step, number)) for step in found]
@@ -448,11 +453,14 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
         },
     )
 
-    def decide_row(_: State) -> Changes:
+    def changes_for(current: State) -> Changes:
+        pending = current.operations.get(RECONCILE)
+        program = () if pending is None else pending.program
         changes = Changes()
-        changes.put("operation", RECONCILE, record)
+        changes.put("operation", RECONCILE, replace(record, program=program))
         return changes
 
-    commit(work.log, decide_row, epoch=work.lease.epoch if work.lease else None, kind="reconcile")
-
-
+    commit(
+        work.log, changes_for, epoch=work.lease.epoch if work.lease else None, kind="reconcile",
+        executed=work.journal.unlogged(),
+    )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
@@ -158,6 +159,26 @@ def test_a_table_stays_while_a_view_that_goes_still_stands() -> None:
     place.start("CREATE TABLE t (a INT);", "2")
     assert place.recorder.taken == ["drop s.v", "drop s.old"]
     assert place.recorder.broken == []
+
+
+def test_what_was_dropped_by_hand_meanwhile_is_told() -> None:
+    """A view that the program replaces fails; what it drops then is dropped by hand meanwhile."""
+    place = Place()
+    place.start("CREATE TABLE old (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.old;", "1")
+    place.recorder.refuses = "create_view s.v"
+    second = "CREATE TABLE new (a INT); CREATE VIEW v (a INT) AS SELECT a FROM s.new;"
+    with pytest.raises(NotReconciled):
+        place.start(second, "2")
+    place.recorder.refuses = ""
+    del place.recorder.world.names.relations["s", "old"]
+    report = place.start(second, "2")
+    skipped = "skipped: it was as it should be already"
+    assert [(one.op, one.name, one.outcome) for one in report.executed] == [
+        ("create", "s.new", skipped), ("drop", "s.old", skipped), ("redefine", "s.v", "done"),
+    ]
+    assert place.recorder.broken == []
+    told = [one for entry in entries(place.log) for one in entry.executed]
+    assert [one.outcome for one in told if "failed" in one.outcome] == ["failed: not today"]
 
 
 @pytest.mark.parametrize("seed", range(40))
