@@ -739,6 +739,24 @@ def test_a_column_that_a_rollback_took_and_a_release_brought_again(changed: bool
     assert place.read("t") == [{"id": 1, "a": first}, {"id": 2, "a": "since"}]
 
 
+def test_a_column_brought_again_whose_old_shard_is_gone() -> None:
+    """The values of then are named as lost; approved, those of now stay."""
+    place = Place()
+    two = "CREATE TABLE t (id INT NOT NULL, a STRING);"
+    place.start("1", "CREATE TABLE t (id INT NOT NULL);")
+    place.start("2", two)
+    place.append("t", {"id": 1, "a": "then"})
+    before = place.state.serial
+    place.back(1, approve=("s.t.a",))
+    place.start("2.1", two)
+    place.append("t", {"id": 2, "a": "since"})
+    place.clock.sleep(8 * 86_400)
+    place.start("2.1", two)
+    assert codes(place.plan(before)) == [("CM0301", "a")]
+    place.back(before, approve=("s.t.a",))
+    assert place.read("t") == [{"id": 1, "a": None}, {"id": 2, "a": "since"}]
+
+
 def test_renamed_in_a_circle() -> None:
     """Tables that swapped their names get them back, each with its own rows."""
     place = Place()
