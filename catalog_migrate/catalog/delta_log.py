@@ -213,7 +213,7 @@ class DeltaLog:
     def keep_audit(self) -> int:
         """Copy what the audit table, and that of executed operations, lacks."""
         copied = self._audit.catch_up(self)
-        if copied:
+        if copied or not self._operations.exists():
             self._operations.catch_up(self)
         return copied
 

@@ -8,7 +8,7 @@ default. The format version in ``config`` is raised when an older tool could mis
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -126,7 +126,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     (``connection``, ``reads``, ``dead_letters``, ``cluster``, ``secret:<OPTION>``) which item a
     name in ``definition.external`` stands for, so that a rename reaches nobody; every linked item
     is one of ``uses``. ``shipped`` is what the release declared, to tell a user's ALTER by.
-    ``column_ids`` are a table's; None in a record of format 2 or before.
+    ``column_ids`` are a table's; None until its first migration that gives them (:attr:`ids`).
     """
 
     owner: Owner
@@ -358,7 +358,7 @@ class OperationRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     validate: bool = True
     snapshots: dict[str, int] = {}
     unsafe: UnsafeAct | None = None
-    program: tuple[dict[str, str | int], ...] = ()
+    program: tuple[dict[str, Any], ...] = ()
     executed: tuple[Executed, ...] = ()
 
 

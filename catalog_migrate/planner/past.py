@@ -223,12 +223,20 @@ class _Walk:
         base = self._source(then, base_path, None, upto)
         derived = self._then.items[then.item_id].definition.is_derived
         converted: frozenset[str] = frozenset()
+        returned: frozenset[str] = frozenset()
         since_then = self._since(then.item_id)
         if since_then is not None and present is not None and not derived:
             before, values = (table.ids.values_of for table in since_then)
             converted = frozenset(
                 name.lower() for number, name in since_then[0].name_of.items()
                 if values.get(number, before[number]) != before[number]
+            )
+            returned = frozenset(
+                name.lower() for number, name in since_then[0].name_of.items()
+                if any(
+                    table is not None and number not in table.ids.ids
+                    for table in self._tables(then.item_id)[self._start :]
+                )
             )
         counts = base.dropped or base.others or converted or apart
         if counts and not gone and not is_absolute(base_path):
@@ -256,7 +264,9 @@ class _Walk:
             differs = lacking or (more and not rewritten)
         if base.rows == 0 and all(tail.rows == 0 for tail in tails if tail.path != present):
             converted = frozenset()  # there was no row to convert
-        return Origin(base, tuple(tails), gone, rewritten, differs, converted)
+        return Origin(
+            base, tuple(tails), gone, rewritten, differs, converted, returned & converted
+        )
 
     def _in_shape(self, path: str) -> str:
         """The copy that got the columns of then, where the shard of then was refused them."""

@@ -69,7 +69,7 @@ def same_plan(approved: Plan, plan: Plan) -> bool:
     A file of format 1.0 names the steps of names alone, in an order of its own: they follow from
     the rest, which is compared.
     """
-    if approved.format_version == plan.format_version:
+    if _minor(approved.format_version) >= _minor(PLAN_FORMAT):
         return approved.plan_hash == plan.plan_hash
     bare = {"steps": (), "format_version": PLAN_FORMAT}
     return plan_hash(replace(approved, **bare)) == plan_hash(replace(plan, **bare))

@@ -87,7 +87,8 @@ class Origin(msgspec.Struct, frozen=True):
     removed since. ``differs``: the present shard lacks rows of then or of since (the table was
     dropped, and another one has its name), or has some that a later rollback brought. ``converted``
     are columns of then that have other values by now, whatever type and name they have: a decision
-    replaced them, or the column went with a rollback and a release brought it in again.
+    replaced them, or the column went with a rollback and a release brought it in again: the latter
+    are ``returned``, and nothing of what was in them then is in the present shard.
     """
 
     base: Source | None = None
@@ -96,6 +97,7 @@ class Origin(msgspec.Struct, frozen=True):
     rewritten: bool = False
     differs: bool = False
     converted: frozenset[str] = frozenset()
+    returned: frozenset[str] = frozenset()
 
 
 class GoingBack(msgspec.Struct, frozen=True):
@@ -366,6 +368,14 @@ def _from_now(
             continue
         if before is not None:
             converted = column.name.lower() in origin.converted and not empty
+            if converted and origin.gone and column.name.lower() in origin.returned:
+                losses.block(
+                    IRREVERSIBLE,
+                    f"the values of column {quote_part(column.name)} went with a rollback:"
+                    f" {origin.gone}",
+                    _RESTORE, column.name,
+                )
+                converted = False
             projection.append((
                 column.name, _expression(column, before, losses, origin if converted else None)
             ))

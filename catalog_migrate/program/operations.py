@@ -7,9 +7,9 @@ from, and executed. Modelled on Alembic's ``operations.ops`` and Django's migrat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -172,6 +172,28 @@ AnyOperation = (
     | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""
+
+
+def stored(program: Iterable[Operation]) -> tuple[dict[str, Any], ...]:
+    """A program as a record carries it."""
+    return tuple(msgspec.to_builtins(step) for step in program)
+
+
+def decoded(program: Sequence[dict[str, Any]]) -> tuple[AnyOperation, ...]:
+    """The program that a record carries; () where it has operations that this tool does not know.
+
+    A newer tool may have stored it: what is left to do is then ordered anew, from what is observed.
+    """
+    try:
+        return msgspec.convert(program, tuple[AnyOperation, ...])
+    except msgspec.ValidationError:
+        return ()
+
+
+def outcome_of(error: Exception) -> str:
+    """``failed:`` and the class of the error; its message may hold values of rows."""
+    condition = getattr(error, "condition", None) or getattr(error, "code", None)
+    return f"failed: {condition or type(error).__name__}"
 
 
 def numbered(

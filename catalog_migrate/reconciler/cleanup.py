@@ -102,8 +102,9 @@ def _undo(work: ExecutionContext, state: State, key: str, intent: IntentRecord) 
         changes.delete("intent", key)
         return changes
 
-    state = commit(
-        work.log, changes_for, epoch=work.epoch, kind="clean up", executed=work.journal.unlogged()
-    )
+    with work.journal.unlogged() as executed:
+        state = commit(
+            work.log, changes_for, epoch=work.epoch, kind="clean up", executed=executed
+        )
     work.on_progress(Progress("clean up", 1, 1, f"attempt of epoch {intent.epoch}"))
     return state

@@ -5,7 +5,7 @@ What users declared on objects that get new ids is linked to those in the same c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -29,7 +29,14 @@ from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.names import Identity
 from catalog_migrate.planner.migration import Migration, Target
 from catalog_migrate.planner.shard_provenance import rows_of
-from catalog_migrate.program.operations import IN_PLACE, NAMES, AnyOperation, Executed, Operation
+from catalog_migrate.program.operations import (
+    IN_PLACE,
+    NAMES,
+    AnyOperation,
+    Executed,
+    decoded,
+    stored,
+)
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
@@ -59,8 +66,8 @@ def put_in_force(
                 raise CommitConflict(reason, remedy="plan again: the tables are copied then")
         return _changes(work, state, migration, prepared, owner=owner, now=now)
 
-    executed = work.journal.unlogged()
-    return _committed(work, changes_for, migration, _verb("migrate", owner), executed)
+    with work.journal.unlogged() as executed:
+        return _committed(work, changes_for, migration, _verb("migrate", owner), executed)
 
 
 def put_release(work: ExecutionContext, migration: Migration, *, owner: Owner) -> State:
@@ -104,26 +111,10 @@ def _committed(
     )
 
 
-def following(steps: Iterable[Operation]) -> tuple[dict[str, str | int], ...]:
-    """The operations of a program that are executed after its commit, as they are stored."""
-    return tuple(
-        msgspec.to_builtins(step) for step in steps if step.phase in (IN_PLACE, NAMES)
-    )
-
-
 def stored_program(state: State) -> tuple[AnyOperation, ...]:
-    """The program that the pending commit stored; () where there is none that this tool knows.
-
-    A newer tool may have stored operations that this one has not: then what is observed to be
-    missing is ordered anew, which is right at any time.
-    """
+    """The program that the pending commit stored; () where there is none that this tool knows."""
     record = state.operations.get(RECONCILE)
-    if record is None:
-        return ()
-    try:
-        return msgspec.convert(record.program, tuple[AnyOperation, ...])
-    except msgspec.ValidationError:
-        return ()
+    return () if record is None else decoded(record.program)
 
 
 def _verb(verb: str, owner: Owner) -> str:
@@ -168,7 +159,9 @@ def _changes(
         RECONCILE,
         OperationRecord(
             kind="reconcile", state="pending", detail={"step": f"bring in serial {serial}"},
-            program=following(prepared.steps),
+            program=stored(
+                step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)
+            ),
         ),
     )
     _put_release(

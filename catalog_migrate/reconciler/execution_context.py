@@ -23,7 +23,7 @@ from catalog_migrate.engine.port import Engine
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure, UsageError
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.planner.migration import Target
-from catalog_migrate.program.operations import SESSION, Executed, Operation
+from catalog_migrate.program.operations import SESSION, Executed, Operation, outcome_of
 from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers
 
@@ -84,10 +84,12 @@ class Journal:
     unmade: tuple[str, ...] = ()
     _logged: int = 0
 
-    def unlogged(self) -> tuple[Executed, ...]:
-        """What was executed since this was asked last, for the commit that follows it."""
-        first, self._logged = self._logged, len(self.executed)
-        return tuple(one for one in self.executed[first:] if one.phase != SESSION)
+    @contextmanager
+    def unlogged(self) -> Iterator[tuple[Executed, ...]]:
+        """What was executed and is in no commit yet, for the commit that is made inside."""
+        last = len(self.executed)
+        yield tuple(one for one in self.executed[self._logged : last] if one.phase != SESSION)
+        self._logged = last
 
     def outstanding(self, state: State) -> tuple[str, ...]:
         """What could not be done for users' objects, each once."""
@@ -169,18 +171,19 @@ class ExecutionContext:
         for item, (result, began, ended) in self.workers.each(items, guarded):
             done = None if operation is None else operation(item)
             if done is not None:
-                failed = f"failed: {result}" if isinstance(result, Exception) else "done"
+                failed = outcome_of(result) if isinstance(result, Exception) else "done"
                 self.journal.executed.append(Executed.of(done, began, ended, failed))
             yield item, result
 
     @contextmanager
     def executing(self, operation: Operation) -> Iterator[None]:
         """Put on record that an operation is executed inside, and how it ends."""
-        began, outcome = self.clock.wall(), "done"
+        began, outcome = self.clock.wall(), "failed: interrupted"
         try:
             yield
+            outcome = "done"
         except Exception as error:
-            outcome = f"failed: {error}"
+            outcome = outcome_of(error)
             raise
         finally:
             self.journal.executed.append(Executed.of(operation, began, self.clock.wall(), outcome))

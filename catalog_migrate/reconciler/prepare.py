@@ -433,8 +433,13 @@ def _build(
             prepared.shards[shard.target.identity] = shard
     derived = [shard for shard in shards if _is_populated(shard)]
     for number, shard in enumerate(derived, start=1):
-        with work.executing(_on(PopulateTable, shard)):
-            prepared.shards[shard.target.identity] = fill(work, shard, populate)
+        step = _on(PopulateTable, shard)
+        if populate is None:
+            work.skipped(step, "no populate callback was given")
+            prepared.shards[shard.target.identity] = fill(work, shard, None)
+        else:
+            with work.executing(step):
+                prepared.shards[shard.target.identity] = fill(work, shard, populate)
         work.on_progress(
             Progress("populate", number, len(derived), str(shard.target.definition.item_name))
         )

@@ -366,10 +366,10 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
         return changes
 
     if cleared or evolved or given_up or RECONCILE in state.operations:
-        state = commit(
-            work.log, changes_for, epoch=work.epoch, kind="reconcile",
-            executed=work.journal.unlogged(),
-        )
+        with work.journal.unlogged() as executed:
+            state = commit(
+                work.log, changes_for, epoch=work.epoch, kind="reconcile", executed=executed
+            )
     return remove_data(work, state)
 
 
@@ -460,7 +460,8 @@ def record_failure(work: ExecutionContext, error: NotReconciled) -> None:
         changes.put("operation", RECONCILE, replace(record, program=program))
         return changes
 
-    commit(
-        work.log, changes_for, epoch=work.lease.epoch if work.lease else None, kind="reconcile",
-        executed=work.journal.unlogged(),
-    )
+    with work.journal.unlogged() as executed:
+        commit(
+            work.log, changes_for, epoch=work.lease.epoch if work.lease else None,
+            kind="reconcile", executed=executed,
+        )

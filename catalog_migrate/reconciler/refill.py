@@ -116,6 +116,8 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
         )
         return changes
 
-    return finish_shared(work, commit(
-        work.log, changes_for, epoch=work.epoch, kind="refill", executed=work.journal.unlogged()
-    ))
+    with work.journal.unlogged() as executed:
+        state = commit(
+            work.log, changes_for, epoch=work.epoch, kind="refill", executed=executed
+        )
+    return finish_shared(work, state)

@@ -13,7 +13,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.program.operations import Executed
+from catalog_migrate.program.operations import Executed, stored
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
 from catalog_migrate.streams import dependencies
@@ -30,7 +30,7 @@ from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLIN
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import is_planned, plan_statement
 from catalog_migrate.streams.probes import require_valid, validate
-from catalog_migrate.streams.programs import Program, stored
+from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, create_statement, show
 from catalog_migrate.streams.status import moment, runtime_lives

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-import msgspec
-
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.names import Identity
 from catalog_migrate.program.operations import (
-    AnyOperation,
     EditCheckpoint,
     Operation,
     ProbeQuery,
@@ -23,6 +20,7 @@ from catalog_migrate.program.operations import (
     StartQuery,
     StopQuery,
     ValidateConnection,
+    decoded,
     numbered,
 )
 from catalog_migrate.program.order import order_waves
@@ -146,14 +144,9 @@ def _waves(
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def stored(program: Iterable[Operation]) -> tuple[dict[str, str | int], ...]:
-    """A program as a row carries it."""
-    return tuple(msgspec.to_builtins(step) for step in program)
-
-
 def program_of(row: OperationRecord) -> Program:
-    """The program that a row carries; empty for one of an older version."""
-    return msgspec.convert(row.program, tuple[AnyOperation, ...])
+    """The program that a row carries; empty for one of an older version, or of a newer one."""
+    return decoded(row.program)
 
 
 def lines_of(program: Iterable[Operation]) -> list[str]:

@@ -23,6 +23,7 @@ from catalog_migrate.program.operations import (
     ProbeQuery,
     SettleCheckpoint,
     StopQuery,
+    stored,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
@@ -35,7 +36,6 @@ from catalog_migrate.streams.programs import (
     alter_program,
     restarted,
     set_back_program,
-    stored,
 )
 from catalog_migrate.streams.supervisor import Known, Managed, input_known
 from catalog_migrate.streams.upstream import Upstream

@@ -29,6 +29,7 @@ from catalog_migrate.program.operations import (
     SettleCheckpoint,
     StartQuery,
     StopQuery,
+    stored,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
@@ -42,7 +43,7 @@ from catalog_migrate.streams.operation_records import (
     images_in,
 )
 from catalog_migrate.streams.operations import OperationRun, redefine
-from catalog_migrate.streams.programs import Program, restarted, stored
+from catalog_migrate.streams.programs import Program, restarted
 from catalog_migrate.streams.queries import OfflineQueries
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.supervisor import UPSTREAM

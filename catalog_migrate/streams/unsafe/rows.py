@@ -16,6 +16,7 @@ from catalog_migrate.program.operations import (
     RestoreTable,
     SettleCheckpoint,
     ValidateConnection,
+    stored,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.edit import Edit
@@ -29,7 +30,6 @@ from catalog_migrate.streams.programs import (
     restarted,
     starts_of,
     stops_of,
-    stored,
 )
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.planning import dependent_jobs, require_bound
