@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from catalog_migrate.catalog.records import ItemRecord, identity_text
+from catalog_migrate.catalog.records import ItemRecord, ShardRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.model.external import External
@@ -113,20 +113,31 @@ def as_in_shard(state: State, external: External, newest: str, path: str) -> Ext
     ``newest`` is the shard that the table has now, ``path`` one that it was copied from.
     """
     record = state.shards.get(path)
-    if record is not None and record.columns:
-        name_of = {number: name for name, number in record.columns.items()}
-        table = state.items[state.shards[newest].item_id]
-        return _with_columns(external, {
-            name.lower(): name_of[number]
-            for number, name in table.name_of.items() if number in name_of
-        })
-    current: str | None = newest  # format 2 and before: from copy to copy
-    while current is not None and current != path and current in state.shards:
-        record = state.shards[current]
-        before = {new.lower(): old for new, old in record.renamed.items()}
-        external = _with_columns(external, before)
-        current = record.source
-    return external
+    table = state.items[state.shards[newest].item_id] if newest in state.shards else None
+    if table is not None and record is not None and record.columns:
+        return _as_in(table, external, record)
+    then, current = external, newest
+    while current != path and current in state.shards:
+        source = state.shards[current].source
+        held = state.shards.get(source or "")
+        if source is None or held is None:
+            break
+        if table is not None and held.columns:
+            then = _as_in(table, external, held)
+        else:  # it was replaced under format 2 or before: from copy to copy
+            before = state.shards[current].renamed
+            then = _with_columns(then, {new.lower(): old for new, old in before.items()})
+        current = source
+    return then
+
+
+def _as_in(table: ItemRecord, external: External, shard: ShardRecord) -> External:
+    """KEY and ORDER BY as a retired shard calls the columns, told by their ids."""
+    name_of = {number: name for name, number in shard.columns.items()}
+    return _with_columns(external, {
+        name.lower(): name_of[number]
+        for number, name in table.name_of.items() if number in name_of
+    })
 
 
 def _uses(state: State, migration: Migration) -> Iterator[tuple[Target, str, ItemRecord]]:
