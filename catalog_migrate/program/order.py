@@ -35,7 +35,7 @@ _Node = tuple[str, str, Identity]
 
 
 Wave = tuple[tuple[str, Identity], ...]
-"""(``drop``, ``redefine`` or ``create``, identity): steps that may go side by side, drops first."""
+"""(``drop``, ``redefine`` or ``create``, identity): steps that may go side by side."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -97,10 +97,16 @@ def order_waves(
                 level[follower] = max(level[follower], depth)
     else:
         _drops_then_creates(old, new, set(drops), set(creates), waves)
-    return tuple(
-        tuple(sorted(waves[depth], key=lambda step: (_RANK[step[0]], step[1])))
-        for depth in sorted(waves)
-    )
+    back = {*drops} & {*creates}
+
+    def place(step: tuple[str, Identity]) -> tuple[int, Identity]:
+        """A name that comes back goes last in its wave and comes first: it is absent for less."""
+        what, name = step
+        if name in back:
+            return (4 if what == _DROP else 0), name
+        return _RANK[what], name
+
+    return tuple(tuple(sorted(waves[depth], key=place)) for depth in sorted(waves))
 
 
 def _drops_then_creates(

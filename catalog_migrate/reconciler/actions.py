@@ -58,7 +58,7 @@ class Step(msgspec.Struct, frozen=True):
 class Actions(msgspec.Struct, frozen=True):
     """Steps in waves, names of others that are in the way, and it all in words.
 
-    Steps of one wave may be taken at once; drops come first in it.
+    Steps of one wave may be taken at once.
     """
 
     waves: tuple[tuple[Step, ...], ...]
@@ -244,12 +244,8 @@ def _waves(
         return Step("create", identity, after, None, desired[identity])
 
     return tuple(
-        tuple(step(op, identity) for op, identity in sorted(wave, key=_in_wave)) for wave in ordered
+        tuple(step(op, identity) for op, identity in wave) for wave in ordered
     )
-
-
-def _in_wave(step: tuple[str, Identity]) -> tuple[bool, Identity]:
-    return step[0] != "drop", step[1]
 
 
 def _old_graph(

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -284,10 +285,7 @@ def _take(
     for wave in waves:
         ready = [pair for pair in wave if not failed & {*pair[0].after, pair[0].identity}]
         failed.update(step.identity for step, _ in wave if failed & step.after)
-        drops = [pair for pair in ready if pair[0].op == "drop"]
-        groups = [drops[first : first + TOGETHER] for first in range(0, len(drops), TOGETHER)]
-        groups.append([pair for pair in ready if pair[0].op != "drop"])
-        for group in groups:
+        for group in _groups(ready):
             beside = [step.standing for step, _ in group if step.standing is not None]
             for (step, _), result in work.each(
                 group, lambda pair, b=beside: _do(work, pair[0], b), lambda pair: pair[1]  # type: ignore[misc]
@@ -299,6 +297,15 @@ def _take(
                     word = "drop" if step.op == "drop" else "create"
                     failures.append(_failure(word, str(step.name), result))
     return done
+
+
+def _groups(wave: _Wave) -> Iterator[_Wave]:
+    """What is executed side by side: drops apart, and few at once, in the order of the program."""
+    for drops, pairs in groupby(wave, key=lambda pair: pair[0].op == "drop"):
+        group = list(pairs)
+        size = TOGETHER if drops else len(group)
+        for first in range(0, len(group), size):
+            yield group[first : first + size]
 
 
 def _do(work: ExecutionContext, step: Step, beside: Sequence[Registration]) -> None:

@@ -102,7 +102,10 @@ class Trial(OperationRun):
             if bad:
                 raise ValidationFailed("refused by validation", verdicts=list(map(str, bad)))
         if not stands(self.follow(), row.target, row.before):
-            raise AlterFailed("the definition changed meanwhile; nothing was done")
+            raise AlterFailed(
+                "the definition changed meanwhile; nothing was done",
+                remedy="look at it (SHOW CREATE), then say it again",
+            )
 
         def put(changes: Changes, current: State, row: OperationRecord) -> OperationRecord:
             redefine(changes, current, row.target, row.after, row.links_after)

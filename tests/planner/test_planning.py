@@ -120,6 +120,21 @@ def test_swapped_views_are_dropped_and_created_with_their_ids(make: Any) -> None
     assert len(migration.plan.steps) == len(set(migration.plan.steps))
 
 
+def test_a_table_that_is_copied_is_absent_for_as_short_as_can_be(make: Any) -> None:
+    """Its name goes behind what is created beside it, and comes back as the very next step."""
+    old = [make.table("t"), make.view("v", ["s.t"])]
+    new = [
+        make.table("t", partitioned_by=("a",)), old[1], make.table("x"), make.table("y"),
+        make.view("w", ["s.x"]),
+    ]
+    names = [
+        (step.op, step.name)
+        for step in plan_migration(make.baseline(*old), make.release(*new)).plan.steps
+        if step.phase == "names"
+    ]
+    assert names.index(("create", "s.t")) == names.index(("drop", "s.t")) + 1
+
+
 def test_comment_only_is_a_change_in_place(make: Any) -> None:
     """A table's comment changes in place, before names come, and ids stay."""
     old = [make.table("t"), make.table("u")]

@@ -103,7 +103,10 @@ class UnsafeOperation(OperationRun):
 
     def abandoned(self) -> CatalogMigrateError:
         """Whoever began it may have been stopped for a reason."""
-        return UnsafeBlocked("whoever carried it out ended before its commit")
+        return UnsafeBlocked(
+            "whoever carried it out ended before its commit; nothing was changed",
+            remedy="say it again",
+        )
 
     def refused_as(self, error: CatalogMigrateError) -> str:
         """``stale`` where another plan may still do it."""
