@@ -417,10 +417,10 @@ class Catalog:
         work = self._work(state, engine, on_progress)
         work = work if journal is None else dataclasses.replace(work, journal=journal)
         if not engine.persistent_names:
-            return reconcile_names(work, state)
+            return reconcile_names(work, state, others_stay=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
         try:
-            return reconcile_names(work.at(state, lease), self.state())
+            return reconcile_names(work.at(state, lease), self.state(), others_stay=True)
         finally:
             lease.release()
 

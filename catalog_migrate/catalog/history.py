@@ -20,8 +20,8 @@ from catalog_migrate.delta.commits import Commit
 from catalog_migrate.program.operations import Executed
 
 ROUTINE = frozenset({
-    "take lease", "release lease", "intent", "clean up", "reconcile", "remove", "compact", "ship",
-    "stream", "snapshot", "lift holds", "count", "session", "abandon",
+    "take lease", "confirm lease", "release lease", "intent", "clean up", "reconcile", "remove",
+    "compact", "ship", "stream", "snapshot", "lift holds", "count", "session", "abandon",
 })
 """Verbs of commits that only prepare, tidy or book: a history leaves them out unless asked."""
 

@@ -26,7 +26,7 @@ from catalog_migrate.report.verdict import exit_code
     help="The serial to go back to (see history). Default: before the newest migration.",
 )
 @options.approve
-@click.option("--plan", "only_plan", is_flag=True, help="Only say what it would do.")
+@click.option("--plan", "--dry-run", "only_plan", is_flag=True, help="Only say what it would do.")
 @options.out
 @options.timeout
 @options.format_(*FORMATS)

@@ -141,6 +141,7 @@ def _bare(point: PointOfNoReturn | None) -> tuple[str, tuple[str, ...], tuple[st
 
 
 AGAIN = "run `catalog-migrate plan` again and approve the new plan"
+AGAIN_BACK = "run `catalog-migrate rollback --to {} --out FILE` again and approve the new plan"
 
 
 def stale(plan: Plan, baseline: Baseline, release: Release) -> StalePlan:
@@ -148,7 +149,9 @@ def stale(plan: Plan, baseline: Baseline, release: Release) -> StalePlan:
     return StalePlan(
         "the plan does not describe this catalog and this release any more",
         changes=(*other_target(plan, release), *explain_staleness(plan, baseline)),
-        remedy=AGAIN,
+        remedy=AGAIN if plan.target.serial is msgspec.UNSET else AGAIN_BACK.format(
+            plan.target.serial
+        ),
     )
 
 

@@ -138,7 +138,8 @@ def compare(work: ExecutionContext, state: State) -> Actions:
 
 
 def reconcile_names(
-    work: ExecutionContext, state: State, program: Sequence[Operation] = ()
+    work: ExecutionContext, state: State, program: Sequence[Operation] = (), *,
+    others_stay: bool = False,
 ) -> int:
     """Bring names in line, in the order of ``program``; returns how many steps were taken.
 
@@ -146,14 +147,15 @@ def reconcile_names(
     missing too, the order is made anew from all that is observed.
 
     Steps that fail do not stop the others; what depends on them is left for the next run. Raises
-    NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them.
+    NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
+    and names that are not ours where ``others_stay``.
     """
     actions = compare(work, state)
     if actions.overwrites:
         _confirm(work)
     failures = [
         StepFailure("create", str(r.name), f"a {r.kind} that is not ours stands there")
-        for r in actions.foreign
+        for r in ([] if others_stay else actions.foreign)
     ]
     steps = _take(work, _scheduled(work, actions, program), failures)
     work.journal.names += steps
@@ -163,7 +165,8 @@ def reconcile_names(
         raise NotReconciled(
             f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
             failures=failures,
-            remedy="fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+            remedy="".join(f"{each.remedy}; " for each in actions.drift if each.kind == "foreign")
+            + "fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
         )
     return steps
 

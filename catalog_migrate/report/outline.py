@@ -435,6 +435,8 @@ def _proof(plan: Plan) -> str:
             f"bound: Spark's analyser accepted {bound} and refused {len(tried) - bound} of the"
             " views."
         )
+    if goes_back(plan):
+        return "not bound: the rollback tries its views with Spark's analyser before its commit."
     return "not bound: views were not tried with Spark's analyser; plan --bind does."
 
 

@@ -17,7 +17,10 @@ from catalog_migrate.catalog.opening import open_log
 from catalog_migrate.catalog.process import this_host, this_user
 from catalog_migrate.cli import inspection
 from catalog_migrate.cli.main import main
+from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.hook import migrate
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.model.objects import Column
 from catalog_migrate.release.loader import load_release, load_texts
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
@@ -208,6 +211,11 @@ def test_drift_says_what_to_do(call: Call, monkeypatch: pytest.MonkeyPatch) -> N
     found = json.loads(call("drift", "--format", "json")[1])
     assert found["executed"] == []
     assert found["steps"][0]["op"] == "create"
+    empty.ensure_schema("s")
+    theirs = ViewSpec(ItemName("s", "t"), (Column("a", "INT"),), "SELECT CAST(1 AS INT) AS a")
+    empty.create_view(theirs)
+    code, out, _ = call("drift", "--repair", "--yes", "--format", "json")
+    assert (code, json.loads(out)["left"]) == (0, ["s.t"])
 
 
 def test_a_plan_beside_a_moved_catalog_says_until_when(
