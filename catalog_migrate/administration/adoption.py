@@ -32,6 +32,7 @@ from catalog_migrate.catalog.marks import Marked, clear_mark, mark_at, marks_of,
 from catalog_migrate.catalog.opening import create_catalog, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.catalog.records import (
+    RECONCILE,
     AllocatorRecord,
     ItemRecord,
     MappingRecord,
@@ -46,7 +47,6 @@ from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.wording import counted
 from catalog_migrate.planner.baseline import Baseline, BaselineObject
 from catalog_migrate.planner.planning import plan_migration
-from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.release.facts import facts_of
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.marks import Mark, Marked, marks_of, put_mark, read_mark
 from catalog_migrate.catalog.opening import HOME
 from catalog_migrate.catalog.records import (
+    RECONCILE,
     AllocatorRecord,
     ConfigRecord,
     IntentRecord,
@@ -56,7 +57,6 @@ from catalog_migrate.model.names import (
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.wording import counted
-from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release

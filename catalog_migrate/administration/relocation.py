@@ -37,6 +37,7 @@ from catalog_migrate.catalog.marks import LINEAGE, mark_at, marks_of, put_mark
 from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
+    RECONCILE,
     ConfigRecord,
     HoldRecord,
     LeaseRecord,
@@ -54,7 +55,6 @@ from catalog_migrate.model.names import parse_reference
 from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
-from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id

@@ -174,6 +174,11 @@ def _plan(
         )
         return _bound(settings, migration, on_note) if bind else migration.plan
     refuse_other_warehouse(catalog, settings)
+    if catalog.state().is_pending:
+        on_note(
+            "a start was interrupted, or has not finished: names may be absent until"
+            " `catalog-migrate apply` or the next start (catalog-migrate status says which)"
+        )
     known = None if outline is None else catalog.plan_in_force(outline)
     if known is not None:
         return known

@@ -63,7 +63,7 @@ class Status(msgspec.Struct, frozen=True):
 
 def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
     """The status of a state; ``gone`` are tables whose rows are not where they should be."""
-    from catalog_migrate.reconciler.commit import RECONCILE
+    from catalog_migrate.catalog.records import RECONCILE
     from catalog_migrate.reconciler.reconcile import shared_pending
     from catalog_migrate.reconciler.refill import unfilled
 

@@ -28,6 +28,9 @@ first migration of a table leads a catalog there.
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""
 
+RECONCILE = "reconcile"
+"""Key of the operation row that stands from a commit until the world was brought in line."""
+
 Owner = Literal["release", "system", "user", "shipped"]
 """Whose an object is: the software's release, our own built-ins, or a user.
 

@@ -5,6 +5,7 @@ Each is made when it is first written, and never waited for.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -201,7 +202,7 @@ def _arrow_beats(beats: dict[str, str]) -> Any:
     )
 
 
-class CommitsTable(SideTable):
+class CommitsTable(SideTable, ABC):
     """What the commits say of themselves as a Delta table of its own, for Spark SQL.
 
     Append-only, and only a copy: it is written from the commits' own words
@@ -222,9 +223,9 @@ class CommitsTable(SideTable):
         " without it, and the next start copies what is missing"
     )
 
+    @abstractmethod
     def rows(self, commits: Sequence[Entry]) -> Any:
         """The rows of some commits, oldest first, as an Arrow table."""
-        raise NotImplementedError
 
     def catch_up(self, log: CatalogLog) -> int:
         """Append what the commits of ``log`` say that is not there yet; returns how many say it.

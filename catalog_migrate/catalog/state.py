@@ -12,6 +12,7 @@ from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.records import (
     COLLECTIONS,
     FORMAT_VERSION,
+    RECONCILE,
     AllocatorRecord,
     ClusterRecord,
     ConfigRecord,
@@ -276,6 +277,14 @@ class State:
         """Whether any object is of this owner; looks at the texts, decodes nothing."""
         mark = f'"owner":"{owner}"'
         return any(mark in text for text in self.raw.get("mapping", _NOTHING).values())
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether an attempt or what a commit calls for is unfinished; decodes nothing."""
+        return bool(
+            self.raw.get("intent") or self.raw.get("tombstone")
+            or RECONCILE in self.raw.get("operation", {})
+        )
 
     @property
     def has_streams(self) -> bool:

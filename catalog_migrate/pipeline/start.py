@@ -328,7 +328,6 @@ def _shared(
             state = refill(work, state, options.populate)
         if work.engine.persistent_names and not names_complete(work, state):
             state = finish_shared(work, state)
-            reconcile_names(work, state)
     finally:
         lease.release()
     if part.past is not None and commit is not None:

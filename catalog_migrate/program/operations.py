@@ -21,7 +21,8 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op"):
     """One operation on one object.
 
     ``kind`` and ``name`` say which object as a person would, ``id`` is its item id. Operations of
-    one ``wave`` do not depend on each other; a wave begins when the one before it has ended.
+    one ``wave`` do not depend on each other; a wave begins when the one before it has ended, but
+    that a query starts while its source is still probed.
     ``phase`` is when it is taken: ``prepare`` before the commit, ``in place`` and ``names`` after
     it, ``session`` for names of this session alone, ``streams`` for running queries.
     """
@@ -87,6 +88,14 @@ class EvolveTable(Operation, frozen=True, tag="evolve"):
     phase: str = IN_PLACE
 
 
+class CreateName(Operation, frozen=True, tag="create"):
+    """Create a view or function, or register a table."""
+
+    phase: str = NAMES
+    symbol: ClassVar[str] = "+"
+    table_verb: ClassVar[str] = "register"
+
+
 class DropName(Operation, frozen=True, tag="drop"):
     """Drop a name; rows stay where they are."""
 
@@ -94,6 +103,7 @@ class DropName(Operation, frozen=True, tag="drop"):
     symbol: ClassVar[str] = "-"
     table_verb: ClassVar[str] = "unregister"
     absent: ClassVar[bool] = True
+    inverse: ClassVar[type[Operation] | None] = CreateName
 
 
 class ReplaceName(Operation, frozen=True, tag="redefine"):
@@ -107,15 +117,6 @@ class UpdateComment(Operation, frozen=True, tag="update"):
     """Change what a view or function says of itself: its comments and properties."""
 
     phase: str = NAMES
-
-
-class CreateName(Operation, frozen=True, tag="create"):
-    """Create a view or function, or register a table."""
-
-    phase: str = NAMES
-    symbol: ClassVar[str] = "+"
-    table_verb: ClassVar[str] = "register"
-    inverse: ClassVar[type[Operation] | None] = DropName
 
 
 class ValidateConnection(Operation, frozen=True, tag="validate"):
@@ -196,6 +197,21 @@ def outcome_of(error: Exception) -> str:
     return f"failed: {condition or type(error).__name__}"
 
 
+def interruptions(program: Sequence[Operation]) -> list[tuple[str, int, int | None]]:
+    """Whose name is absent, or whose query stands still: (name, from step, to step), by its start.
+
+    The last is the step that takes the first one back; None where there is none.
+    """
+    found: list[tuple[str, int, int | None]] = []
+    later: dict[tuple[type[Operation] | None, str], int] = {}
+    for number in range(len(program), 0, -1):
+        step = program[number - 1]
+        if step.absent or step.stands_still:
+            found.append((step.name, number, later.get((step.inverse, step.name))))
+        later[type(step), step.name] = number
+    return found[::-1]
+
+
 def numbered(
     program: Sequence[Operation], shown: int | None = None
 ) -> list[tuple[str, str]]:
@@ -207,8 +223,9 @@ def numbered(
 
 
 class Executed(msgspec.Struct, frozen=True):
-    """One operation that was executed: ``op``, ``kind``, ``name``, ``id`` and ``phase`` are its.
+    """One operation that was executed.
 
+    ``op``, ``kind``, ``name``, ``id``, ``phase`` and ``wave`` are the operation's.
     ``started`` is ISO 8601 in UTC, ``seconds`` how long it took, ``outcome`` ``done``, or why
     not: ``failed: <reason>``, ``skipped: <reason>``.
     """
@@ -221,6 +238,7 @@ class Executed(msgspec.Struct, frozen=True):
     started: str
     seconds: float
     outcome: str = "done"
+    wave: int = 0
 
     @classmethod
     def of(
@@ -230,5 +248,5 @@ class Executed(msgspec.Struct, frozen=True):
         moment = datetime.fromtimestamp(began, timezone.utc).isoformat(timespec="milliseconds")
         return cls(
             operation.op, operation.kind, operation.name, operation.id, operation.phase,
-            moment, round(max(ended - began, 0.0), 3), outcome,
+            moment, round(max(ended - began, 0.0), 3), outcome, operation.wave,
         )

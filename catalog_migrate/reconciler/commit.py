@@ -13,6 +13,7 @@ import msgspec
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import (
     FORMAT_VERSION,
+    RECONCILE,
     AllocatorRecord,
     ConfigRecord,
     ItemRecord,
@@ -40,9 +41,6 @@ from catalog_migrate.program.operations import (
 from catalog_migrate.reconciler.execution_context import ExecutionContext, NewShard
 from catalog_migrate.reconciler.prepare import Prepared
 from catalog_migrate.reconciler.reshape import sessions_in_the_way
-
-RECONCILE = "reconcile"
-"""Key of the operation row that stands from a commit until the world was brought in line."""
 
 
 def put_in_force(
@@ -160,7 +158,7 @@ def _changes(
         OperationRecord(
             kind="reconcile", state="pending", detail={"step": f"bring in serial {serial}"},
             program=stored(
-                step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)
+                [step for step in prepared.steps if step.phase in (IN_PLACE, NAMES)]
             ),
         ),
     )

@@ -152,28 +152,30 @@ class ExecutionContext:
 
     def each(
         self, items: Sequence[T], act: Callable[[T], R],
-        operation: Callable[[T], Operation | None] | None = None,
+        operations: Sequence[Operation | None] = (),
     ) -> Iterator[tuple[T, R | Exception]]:
         """Run ``act`` on independent items, in parallel where workers allow; failures are values.
 
         Results come in the order of ``items``; only :class:`Exception` is caught, so that a crash
-        or Ctrl-C ends the whole. ``operation`` says which operation it is on an item, if any.
+        or Ctrl-C ends the whole. ``operations`` say, item by item, which operation it is, if any.
         """
-        def guarded(item: T) -> tuple[R | Exception, float, float]:
-            began = self.clock.wall()
+        wall = self.clock.wall if operations else float
+
+        def guarded(number: int) -> tuple[R | Exception, float, float]:
+            began = wall()
             result: R | Exception
             try:
-                result = self.retrying(lambda: act(item))
+                result = self.retrying(lambda: act(items[number]))
             except Exception as error:  # noqa: BLE001 - handed to the caller as a value
                 result = error
-            return result, began, self.clock.wall()
+            return result, began, wall()
 
-        for item, (result, began, ended) in self.workers.each(items, guarded):
-            done = None if operation is None else operation(item)
+        for number, (result, began, ended) in self.workers.each(range(len(items)), guarded):
+            done = operations[number] if operations else None
             if done is not None:
                 failed = outcome_of(result) if isinstance(result, Exception) else "done"
                 self.journal.executed.append(Executed.of(done, began, ended, failed))
-            yield item, result
+            yield items[number], result
 
     @contextmanager
     def executing(self, operation: Operation) -> Iterator[None]:
@@ -195,12 +197,12 @@ class ExecutionContext:
 
     def all(
         self, items: Sequence[T], act: Callable[[T], R], *, phase: str,
-        operation: Callable[[T], Operation | None] | None = None,
+        operations: Sequence[Operation | None] = (),
     ) -> list[R]:
         """Run ``act`` on independent items; the first failure is raised after all have ended."""
         results: list[R] = []
         failure: Exception | None = None
-        for number, (item, result) in enumerate(self.each(items, act, operation), start=1):
+        for number, (item, result) in enumerate(self.each(items, act, operations), start=1):
             if isinstance(result, Exception):
                 failure = failure or result
             else:

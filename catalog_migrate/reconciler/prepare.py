@@ -420,14 +420,14 @@ def _build(
         marks = marks_of(state, shard.target.item_id, definition, shard.source)
         work.engine.create_shard(shard_spec(definition, work.absolute(shard.path), marks))
 
-    work.all(shards, create, phase="create shards", operation=_building)
+    work.all(shards, create, phase="create shards", operations=[*map(_building, shards)])
     for shard in shards:
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
     with work.kept_alive():
         copied = work.all(
             copies, lambda shard: _bulk(work, shard), phase="copy rows",
-            operation=lambda shard: _on(CopyTable, shard),
+            operations=[_on(CopyTable, shard) for shard in copies],
         )
         for shard in copied:
             prepared.shards[shard.target.identity] = shard

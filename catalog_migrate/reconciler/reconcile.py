@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.errors import LeaseHeld, LeaseLost
 from catalog_migrate.catalog.opening import read_state
-from catalog_migrate.catalog.records import ItemRecord, OperationRecord, ShardRecord
+from catalog_migrate.catalog.records import RECONCILE, ItemRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
@@ -34,7 +34,7 @@ from catalog_migrate.program.operations import (
     ReplaceName,
 )
 from catalog_migrate.reconciler.actions import Actions, Step, actions_for
-from catalog_migrate.reconciler.commit import RECONCILE, stored_program
+from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.reconciler.desired import (
     DesiredName,
     desired_names_only,
@@ -219,7 +219,7 @@ def _scheduled(
         for number, found in enumerate(actions.waves, start=1):
             waves[number] = [(step, _operation(step, number)) for step in found]
     scheduled: list[_Wave] = [waves[number] for number in sorted(waves)]
-    if not work.engine.persistent_names:
+    if scheduled and not work.engine.persistent_names:
         scheduled = [
             [(step, replace(operation, phase=SESSION)) for step, operation in wave]
             for wave in scheduled
@@ -268,11 +268,12 @@ class _Reported:
         return "drop" if step.op == "drop" else "register"
 
     def __call__(self, step: Step) -> None:
-        if not self._is_own(step.name):
+        name = step.name
+        if not self._is_own(name):
             phase = self._phase(step)
             self._done[phase] += 1
             self._work.on_progress(
-                Progress(phase, self._done[phase], self._total[phase], str(step.name))
+                Progress(phase, self._done[phase], self._total[phase], str(name))
             )
 
 
@@ -291,7 +292,8 @@ def _take(
         for group in _groups(ready):
             beside = [step.standing for step, _ in group if step.standing is not None]
             for (step, _), result in work.each(
-                group, lambda pair, b=beside: _do(work, pair[0], b), lambda pair: pair[1]  # type: ignore[misc]
+                group, lambda pair, b=beside: _do(work, pair[0], b),  # type: ignore[misc]
+                [operation for _, operation in group],
             ):
                 done += 1
                 reported(step)
@@ -347,10 +349,11 @@ def finish_shared(work: ExecutionContext, state: State) -> State:
     (recorded for ``status``) when a step keeps failing.
     """
     try:
-        program = stored_program(state)
+        program, before = stored_program(state), state
         state, evolved = _evolve(work, state, program)
         if work.engine.persistent_names:
-            reconcile_names(work, state, stored_program(state))
+            # a table that was copied after all is registered anew, which no program has
+            reconcile_names(work, state, program if state is before else ())
     except NotReconciled as error:
         record_failure(work, error)
         raise
@@ -396,6 +399,8 @@ def _evolve(
         for path, record in sorted(state.shards.items())
         if record.evolve and record.item_id in state.items
     ]
+    if not pending:
+        return state, []
     pending.sort(key=lambda pair: str(pair[1].definition.key).lower())
     planned = {step.id: step for step in program if isinstance(step, EvolveTable)}
 
@@ -403,7 +408,8 @@ def _evolve(
         item_id, key = state.shards[pair[0]].item_id, pair[1].definition.key
         return planned.get(item_id) or EvolveTable(key.kind, str(key), item_id)
 
-    work.journal.steps += map(operation, pending)
+    steps = [*map(operation, pending)]
+    work.journal.steps += steps
     failures: list[StepFailure] = []
     evolved = []
     refused: list[tuple[str, str, StepFailure]] = []
@@ -418,7 +424,7 @@ def _evolve(
                 app_id=state.app_id,
                 epoch=work.epoch,
             ),
-            operation,
+            steps,
         ),
         start=1,
     ):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from catalog_migrate.catalog.marks import marks_of
-from catalog_migrate.catalog.records import IntentRecord, OperationRecord, ShardRecord
+from catalog_migrate.catalog.records import RECONCILE, IntentRecord, OperationRecord, ShardRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.program.operations import PopulateTable
 from catalog_migrate.reconciler import cleanup
-from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.reconciler.desired import shard_spec
 from catalog_migrate.reconciler.execution_context import ExecutionContext, PrepareFailed, Progress
 from catalog_migrate.reconciler.prepare import Populate

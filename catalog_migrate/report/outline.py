@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import msgspec
 
 from catalog_migrate.model.wording import counted, one_line
 from catalog_migrate.planner.plan import Change, ColumnChange, OptionChange, Plan
 from catalog_migrate.planner.plan_validation import NAME_HELD
-from catalog_migrate.program.operations import PREPARE, CreateName, numbered
+from catalog_migrate.program.operations import PREPARE, CreateName, interruptions, numbered
 from catalog_migrate.report.verdict import (
     Verdict,
     decisions,
@@ -362,24 +361,21 @@ def _steps(plan: Plan) -> Section:
 
 def _absences(plan: Plan) -> Section:
     """Each dropped name in order, with the step that takes it away and the one that returns it."""
-    returns = {
-        step.name: number for number, step in enumerate(plan.steps, 1)
-        if isinstance(step, CreateName)
-    }
-    drops = [(number, step) for number, step in enumerate(plan.steps, 1) if step.absent]
+    drops = interruptions(plan.steps)
+    creates = {step.name for step in plan.steps if isinstance(step, CreateName)}
     standing = sum(
         change.kind == "table" and change.action in ("migrate", "redefine")
-        and change.name not in returns
+        and change.name not in creates
         for change in plan.changes
     ) if plan.steps else 0
     if not drops and not standing:
         return Section("Which names are absent")
-    meanwhile = sum(step.name in returns for _, step in drops)
-    entries = [Entry(_absence(step.name, number, returns), "-") for number, step in drops]
+    meanwhile = sum(back is not None for *_, back in drops)
+    entries = [Entry(_interruption(*each), "-") for each in drops]
     note = "No name." if not drops else (
-        f"{counted(len(drops), 'drop')} and {counted(len(returns), 'create')} among the steps;"
+        f"{counted(len(drops), 'drop')} and {counted(len(creates), 'create')} among the steps;"
         f" {counted(meanwhile, 'name')} absent meanwhile,"
-        f" {counted(len(entries) - meanwhile, 'name')} for good."
+        f" {counted(len(drops) - meanwhile, 'name')} for good."
     )
     if standing:
         verbs = ("is", "stays") if standing == 1 else ("are", "stay")
@@ -391,8 +387,7 @@ def _absences(plan: Plan) -> Section:
     return Section("Which names are absent, in this order", shown, note, len(entries) - len(shown))
 
 
-def _absence(name: str, number: int, returns: Mapping[str, int]) -> str:
-    back = returns.get(name)
+def _interruption(name: str, number: int, back: int | None) -> str:
     if back is None:
         return f"{name}: from step {number} for good"
     return f"{name}: from step {number} to step {back} ({counted(back - number, 'step')})"

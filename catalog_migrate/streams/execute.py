@@ -28,7 +28,7 @@ from catalog_migrate.streams.errors import (
 from catalog_migrate.streams.explain import explain, program_of_effect
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
-from catalog_migrate.streams.plans import is_planned, plan_statement
+from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
 from catalog_migrate.streams.probes import require_valid, validate
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
@@ -210,15 +210,7 @@ class Executor(OperationClient):
         """An alteration that restarts queries: by their runtime, or at its next start."""
         change = effect.alteration
         assert change is not None
-        clusters = {state.items[each].links["cluster"] for each in effect.affected}
-        if len(clusters) > 1:
-            names = ", ".join(sorted(dependencies.display(state, each) for each in clusters))
-            raise RefusedStatement(
-                f"the queries below {change.before.item_name} run in several clusters ({names}); "
-                "they cannot be restarted as one",
-                remedy="give each cluster a connection of its own (USING CONNECTION)",
-            )
-        (cluster,) = clusters
+        cluster = cluster_of(state, effect)
         if not runtime_lives(state, cluster):
             return self._commit(state, statement, effect, cluster=cluster)
         key = operation_key(self.clock)

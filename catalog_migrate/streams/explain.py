@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 
 from catalog_migrate.catalog.state import State
+from catalog_migrate.program.operations import interruptions
 from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.plans import cluster_of, plan_statement
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.programs import Program, alter_program, lines_of
@@ -47,12 +48,14 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str
 
 
 def program_of_effect(state: State, effect: Effect) -> Program:
-    """What the runtime executes for an ALTER; nothing where none is alive, or no query restarts."""
+    """What the runtime executes for an ALTER; nothing where none is alive, or no query restarts.
+
+    Raises as :func:`~catalog_migrate.streams.plans.cluster_of`.
+    """
     change = effect.alteration
     if change is None or not effect.affected or effect.changes is None:
         return ()
-    clusters = {state.items[each].links["cluster"] for each in effect.affected}
-    if not all(runtime_lives(state, cluster) for cluster in clusters):
+    if not runtime_lives(state, cluster_of(state, effect)):
         return ()
     return alter_program(
         state.changed(state.version, effect.changes.effective(state)), change.item_id,
@@ -61,7 +64,14 @@ def program_of_effect(state: State, effect: Effect) -> Program:
 
 
 def _steps(program: Program) -> list[str]:
-    return ["", "steps, in this order:", *lines_of(program)] if program else []
+    if not program:
+        return []
+    still = [
+        f"  {name}: from step {number}" + (" on" if back is None else f" to step {back}")
+        for name, number, back in interruptions(program)
+    ]
+    told = ["stand still meanwhile:", *still] if still else []
+    return ["", "steps, in this order:", *lines_of(program), *told]
 
 
 def _unsafe(state: State, statement: st.Unsafe, ports: Ports) -> tuple[str, Program]:

@@ -8,6 +8,7 @@ runtime that finds an open row goes on from what it says.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from catalog_migrate.program.operations import (
     Operation,
     StartQuery,
     ValidateConnection,
+    outcome_of,
 )
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -57,7 +59,7 @@ Also = Callable[[Changes, State, OperationRecord], OperationRecord]
 
 
 @dataclass
-class OperationRun:
+class OperationRun(ABC):
     """One operation on its way to its end, under the lease of its cluster.
 
     ``follow`` gives the newest state, ``alive`` raises once the lease is lost, ``say`` hears what
@@ -83,17 +85,17 @@ class OperationRun:
         """The row as it is now."""
         return self.follow().operations[self.key]
 
+    @abstractmethod
     def planned(self, state: State, row: OperationRecord) -> Program:
         """The program of a row that carries none: an older version wrote it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def about(self, state: State) -> str:
         """What the operation is on, for the history."""
-        raise NotImplementedError
 
+    @abstractmethod
     def abandoned(self) -> CatalogMigrateError:
         """What refuses an operation that somebody else began and did not commit."""
-        raise NotImplementedError
 
     def refused_as(self, _error: CatalogMigrateError) -> str:
         """The state in which an error ends an operation that changed nothing yet."""
@@ -204,10 +206,14 @@ class OperationRun:
 
     def _pass_over(self) -> None:
         """Put on record which steps there was nothing to do for: a query that somebody holds by
-        now, or that no runtime is there to start."""
-        done = {(each.op, each.id) for each in (*self.row.executed, *self.executed)}
-        for step in self.program:
-            if (step.op, step.id) not in done:
+        now, or that no runtime is there to start.
+
+        Of a row that carried no program nobody knows what an older version did.
+        """
+        row = self.row
+        done = {(each.wave, each.op, each.id) for each in (*row.executed, *self.executed)}
+        for step in self.program if row.program else ():
+            if (step.wave, step.op, step.id) not in done:
                 self.record(step, self.supervisor.clock.wall(), "skipped: its query does not run")
 
     def refuse(self, error: CatalogMigrateError) -> None:
@@ -237,7 +243,7 @@ class OperationRun:
             result = act()
             outcome = f"skipped: {result}" if isinstance(result, str) else "done"
         except CatalogMigrateError as error:
-            outcome = f"failed: {error.message}"
+            outcome = outcome_of(error)
             raise
         else:
             return result

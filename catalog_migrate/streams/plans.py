@@ -117,6 +117,24 @@ _PLANS: Mapping[type, Callable[[State, Any], Effect]] = {
 }
 
 
+def cluster_of(state: State, effect: Effect) -> str:
+    """The cluster whose queries an alteration restarts.
+
+    Raises RefusedStatement where they run in several, which cannot restart as one.
+    """
+    assert effect.alteration is not None
+    cluster, *others = sorted({state.items[each].links["cluster"] for each in effect.affected})
+    if others:
+        clusters = (cluster, *others)
+        names = ", ".join(sorted(dependencies.display(state, each) for each in clusters))
+        raise RefusedStatement(
+            f"the queries that use {effect.alteration.before.item_name} run in several clusters"
+            f" ({names}); they cannot be restarted as one",
+            remedy="give each cluster a connection of its own (USING CONNECTION)",
+        )
+    return cluster
+
+
 def plan_statement(state: State, statement: st.Statement) -> Effect:
     """What a writing statement would do on ``state``; typed errors for what cannot be done."""
     return _PLANS[type(statement)](state, statement)

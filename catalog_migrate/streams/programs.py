@@ -43,7 +43,7 @@ def alter_program(
     return in_order(steps, *_restart(state, dependents, after(steps), SettleCheckpoint))
 
 
-def set_back_program(
+def rollback_program(
     state: State, dependents: Collection[str], edited: Collection[str], program: Program
 ) -> Program:
     """What takes an ALTER back after ``program``: its queries restart from their snapshots."""

@@ -35,7 +35,7 @@ from catalog_migrate.streams.programs import (
     Program,
     alter_program,
     restarted,
-    set_back_program,
+    rollback_program,
 )
 from catalog_migrate.streams.supervisor import Known, Managed, input_known
 from catalog_migrate.streams.upstream import Upstream
@@ -64,7 +64,7 @@ class Trial(OperationRun):
         """To try it, or to take it back where that was begun."""
         dependents = [item_id for item_id in row.dependents if item_id in state.items]
         if row.detail.get("phase") == ROLLING_BACK:
-            return set_back_program(state, dependents, row.snapshots, ())
+            return rollback_program(state, dependents, row.snapshots, ())
         return alter_program(state, row.target, dependents, validate=row.validate)
 
     def abandoned(self) -> CatalogMigrateError:
@@ -302,7 +302,7 @@ class Trial(OperationRun):
             return row
 
         state, row = self.follow(), self.row
-        self.program = set_back_program(state, row.dependents, row.snapshots, self.program)
+        self.program = rollback_program(state, row.dependents, row.snapshots, self.program)
         self.move(
             f"trial, {ROLLING_BACK}", "set back", f"{self.about(state)}: {reason}",
             detail={"reason": reason}, also=put, program=stored(self.program),

@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
+from catalog_migrate.catalog.opening import open_log
+from catalog_migrate.catalog.records import RECONCILE, OperationRecord
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.cli.group import VERBS
 from catalog_migrate.cli.main import main
 from catalog_migrate.errors import CatalogMigrateError
@@ -141,6 +145,24 @@ def test_looking_at_a_catalog_needs_neither_the_graph_library_nor_streams(tmp_pa
         cwd=Path(__file__).parents[2],
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_plan_says_that_a_start_has_not_finished(call: Call, tmp_path: Path) -> None:
+    """Ctrl-C after a commit: names may be absent, though no object of the release changes."""
+    release = manifest(tmp_path / "1.json", "1", [("a", "INT")])
+    bring_in_force(tmp_path, release)
+    at = ("--catalog", str(tmp_path / "c"), "--release", release)
+    assert "has not finished" not in call("plan", *at).err
+
+    def interrupted(_: State) -> Changes:
+        changes = Changes()
+        changes.put("operation", RECONCILE, OperationRecord(kind="reconcile", state="pending"))
+        return changes
+
+    commit(open_log(str(tmp_path / "c")), interrupted, kind="test")
+    answer = call("plan", *at)
+    assert (answer.code, "NOTHING TO DO" in answer.out) == (0, True)
+    assert "a start was interrupted, or has not finished" in answer.err
 
 
 def test_a_changed_manifest_is_planned_in_full(call: Call, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from catalog_migrate.catalog.check import check
 from catalog_migrate.catalog.log import LogRow
+from catalog_migrate.catalog.records import RECONCILE
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
 from catalog_migrate.errors import EngineFailure
@@ -17,7 +18,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.migration import Migration
 from catalog_migrate.program.operations import NAMES
-from catalog_migrate.reconciler.commit import RECONCILE, stored_program
+from catalog_migrate.reconciler.commit import stored_program
 from catalog_migrate.release.release import Release
 from catalog_migrate.sql.references import references
 from catalog_migrate.testing.bodies import Row

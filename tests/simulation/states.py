@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from catalog_migrate.catalog.lease import MIGRATION
+from catalog_migrate.catalog.records import RECONCILE
 from catalog_migrate.catalog.state import State
 from catalog_migrate.hook import Outcome
-from catalog_migrate.reconciler.commit import RECONCILE
 from catalog_migrate.streams.operation_records import ALTER, KINDS, UNSAFE
 
 InForce = Literal["none", "old", "new"]
