@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +47,21 @@ _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
     "spark": frozenset({"spark"}),
 }
 _SLOW = ("spark", "services", "crash")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What processes leave in the temporary directory goes with the run, a killed JVM's included.
+
+    Directories of tests (``tmp_path``) stay where pytest has them, and as long.
+    """
+    if hasattr(config, "workerinput"):
+        return
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    directory = tempfile.mkdtemp(prefix="catalog-migrate-tests-")
+    os.chmod(directory, 0o755)  # PostgreSQL refuses to run as root: its account must get in
+    tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = directory
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={directory}"
+    config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

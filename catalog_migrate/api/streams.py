@@ -119,10 +119,11 @@ def run_unsafe(
     from catalog_migrate.streams.execute import unsafe_result
 
     catalog = open_catalog(settings, write=True)
-    outcome = catalog.unsafe(on_progress=on_note).run(
-        ask(catalog.state()), reason, confirm=confirm, key=key
-    )
-    return unsafe_result(outcome)
+    client, state = catalog.unsafe(on_progress=on_note), catalog.state()
+    if key is not None and key in state.operations:
+        # what it has committed itself may be what a new request would be refused for
+        return unsafe_result(client.awaited(key))
+    return unsafe_result(client.run(ask(state), reason, confirm=confirm, key=key))
 
 
 def undo_unsafe(

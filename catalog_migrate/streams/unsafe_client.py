@@ -80,7 +80,7 @@ class UnsafeClient(OperationClient):
         state = read_state(self.log)
         cluster = state.items[request.parts[0].item_id].links.get("cluster", "")
         if key is not None and key in state.operations:
-            return self._wait(key, None)
+            return self.awaited(key)
         what, kind = "the unsafe operation", request.parts[0].after.kind
         asked = confirm is not nobody
         require(
@@ -107,10 +107,10 @@ class UnsafeClient(OperationClient):
         if left and not runtime_lives(state, cluster):
             self.end_here(cluster, _not_alone)  # what somebody left half-way is ended first
         self.ask(row, key, "unsafe request", reason, partial(require_allowed, row))
-        return self._wait(key, plan)
+        return self.awaited(key, plan)
 
-    def _wait(self, key: str, plan: UnsafePlan | None) -> Outcome:
-        """Wait for its end; raises again what refused it."""
+    def awaited(self, key: str, plan: UnsafePlan | None = None) -> Outcome:
+        """Wait for the end of an operation that was asked for; raises again what refused it."""
 
         def unfinished(_: State, why: str) -> UnsafeBlocked:
             return UnsafeBlocked(

@@ -37,6 +37,7 @@ class Victims:
     def _start(self, java: str = "", place: Sequence[str] = ()) -> subprocess.Popen[str]:
         if self._archive.exists():
             java = f"-XX:SharedArchiveFile={self._archive} -Xshare:auto"
+        java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {java}"
         return subprocess.Popen(
             [sys.executable, str(PROGRAM), *(place or [str(self._spark_warehouse)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

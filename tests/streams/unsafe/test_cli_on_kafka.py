@@ -69,7 +69,8 @@ def test_export_and_inject(
     assert (listed["sources"], listed["reason"]) == ("default.s", "test")
     assert (listed["kind"], listed["partitions"], listed["doubled"]) == ("inject", 1, 3)
     key = listed["operation"]
-    assert main(["unsafe", "undo", key, "--reason", "back", "--yes"]) == 0
+    for _ in range(2):  # under one id it is done once, however often it is said
+        assert main(["unsafe", "undo", key, "--reason", "back", "--yes", "--id", "undo-1"]) == 0
     assert stage.positions() == {0: 8, 1: 4}
     capsys.readouterr()
     assert main(["status", "--format", "json"]) == 0
