@@ -82,8 +82,9 @@ class BootstrapReport(msgspec.Struct, frozen=True):
     populated. ``outstanding`` says in words what could not be done for users' objects: the software
     starts without it, what can be tried again is tried at every start, what is quarantined stays so
     until it is dropped. ``steps`` is the program that this start had to execute: what was left of
-    the plan's steps and, of phase ``session``, the names of this session; ``executed`` is what it
-    executed of it. Our own views are in neither.
+    the plan's steps and, of phase ``session``, the names of this session, of phase ``retention``
+    replaced rows that were deleted; ``executed`` is what it executed of it. Our own views are in
+    neither.
     """
 
     outcome: Outcome
@@ -448,10 +449,14 @@ def _reported(
         each.schema.lower() for part in parts if part.owner == "system"
         for each in part.release.objects
     }
+
+    def is_own(step: Operation | Executed) -> bool:
+        return step.kind != "shard" and parse_reference(step.name)[1] in own
+
     return BootstrapReport(
         outcome, plan, parts[0].release.name, state.serial, journal.rows, journal.names,
         unfilled(state),
         outstanding=journal.outstanding(state),
-        steps=tuple(s for s in journal.steps if parse_reference(s.name)[1] not in own),
-        executed=tuple(s for s in journal.executed if parse_reference(s.name)[1] not in own),
+        steps=tuple(s for s in journal.steps if not is_own(s)),
+        executed=tuple(s for s in journal.executed if not is_own(s)),
     )

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 
 PREPARE, IN_PLACE, NAMES, SESSION = "prepare", "in place", "names", "session"
-STREAMS = "streams"
+STREAMS, RETENTION = "streams", "retention"
 
 
 class Operation(msgspec.Struct, frozen=True, tag_field="op"):
@@ -24,7 +24,8 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op"):
     one ``wave`` do not depend on each other; a wave begins when the one before it has ended, but
     that a query starts while its source is still probed.
     ``phase`` is when it is taken: ``prepare`` before the commit, ``in place`` and ``names`` after
-    it, ``session`` for names of this session alone, ``streams`` for running queries.
+    it, ``session`` for names of this session alone, ``streams`` for running queries, ``retention``
+    for what time alone calls for, which no plan has.
     """
 
     kind: str
@@ -119,6 +120,19 @@ class UpdateComment(Operation, frozen=True, tag="update"):
     phase: str = NAMES
 
 
+class RetireShard(Operation, frozen=True, tag="retire"):
+    """Delete the files of a shard that was replaced, its retention being over.
+
+    ``name`` is its path, ``id`` that of the item whose rows it had.
+    """
+
+    kind: str = "shard"
+    name: str = ""
+    phase: str = RETENTION
+    symbol: ClassVar[str] = "-"
+    verb: ClassVar[str] = "delete"
+
+
 class ValidateConnection(Operation, frozen=True, tag="validate"):
     """Reach out to a connection with the options that it is to have."""
 
@@ -169,7 +183,7 @@ class ProbeQuery(Operation, frozen=True, tag="probe"):
 
 AnyOperation = (
     BuildTable | CopyTable | PopulateTable | SealTable | EvolveTable | DropName | ReplaceName
-    | UpdateComment | CreateName | ValidateConnection | StopQuery | SettleCheckpoint
+    | UpdateComment | CreateName | RetireShard | ValidateConnection | StopQuery | SettleCheckpoint
     | RestoreTable | EditCheckpoint | StartQuery | ProbeQuery
 )
 """Every operation there is, told apart by ``op`` in JSON."""

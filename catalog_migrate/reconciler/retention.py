@@ -7,6 +7,7 @@ import msgspec
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.model.paths import is_absolute
+from catalog_migrate.program.operations import RetireShard
 from catalog_migrate.reconciler.execution_context import ExecutionContext, Progress
 from catalog_migrate.reconciler.stream_tables import StreamTables
 
@@ -58,9 +59,12 @@ def remove_data(work: ExecutionContext, state: State) -> State:
     paths = removing(state)
     if not paths:
         return state
-    for number, path in enumerate(paths, start=1):
-        work.retrying(lambda path=path: _remove(work, path))  # type: ignore[misc]
-        work.on_progress(Progress("remove", number, len(paths), path))
+    steps = [RetireShard(name=path, id=state.shards[path].item_id) for path in paths]
+    work.journal.steps += steps
+    for number, step in enumerate(steps, start=1):
+        with work.executing(step):
+            work.retrying(lambda path=step.name: _remove(work, path))  # type: ignore[misc]
+        work.on_progress(Progress("remove", number, len(paths), step.name))
 
     def changes_for(current: State) -> Changes:
         changes = Changes()
@@ -69,4 +73,7 @@ def remove_data(work: ExecutionContext, state: State) -> State:
             changes.put("shard", path, msgspec.structs.replace(record, removing=False))
         return changes
 
-    return commit(work.log, changes_for, epoch=work.epoch, kind="remove")
+    with work.journal.unlogged() as executed:
+        return commit(
+            work.log, changes_for, epoch=work.epoch, kind="remove", executed=executed
+        )

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from catalog_migrate.catalog.errors import CatalogNotFound
+from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.hook import BootstrapReport, migrate
+from catalog_migrate.program.operations import RetireShard
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.release.release import Release
@@ -277,15 +279,27 @@ def test_a_step_that_is_refused_after_the_commit() -> None:
 
 
 def test_retired_data_goes_after_the_retention() -> None:
-    """The data of a replaced shard goes after seven days, its sealed log stays."""
+    """The data of a replaced shard goes after seven days, its sealed log stays.
+
+    What went is said by the report, and by the commit.
+    """
     site = loaded()
     site.start("2")
     assert site.start("2").outcome == "unchanged"
     site.clock.sleep(8 * 86_400.0)
-    assert site.start("2").outcome == "resumed"
+    report = site.start("2")
+    assert report.outcome == "resumed"
     state = site.state()
     assert state is not None
     assert {shard.state for shard in state.shards.values()} == {"live", "gone"}
+    retired = sorted(path for path, shard in state.shards.items() if shard.state == "gone")
+    steps = [step for step in report.steps if isinstance(step, RetireShard)]
+    executed = [step for step in report.executed if step.op == "retire"]
+    assert [step.name for step in steps] == [step.name for step in executed] == retired
+    assert [step.id for step in steps] == [state.shards[path].item_id for path in retired]
+    assert {(step.phase, step.outcome) for step in executed} == {("retention", "done")}
+    (removal,) = (entry for entry in entries(site.log) if entry.verb == "remove")
+    assert removal.executed == tuple(executed)
     site.verify("2")
     row = states.state_of(state, "new")
     assert row.name == "in force"
