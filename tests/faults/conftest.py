@@ -204,11 +204,15 @@ def site(tmp_path: Path, sites: Callable[[Path], Site]) -> Site:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB of its own."""
+    """A file system of 6 MiB of its own.
+
+    Spark's writer that found no room keeps its file open, deleted or not, until its objects are
+    collected: there is room for that beside the rows of two releases.
+    """
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)],
+        ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if mounted.returncode:
