@@ -141,9 +141,13 @@ class Times:
         self.processes = Processes().start()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.outcomes: Counter[str] = Counter()
+        self.workers: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid.partition("@")[0]] += report.duration
+        name, _, group = report.nodeid.partition("@")
+        self.seconds[name] += report.duration
+        node = getattr(report, "node", None)  # there with pytest-xdist
+        self.workers["-" if node is None else node.gateway.id, group or "any"] += report.duration
         if report.when == "call" or report.outcome == "skipped":
             self.outcomes[report.outcome] += 1
 
@@ -173,6 +177,14 @@ class Times:
                 (
                     (folder, len(all_), f"{sum(all_):.1f}")
                     for folder, all_ in sorted(folders.items(), key=lambda row: -sum(row[1]))
+                ),
+            ),
+            "",
+            *table(
+                ("worker", "tests for", "seconds"),
+                (
+                    (worker, group, f"{seconds:.1f}")
+                    for (worker, group), seconds in sorted(self.workers.items())
                 ),
             ),
             "",
