@@ -10,12 +10,13 @@ PYTEST ?=
 WORKERS ?= 2
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help install jars compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
+.PHONY: help install jars java compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make install         create .venv with the command line in it (quick when up to date)"
-	@echo "make jars            fetch Spark's and the broker's jars, checksums compared"
+	@echo "make jars            fetch Spark's and the broker's jars, those for S3, checksums compared"
+	@echo "make java            compile our Java (conditional PUT on S3) into the jar of the package"
 	@echo "make test            all tests that guard a merge; build/times.md says where the time went"
 	@echo "make test-fast       those that need no Java and no server, for every save"
 	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
@@ -42,6 +43,10 @@ $(STAMP): requirements/dev.txt pyproject.toml .ci/setup
 jars: install
 	@$(BIN)/python -m catalog_migrate.engine.spark.jars
 	@$(BIN)/python -m tests.services.broker_jars
+
+# the same bytes each time; needs the JDK that the jar's manifest names
+java: jars
+	@$(BIN)/python -m tests.engine.spark.java_build
 
 # the set-up compiles once; what was edited since is compiled here
 compile: install

@@ -80,6 +80,13 @@ KEYS: tuple[Key, ...] = (
         " names live in the session."),
     Key("spark", "threads", "integer", 4,
         "Statements that the command line sends to Spark at once.", minimum=1),
+    Key("storage", "require_safe_commits", "choice", "true",
+        "Whether a start refuses a session whose commits to an object store can write over those"
+        " of another process; `false` says so and goes on.",
+        choices=("true", "false")),
+    Key("storage", "safe_log_stores", "text", None,
+        "Classes of LogStores, with commas between them, whose commits to an object store are taken"
+        " for safe without a race that shows it."),
     Key("streams", "drain", "seconds", 30.0,
         "Seconds that a batch may take to end when its query is stopped."),
     Key("streams", "limit", "seconds", 60.0,

@@ -199,6 +199,7 @@ _STAND_IN = {
     "connections.options": ("InvalidOptions",),
     "connections.secrets": ("UnresolvedSecret",),
     "engine.spark.engine": ("UnsuitableSession",),
+    "engine.spark.object_stores.commit_safety": ("UnsafeCommits",),
     "model.graph": ("DependencyCycle",),
     "model.names": ("InvalidName",),
     "model.types": ("UnknownType",),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 
+KEY_ID, SECRET = "MARKED-KEY-ID", "MARKED-SECRET"
+"""The login of the object store, which is shown nowhere."""
+
 # Every process that a test starts inherits it.
 prefer_short_runs(os.environ)
 # A JVM has some fifty threads, and malloc would give most of them an arena of their own.
@@ -117,12 +120,27 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one real Spark session of a run: local, in-memory names, Delta."""
+    """The one real Spark session of a run: local, in-memory names, Delta, jars for S3."""
     from catalog_migrate.engine.spark.session import local_session
+    from catalog_migrate.store.address import Storage
 
-    session = local_session(warehouse_dir=str(tmp_path_factory.mktemp("spark-warehouse")))
+    session = local_session(
+        warehouse_dir=str(tmp_path_factory.mktemp("spark-warehouse")), addresses=["s3://any"],
+        storage=Storage({"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET}),
+    )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark_on_s3(spark: SparkSession, object_store: ObjectStore) -> SparkSession:
+    """The session of the run, which reaches the run's object store."""
+    from catalog_migrate.engine.spark.object_stores.settings import hadoop_settings
+    from catalog_migrate.engine.spark.session import hand_over
+    from catalog_migrate.store.address import Storage
+
+    hand_over(spark.sparkContext, hadoop_settings(Storage(object_store.options)))
+    return spark
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -176,7 +194,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     from tests.services.object_store import ObjectStore
 
     with ObjectStore(
-        tmp_path_factory.mktemp("objects"), key="MARKED-KEY-ID", secret="MARKED-SECRET"
+        tmp_path_factory.mktemp("objects"), key=KEY_ID, secret=SECRET
     ) as store:
         yield store
 

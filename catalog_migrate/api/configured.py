@@ -193,6 +193,8 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),
         on_progress=on_note,
+        addresses=[settings.text("catalog.uri"), settings.text("catalog.warehouse")],
+        storage=settings.storage,
     )
     with silent_interrupts():
         try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import msgspec
 
@@ -16,6 +17,7 @@ from catalog_migrate.api.configured import (
     open_catalog,
     unheard,
 )
+from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
@@ -142,4 +144,29 @@ def _spark(settings: Settings, on_note: OnNote) -> str:
         with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()
-        return f"Spark {spark.version} wrote and read {rows} row of a Delta table"
+        return (
+            f"Spark {spark.version} wrote and read {rows} row of a Delta table"
+            + _safe_commits(spark, settings)
+        )
+
+
+def _safe_commits(spark: Any, settings: Settings) -> str:
+    """Whether the session's commits are safe where the rows are, as if none was raced before."""
+    warehouse = settings.text("catalog.warehouse")
+    if warehouse is None and settings.text("catalog.uri") is not None:
+        with suppress(CatalogNotFound):
+            warehouse = open_catalog(settings).state().setting("warehouse")
+    if warehouse is None or not is_remote(warehouse):
+        return ""
+    from catalog_migrate.pipeline.safe_commits import require_safe_commits, rules_of
+
+    notes: list[str] = []
+    used = require_safe_commits(
+        spark, warehouse, storage=settings.storage, rules=rules_of(settings),
+        on_note=notes.append,
+    )
+    if notes:
+        return f"; {notes[0]} (and storage.require_safe_commits is false)"
+    if used is None:
+        return "; its LogStore is one of storage.safe_log_stores"
+    return f"; its commits to {used.place} with {used.name} write over no other's"

@@ -3,17 +3,23 @@
 A store without it (some network file systems, S3 with an unsafe rename) lets both through, and two
 processes could then migrate at once. The commits go straight to delta-rs: the log's own look at the
 newest version would refuse the second before the store is asked.
+
+Another writer is raced against delta-rs by :func:`race_against`: one that looks whether the version
+is there and then puts it writes over what came in between, whatever the store can do.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
+from catalog_migrate.delta.commits import encode
+from catalog_migrate.delta.log import commit_name
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.store import store_at
@@ -25,6 +31,73 @@ if TYPE_CHECKING:
 
 ROUNDS = 4
 """One commit after the other, then pairs at the same moment."""
+
+PAUSES = (None, 0.0, 0.01, 0.02, 0.04)
+"""Rounds against another writer: seconds from the beginning of delta-rs' commit to the end of the
+other; None is the round in which the other had begun before, and ends afterwards."""
+
+
+class HeldCommit(Protocol):
+    """A commit of another writer, held up in its midst."""
+
+    def begin(self) -> None:
+        """Start it, and wait until the writer asks for the second line."""
+        ...
+
+    def release(self) -> None:
+        """Let it have the second line, and end; of no effect the second time."""
+        ...
+
+    def join(self) -> bool:
+        """Wait for its end; whether it went through by its own word. Raises any other failure."""
+        ...
+
+
+def race_against(
+    writer: Callable[[str, bytes, bytes], HeldCommit], place: str, storage: Storage | None = None
+) -> bool:
+    """Whether of each two commits, one of delta-rs and one of ``writer``, exactly one went through.
+
+    By their own word, and by what stands in the log. ``writer`` gets the address of a commit's file
+    and its two lines. The table is below ``place`` and removed in the end. Raises StoreFailure when
+    the store does not do what delta-rs asks, and what the commit of ``writer`` raises.
+    """
+    held = storage or Storage()
+    with _table(place, held) as address:
+        return all(_round_against(writer, address, held, pause) for pause in PAUSES)
+
+
+def _round_against(
+    writer: Callable[[str, bytes, bytes], HeldCommit], address: str, storage: Storage,
+    pause: float | None,
+) -> bool:
+    from deltalake.exceptions import CommitFailedError
+
+    table = load_table(address, storage)
+    name, token = commit_name(table.version() + 1), uuid4().hex
+    told = {"timestamp": int(time.time() * 1000), "operation": "PROBE", "txnId": token}
+    other = writer(
+        f"{address}/{name}", encode([{"commitInfo": told}]),
+        encode([{"txn": {"appId": token, "version": 1}}]),
+    )
+    releasing = threading.Timer(pause or 0.0, other.release)
+    ours_won = True
+    try:
+        other.begin()
+        if pause is not None:
+            releasing.start()
+        write_rows(table, _row())
+    except CommitFailedError:
+        ours_won = False
+    except Exception as error:  # noqa: BLE001 - told without what is secret
+        raise refused(address, error, storage) from storage.cause(error)
+    finally:
+        if releasing.ident is not None:
+            releasing.join()
+        other.release()
+        others_won = other.join()
+    stands = token.encode() in store_at(address, storage).read(name)
+    return ours_won is not others_won and others_won is stands
 
 
 def race(place: str, storage: Storage | None = None, *, rounds: int = ROUNDS) -> None:

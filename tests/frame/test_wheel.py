@@ -67,6 +67,8 @@ def test_the_wheel_holds_the_built_ins_the_lock_and_the_type_marker(wheel: Path)
     assert {
         "catalog_migrate/py.typed",
         "catalog_migrate/engine/spark/jars.lock.json",
+        "catalog_migrate/engine/spark/object_stores/s3.lock.json",
+        "catalog_migrate/engine/spark/object_stores/catalog-migrate-spark.jar",
         "catalog_migrate/engine/spark/log4j2.properties",
     } <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {

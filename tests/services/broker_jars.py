@@ -1,7 +1,8 @@
 """The jars of a single-node Kafka 4.1 broker, by a committed lock, fetched as Spark's jars are.
 
 Thirty make the broker; the last three let it store zstd, lz4 and snappy.
-``python -m tests.services.broker_jars`` fetches them and prints progress.
+``python -m tests.services.broker_jars`` fetches them, and those that Spark needs for S3, and prints
+progress.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 
 from catalog_migrate.engine.spark.jars import LockedJar, Progress, ensure_jars, locked_jars
 from catalog_migrate.engine.spark.jars import main as fetch
+from catalog_migrate.engine.spark.object_stores.settings import s3_jars
 
 
 def broker_jars() -> tuple[LockedJar, ...]:
@@ -29,4 +31,4 @@ def ensure_broker_jars(
 
 
 if __name__ == "__main__":
-    sys.exit(fetch(broker_jars()))
+    sys.exit(fetch((*broker_jars(), *s3_jars())))

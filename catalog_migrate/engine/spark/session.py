@@ -8,15 +8,22 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from catalog_migrate.engine.spark.jars import Progress, ensure_jars, locate_pyspark
+from catalog_migrate.engine.spark.jars import (
+    Progress,
+    ensure_jars,
+    locate_pyspark,
+    locked_jars,
+)
 from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.errors import PrerequisiteMissing
+from catalog_migrate.store.address import Storage
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -42,14 +49,14 @@ def default_warehouse(metastore: str | None) -> Path:
 
 def session_conf(
     jars: list[str], *, warehouse_dir: str | None = None, metastore: str | None = None,
-    extra: Mapping[str, str] | None = None,
+    extra: Mapping[str, str] | None = None, on_s3: bool = False,
 ) -> dict[str, str]:
     """All settings of the local session, as Spark's own keys.
 
     ``jars`` are paths of jar files, ``warehouse_dir`` is where Spark puts managed tables (not ours:
     the product's shards have their own addresses), ``metastore`` a directory for an embedded Derby
-    metastore that keeps names between sessions (None: names end with the session). ``extra`` stands
-    above everything.
+    metastore that keeps names between sessions (None: names end with the session). ``on_s3`` adds
+    what commits and checkpoints on S3 need to be safe. ``extra`` stands above everything.
     """
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     conf = {
@@ -84,6 +91,8 @@ def session_conf(
         )
         conf["spark.hadoop.datanucleus.schema.autoCreateAll"] = "true"
         conf["spark.hadoop.hive.metastore.schema.verification"] = "false"
+    if on_s3:
+        conf.update(object_stores.SETTINGS)
     conf.update(extra or {})
     return conf
 
@@ -91,22 +100,31 @@ def session_conf(
 def local_session(
     warehouse_dir: str | None = None, metastore: str | None = None,
     app_name: str = "catalog-migrate", *, conf: Mapping[str, str] | None = None,
-    on_progress: Progress | None = None,
+    on_progress: Progress | None = None, addresses: Iterable[str | None] = (),
+    storage: Storage | None = None,
 ) -> SparkSession:
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.
 
     ``warehouse_dir``, ``metastore`` and ``conf`` are as in :func:`session_conf`; a running session
-    keeps its own settings. ``on_progress`` hears about jars being fetched, and of a
-    Ctrl-C, which takes effect once the JVM has started. What the JVM writes
-    on stdout and stderr is kept from the terminal, and quoted when it does not start.
+    keeps its own settings. ``addresses`` are those that Spark is to read and write; when one is on
+    S3 the jars for that are fetched too, and the session reaches it by the options of ``storage``,
+    which no page, log or command line of Spark shows. ``on_progress`` hears about jars being
+    fetched, and of a Ctrl-C, which takes effect once the JVM has started. What the JVM writes on
+    stdout and stderr is kept from the terminal, and quoted when it does not start.
 
     Raises :class:`PrerequisiteMissing` when Java, PySpark or a jar is missing, or Spark does not
     start.
     """
     check_java()
     locate_pyspark()
+    on_s3 = object_stores.needs_s3(addresses)
+    jars = (
+        [*ensure_jars(on_progress, jars=(*locked_jars(), *object_stores.s3_jars())),
+         object_stores.own_jar()]
+        if on_s3 else ensure_jars(on_progress)
+    )
     settings = session_conf(
-        ensure_jars(on_progress), warehouse_dir=warehouse_dir, metastore=metastore, extra=conf
+        jars, warehouse_dir=warehouse_dir, metastore=metastore, extra=conf, on_s3=on_s3
     )
     if metastore is not None:
         Path(metastore).absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -130,6 +148,9 @@ def local_session(
     else:
         context = SparkContext.getOrCreate(spark_conf)
     context.setLogLevel("ERROR")
+    if on_s3:
+        # not by SparkConf: PySpark starts the JVM with all of that on its command line
+        hand_over(context, object_stores.hadoop_settings(storage or Storage()))
     return SparkSession.builder.config(conf=spark_conf).getOrCreate()
 
 
@@ -235,3 +256,49 @@ def _silence() -> list[logging.Logger]:
     for logger in speaking:
         logger.disabled = True
     return speaking
+
+
+# -- secrets handed to the JVM ---------------------------------------------------------------------
+
+_PY4J = ("py4j.clientserver", "py4j.java_gateway")
+
+
+class _Here(threading.local):
+    depth = 0
+
+
+_here = _Here()
+
+
+class _Quiet(logging.Filter):
+    """Lets nothing through from a thread that is within :func:`unlogged`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 (named by the base)
+        return _here.depth == 0
+
+
+_quiet = _Quiet()
+
+
+def hand_over(context: SparkContext, settings: Mapping[str, str]) -> None:
+    """Settings of Hadoop for all sessions of an application; nothing shows or logs them."""
+    hadoop = context._jsc.hadoopConfiguration()
+    with unlogged():
+        for name, value in settings.items():
+            hadoop.set(name, value)
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Py4J logs nothing of this thread meanwhile; the application's logging stays as it is.
+
+    At DEBUG it logs every command that it sends to the JVM, arguments and all: the options of a
+    Kafka reader among them with the login in them, and those of an object store.
+    """
+    for name in _PY4J:
+        logging.getLogger(name).addFilter(_quiet)  # added once, however often it is said
+    _here.depth += 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1

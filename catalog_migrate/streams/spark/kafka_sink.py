@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows i
 from pyspark.sql.window import Window
 
 from catalog_migrate.connections import clients
+from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.queries import (
     OFFSET,
@@ -20,7 +21,6 @@ from catalog_migrate.streams.queries import (
     written_columns,
 )
 from catalog_migrate.streams.spark.batches import json_of
-from catalog_migrate.streams.spark.settings import unlogged
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression

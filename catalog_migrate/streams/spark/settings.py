@@ -1,15 +1,8 @@
-"""Settings of one query (``WITH (…)``) and those of the session that all of them run in.
-
-What is handed to the JVM stays out of Python's own log: at DEBUG, Py4J logs every command that it
-sends, arguments and all, the options of a Kafka reader among them, with the login in them.
-"""
+"""Settings of one query (``WITH (…)``) and those of the session that all of them run in."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -61,35 +54,3 @@ def setting(spec: QuerySpec, name: str) -> str | None:
 def trigger_interval(spec: QuerySpec) -> str:
     """How often a batch is begun, as Spark's interval."""
     return f"{round(clients.trigger_seconds(spec.external.settings) * 1000)} milliseconds"
-
-
-_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
-
-
-class _Here(threading.local):
-    depth = 0
-
-
-_here = _Here()
-
-
-class _Silence(logging.Filter):
-    """Lets nothing through from a thread that is within :func:`unlogged`."""
-
-    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002 (named by the base)
-        return _here.depth == 0
-
-
-_silence = _Silence()
-
-
-@contextmanager
-def unlogged() -> Iterator[None]:
-    """Py4J logs nothing of this thread meanwhile; the application's logging stays as it is."""
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_silence)  # added once, however often it is said
-    _here.depth += 1
-    try:
-        yield
-    finally:
-        _here.depth -= 1

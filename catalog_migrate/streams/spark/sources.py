@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
 
 from catalog_migrate.connections import clients
+from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.streams.queries import QuerySpec, ddl
-from catalog_migrate.streams.spark.settings import setting, unlogged
+from catalog_migrate.streams.spark.settings import setting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

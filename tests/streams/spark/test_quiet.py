@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from catalog_migrate.streams.spark.settings import unlogged
+from catalog_migrate.engine.spark.session import unlogged
 
 
 def test_only_this_thread_and_only_meanwhile(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,104 @@
+"""Whether a start may let a session commit to tables on an object store.
+
+Safe is what a race has shown, once for a LogStore and a version of Hadoop in a catalog, or what the
+configuration lists. Nothing of it concerns tables on a local disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.catalog.records import ConfigRecord
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.store.address import Storage, is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from catalog_migrate.catalog.log import CatalogLog
+    from catalog_migrate.catalog.state import State
+    from catalog_migrate.config import Settings
+    from catalog_migrate.engine.spark.object_stores.commit_safety import LogStoreInUse
+
+RACED = "safe_commits"
+"""Begins the settings of a catalog that remember what was raced."""
+
+
+class CommitRules(msgspec.Struct, frozen=True):
+    """What the configuration says: LogStores taken for safe, and whether any other is refused."""
+
+    safe_log_stores: frozenset[str] = frozenset()
+    required: bool = True
+
+
+def rules_of(settings: Settings) -> CommitRules:
+    """The rules as they are configured (``[storage]``)."""
+    listed = (settings.text("storage.safe_log_stores") or "").split(",")
+    return CommitRules(
+        frozenset(name.strip() for name in listed if name.strip()),
+        settings.text("storage.require_safe_commits") != "false",
+    )
+
+
+def require_safe_commits(
+    spark: SparkSession, warehouse: str, *, storage: Storage | None = None,
+    state: State | None = None, rules: CommitRules | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> LogStoreInUse | None:
+    """What the session commits with to ``warehouse``, after a look at whether that is safe.
+
+    ``storage`` are the options by which delta-rs reaches it; ``state`` is the catalog's, which
+    remembers earlier races (None: none counts). Returns the LogStore where it was raced now, for
+    :func:`remember`; None where there was nothing to race, or it was lost.
+
+    Raises UnsafeCommits where the rules require safe commits and a race shows that they are not,
+    which ``on_note`` hears otherwise; UnsuitableSession where the session cannot commit there, or
+    does not tell how, StoreFailure where the store does not answer.
+    """
+    if not is_remote(warehouse):
+        return None
+    from catalog_migrate.engine.spark.object_stores.commit_safety import (
+        UnsafeCommits,
+        log_store,
+        race_session,
+    )
+
+    asked = rules or CommitRules()
+    used = log_store(spark, warehouse)
+    known = used.name in asked.safe_log_stores or (
+        state is not None and setting_of(used) in state.config
+    )
+    if known:
+        return None
+    try:
+        return race_session(spark, warehouse, storage)
+    except UnsafeCommits as error:
+        if asked.required:
+            raise
+        if on_note is not None:
+            on_note(error.message)
+        return None
+
+
+def setting_of(used: LogStoreInUse) -> str:
+    """The catalog's setting that remembers a race."""
+    return f"{RACED} {used.key}"
+
+
+def remember(log: CatalogLog, used: LogStoreInUse) -> None:
+    """Have the catalog remember that these commits were raced, and that each was refused in time.
+
+    Without the lease: it is true whoever works on the catalog.
+    """
+
+    def changes(state: State) -> Changes | None:
+        if setting_of(used) in state.config:
+            return None
+        made = Changes()
+        made.put("config", setting_of(used), ConfigRecord(value="raced"))
+        return made
+
+    commit(log, changes, kind=RACED)

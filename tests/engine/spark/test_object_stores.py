@@ -1,0 +1,245 @@
+"""Spark on an object store: its commits lose nothing, its checkpoints fence, its secrets stay."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
+from catalog_migrate.engine.spark.engine import UnsuitableSession
+from catalog_migrate.engine.spark.object_stores.commit_safety import (
+    UnsafeCommits,
+    log_store,
+    race_session,
+)
+from catalog_migrate.engine.spark.object_stores.settings import CHECKPOINT_MANAGER, LOG_STORE
+from catalog_migrate.engine.spark.session import hand_over
+from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require_safe_commits
+from catalog_migrate.store.address import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.services.object_store import ObjectStore
+
+pytestmark = [pytest.mark.spark]
+
+STOCK = "io.delta.storage.S3SingleDriverLogStore"
+MARKED = ("MARKED-KEY-ID", "MARKED-SECRET")
+
+
+@contextmanager
+def committing_with(spark: SparkSession, name: str, scheme: str = "s3a") -> Iterator[None]:
+    """The session commits with another LogStore meanwhile, as if it had been built so."""
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set(f"spark.delta.logStore.{scheme}.impl", name)
+    try:
+        yield
+    finally:
+        conf.set(f"spark.delta.logStore.{scheme}.impl", LOG_STORE)
+
+
+def storage_of(store: ObjectStore) -> Storage:
+    return Storage(store.options)
+
+
+class TestCommits:
+    """A session's LogStore raced against delta-rs."""
+
+    def test_ours_is_refused_where_a_commit_is(
+        self, spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+    ) -> None:
+        """By both schemes one of each two commits goes through; nothing of the race stays."""
+        for address in (f"{bucket}/w", f"{bucket.replace('s3:', 's3a:')}/w"):
+            used = race_session(spark_on_s3, address, storage_of(object_store))
+            assert (used.name, used.hadoop) == (LOG_STORE, "3.5.0")
+            assert used.place == address.removesuffix("/w")
+        assert "<Key>" not in object_store.objects(bucket.removeprefix("s3://"))
+
+    def test_the_one_of_delta_writes_over_others(
+        self, spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+    ) -> None:
+        """It is caught by its deed; the message says what can be lost, and how it is set."""
+        address = bucket.replace("s3:", "s3a:")
+        with committing_with(spark_on_s3, STOCK), pytest.raises(UnsafeCommits) as raised:
+            race_session(spark_on_s3, address, storage_of(object_store))
+        assert raised.value.message == (
+            f"this session commits to {address} with {STOCK} (Hadoop 3.5.0), which was seen to"
+            " write over a commit that another process had made: rows that their writer was told"
+            " are in the table would be lost"
+        )
+        assert raised.value.remedy is not None
+        assert f"set spark.delta.logStore.s3a.impl to {LOG_STORE}" in raised.value.remedy
+        assert "<Key>" not in object_store.objects(bucket.removeprefix("s3://"))
+
+    def test_what_was_raced_is_remembered(
+        self, spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+    ) -> None:
+        """Once for a LogStore, a version of Hadoop and a bucket; another LogStore is raced anew."""
+        storage = storage_of(object_store)
+        log = open_log(f"{bucket}/c", storage)
+        state = create_catalog(log, warehouse=f"{bucket}/w")
+        used = require_safe_commits(spark_on_s3, f"{bucket}/w", storage=storage, state=state)
+        assert used is not None
+        remember(log, used)
+        remember(log, used)
+        state = read_state(log)
+        assert state.config[f"safe_commits {bucket} {LOG_STORE} Hadoop 3.5.0"].value == "raced"
+        nobody = Storage({**object_store.options, "aws_endpoint_url": "http://127.0.0.1:1"})
+        assert require_safe_commits(
+            spark_on_s3, f"{bucket}/w", storage=nobody, state=state
+        ) is None
+        with committing_with(spark_on_s3, STOCK, "s3"):
+            with pytest.raises(UnsafeCommits):
+                require_safe_commits(spark_on_s3, f"{bucket}/w", storage=storage, state=state)
+            listed = CommitRules(frozenset({STOCK}))
+            assert require_safe_commits(
+                spark_on_s3, f"{bucket}/w", storage=nobody, rules=listed
+            ) is None
+            said: list[str] = []
+            assert require_safe_commits(
+                spark_on_s3, f"{bucket}/w", storage=storage, state=state,
+                rules=CommitRules(required=False), on_note=said.append,
+            ) is None
+            assert re.match("this session commits to s3://.* which was seen to write over", said[0])
+
+    def test_a_local_disk_is_not_looked_at(self, spark: SparkSession, tmp_path: Path) -> None:
+        """Nothing is raced, and nothing asked of Spark."""
+        assert require_safe_commits(None, str(tmp_path)) is None  # type: ignore[arg-type]
+
+    def test_a_class_that_is_not_there(self, spark_on_s3: SparkSession, bucket: str) -> None:
+        """A LogStore that is not on the class path is told as a session that cannot commit."""
+        with (
+            committing_with(spark_on_s3, "no.such.LogStore", "s3"),
+            pytest.raises(UnsuitableSession, match=r"cannot commit to s3://.*no\.such\.LogStore"),
+        ):
+            log_store(spark_on_s3, bucket)
+
+
+def test_no_option_is_shown(
+    spark_on_s3: SparkSession, object_store: ObjectStore, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Keys are in no command line, setting, event log or debug log, though Spark has them."""
+    context = spark_on_s3.sparkContext
+    jvm, sc = context._jvm, context._jsc.sc()
+    with caplog.at_level(logging.DEBUG):
+        hand_over(context, {"fs.s3a.secret.key": MARKED[1], "fs.s3a.access.key": MARKED[0]})
+    conf = context._jsc.getConf()
+    conf.set("spark.eventLog.compress", "false").set("spark.eventLog.rolling.enabled", "false")
+    events = tmp_path / "events"
+    events.mkdir()
+    listener = jvm.org.apache.spark.scheduler.EventLoggingListener(
+        "marked", jvm.scala.Option.empty(), jvm.java.net.URI(events.as_uri()), conf
+    )
+    listener.start()
+    sc.addSparkListener(listener)
+    (tmp_path / "any").touch()
+    context.addFile(str(tmp_path / "any"))  # tells of the whole environment again
+    sc.listenerBus().waitUntilEmpty()
+    sc.removeSparkListener(listener)
+    listener.stop()
+    logged = "".join(path.read_text() for path in events.rglob("*") if path.is_file())
+    assert '"fs.s3a.secret.key":"*********(redacted)"' in logged
+    shown = [
+        logged, caplog.text, str(context.getConf().getAll()),
+        str(spark_on_s3.sql("SET").collect()), str(spark_on_s3.sql("SET -v").collect()),
+    ]
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            shown.append((process / "cmdline").read_bytes().decode(errors="replace"))
+        except OSError:
+            continue  # it has ended
+    assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == MARKED[1]
+    assert [text for text in shown for each in MARKED if each in text] == []
+
+
+class TestCheckpoints:
+    """The manager of checkpoint files."""
+
+    def manager(self, spark: SparkSession, address: str) -> tuple[Any, Any]:
+        jvm, hadoop = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+        path = jvm.org.apache.hadoop.fs.Path(address)
+        return jvm.catalogmigrate.ConditionalPutCheckpointFileManager(path, hadoop), path
+
+    def test_one_driver_writes_a_batch(self, spark_on_s3: SparkSession, bucket: str) -> None:
+        """Of eight at once one wins each file, the file is its own; the others are told."""
+        manager, root = self.manager(spark_on_s3, f"{bucket}/checkpoint")
+        jvm = spark_on_s3._jvm
+        for number in range(5):
+            path = jvm.org.apache.hadoop.fs.Path(root, str(number))
+            line, won, refused = threading.Barrier(8), [], []
+
+            def attempt(who: int) -> None:
+                stream = manager.createAtomic(path, False)  # noqa: B023
+                stream.write(who)
+                line.wait()  # noqa: B023
+                try:
+                    stream.close()
+                    won.append(who)  # noqa: B023
+                except Exception as error:  # noqa: BLE001
+                    refused.append(error.java_exception.getClass().getName())  # noqa: B023
+
+            threads = [threading.Thread(target=attempt, args=(who,)) for who in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(won) == 1
+            assert refused == ["org.apache.hadoop.fs.FileAlreadyExistsException"] * 7
+            assert manager.open(path).read() == won[0]
+
+    def test_cancelled_and_overwritten(self, spark_on_s3: SparkSession, bucket: str) -> None:
+        """What is cancelled is not there; a file of a state may be written over."""
+        manager, root = self.manager(spark_on_s3, f"{bucket}/checkpoint")
+        path = spark_on_s3._jvm.org.apache.hadoop.fs.Path(root, "0")
+        for overwrite in (False, True):
+            stream = manager.createAtomic(path, overwrite)
+            stream.write(1)
+            stream.cancel()
+            stream.close()
+            assert not manager.exists(path)
+        for content in (1, 2):
+            stream = manager.createAtomic(path, True)
+            stream.write(content)
+            stream.close()
+            assert manager.open(path).read() == content
+
+    def test_a_local_checkpoint_is_sparks_own(self, spark: SparkSession, tmp_path: Path) -> None:
+        """On a local disk files come by rename, with their checksums beside them."""
+        manager, root = self.manager(spark, str(tmp_path))
+        path = spark._jvm.org.apache.hadoop.fs.Path(root, "0")
+        stream = manager.createAtomic(path, False)
+        stream.write(1)
+        stream.close()
+        assert {each.name for each in tmp_path.iterdir()} == {"0", ".0.crc"}
+
+    def test_a_restarted_query_goes_on(
+        self, spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+    ) -> None:
+        """Rows, checkpoint and sink in one bucket: each row comes once, over a restart."""
+        spark = spark_on_s3
+        assert spark.conf.get("spark.sql.streaming.checkpointFileManagerClass") == (
+            CHECKPOINT_MANAGER
+        )
+        for first in (0, 10):
+            spark.range(first, first + 10, 1, 1).write.format("delta").mode("append").save(
+                f"{bucket}/source"
+            )
+            query = (
+                spark.readStream.format("delta").load(f"{bucket}/source").writeStream
+                .format("delta").option("checkpointLocation", f"{bucket}/checkpoint")
+                .trigger(availableNow=True).start(f"{bucket}/sink")
+            )
+            assert query.awaitTermination(60)
+        rows = spark.read.format("delta").load(f"{bucket}/sink").collect()
+        assert sorted(row["id"] for row in rows) == list(range(20))
+        objects = object_store.objects(bucket.removeprefix("s3://"))
+        assert set(re.findall(r"<Key>checkpoint/offsets/([^<]+)</Key>", objects)) == {"0", "1"}
