@@ -1,0 +1,119 @@
+"""Spark and delta-rs append to one table on an object store at the same time: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.engine.spark.appends import (
+    append_by_delta_rs,
+    append_by_spark,
+    make_table,
+    rows_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.services.object_store import ObjectStore
+
+pytestmark = [pytest.mark.spark]
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 900.0
+
+
+def test_threads_of_one_session(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+) -> None:
+    """Two threads of Spark and one of delta-rs: what each was told is done is in the table."""
+    options = dict(object_store.options)
+    make_table(f"{bucket}/t", options)
+    failures: list[BaseException] = []
+    writing = [True, True]
+
+    def by_spark(writer: int) -> None:
+        try:
+            for number in range(2):
+                append_by_spark(spark_on_s3, f"{bucket}/t", writer, number)
+        finally:
+            writing.pop()
+
+    def by_delta_rs(writer: int) -> None:
+        while writing:
+            append_by_delta_rs(f"{bucket}/t", writer, len(told), options)
+            told.append((writer, len(told)))
+            time.sleep(0.5)  # Spark is slower, and would win no version
+
+    def run(what: Callable[[int], None], writer: int) -> None:
+        try:
+            what(writer)
+        except BaseException as error:  # noqa: BLE001 - raised by the test
+            failures.append(error)
+
+    told: list[tuple[int, int]] = []
+    threads = [
+        threading.Thread(target=run, args=each)
+        for each in ((by_spark, 0), (by_spark, 1), (by_delta_rs, 2))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(told) > 2
+    assert rows_of(f"{bucket}/t", options) == [(0, 0), (0, 1), (1, 0), (1, 1), *told]
+
+
+@pytest.mark.soak
+def test_processes(
+    object_store: ObjectStore, bucket: str, tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Two Spark and two delta-rs processes with 25 commits each: 100 of 100, none twice.
+
+    They find the store, and their login, in the environment.
+    """
+    address = f"{bucket}/t"
+    make_table(address, dict(object_store.options))
+    env = {
+        **os.environ, **{name.upper(): value for name, value in object_store.options.items()},
+        "PYTHONPATH": str(ROOT),
+    }
+    kinds = ("spark", "spark", "delta-rs", "delta-rs")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.engine.spark.appends", kind, address, str(number), "25",
+             str(tmp_path)],
+            env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True,
+        )
+        for number, kind in enumerate(kinds)
+    ]
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while len(list(tmp_path.glob("ready-*"))) < len(kinds):
+            assert all(process.poll() is None for process in processes), "a writer has ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        (tmp_path / "go").touch()
+        told = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    found = rows_of(address, dict(object_store.options))
+    done = [(w, n) for w, each in enumerate(told) for n, said in enumerate(each) if said == "done"]
+    record_property("rows", len(found))
+    record_property("lost", len(set(done) - set(found)))
+    record_property("doubled", len(found) - len(set(found)))
+    assert told == [["done"] * 25] * 4
+    assert found == done
