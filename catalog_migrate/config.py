@@ -62,8 +62,12 @@ KEYS: tuple[Key, ...] = (
         "Directory of the durable catalog, or its address on an object store (`s3://…`, `gs://…`,"
         " `az://…`): its log is the Delta table `log` in it.", "--catalog"),
     Key("catalog", "warehouse", "uri", None,
-        "Directory the tables' rows are kept in. Written into the catalog when it is created;"
-        " needed only then.", "--warehouse"),
+        "Directory the tables' rows are kept in, or their address on an object store (`s3://…`,"
+        " `s3a://…`). Written into the catalog when it is created; needed only then.",
+        "--warehouse"),
+    Key("storage", "untried_stores", "text", None,
+        "Schemes of object stores that may have rows although they were not tried, with spaces"
+        " between them: `gs`, `abfss`."),
     Key("release", "path", "path", None,
         "The release to put in force: a directory of `*.sql` files or a manifest `.json`.",
         "--release"),
@@ -160,6 +164,11 @@ class Settings(msgspec.Struct, frozen=True):
         """The value of a text, path, uri or choice key; None when not set."""
         value = self.settings[path].value
         return None if value is None else str(value)
+
+    @property
+    def untried_stores(self) -> tuple[str, ...]:
+        """Schemes of stores that were not tried and may have rows all the same."""
+        return tuple((self.text("storage.untried_stores") or "").replace(",", " ").split())
 
     def number(self, path: str) -> float | None:
         """The value of an integer or seconds key; None when not set."""

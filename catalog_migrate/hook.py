@@ -18,7 +18,7 @@ import msgspec
 from catalog_migrate.catalog.clock import Clock, SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.catalog.log import CatalogLog
-from catalog_migrate.catalog.opening import open_log, read_state
+from catalog_migrate.catalog.opening import default_warehouse, open_log, read_state
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.model.paths import shard_location
@@ -29,7 +29,7 @@ from catalog_migrate.policy import Policy
 from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
-from catalog_migrate.store.address import Storage, is_remote, rows_directory
+from catalog_migrate.store.address import Storage, is_remote, rows_address
 from catalog_migrate.store.local import read_file
 from catalog_migrate.streams.migrations import MigratedStreams
 
@@ -58,14 +58,16 @@ def bootstrap(
     threads: int = 4,
     session: bool = True,
     storage_options: Mapping[str, str] | None = None,
+    untried_stores: Collection[str] = (),
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
     ``spark`` is any session with Delta configured, ``release`` a directory of ``*.sql``, a manifest
     file or a loaded Release, ``catalog`` the durable catalog's directory, ``warehouse`` the
-    directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog).
-    ``catalog`` may be on an object store (``s3://…``) whose options ``storage_options`` are handed
-    to delta-rs and shown nowhere; the shards lie in a directory that Spark reads.
+    directory of the shards (default: ``<catalog>/warehouse``; remembered by the catalog). Both may
+    be on an object store (``s3://…``) whose options ``storage_options`` are handed to delta-rs and
+    shown nowhere; the session reads the shards by its own settings. ``untried_stores`` are schemes
+    of stores that were not tried (``gs``, ``abfss``) and may have the shards all the same.
     ``approve`` takes ``schema.table[.column]`` entries; ``plan`` an approved plan (or its file):
     anything else is refused. ``policy`` holds rules about risks (those of the configuration:
     ``catalog_migrate.config.load().policy``).
@@ -80,7 +82,9 @@ def bootstrap(
     from catalog_migrate.release.loader import load_release
 
     options = BootstrapOptions(
-        warehouse=None if warehouse is None else rows_directory(os.fspath(warehouse)),
+        warehouse=None if warehouse is None else rows_address(
+            os.fspath(warehouse), untried_stores
+        ),
         policy=policy or Policy(), approve=tuple(approve), plan=_approved(plan),
         populate=None if populate is None else partial(populate, spark), read_only=read_only,
         session=session, threads=threads, on_progress=on_progress,
@@ -94,7 +98,7 @@ def bring_in(
     spark: Any, log: CatalogLog, part: Part, options: BootstrapOptions
 ) -> BootstrapReport:
     """:func:`bootstrap` or :func:`rollback` of ``part``, with all that the caller says as one."""
-    ansi, time_zone = session_settings(spark, log)
+    ansi, time_zone = session_settings(spark, log, options.warehouse)
     engine = _engine(spark, options.threads)
     parts = [part]
     if part.past is None and not is_remote(log.uri):  # Spark has no way to read most stores
@@ -211,22 +215,35 @@ def _engine(spark: Any, threads: int) -> Engine:
     return SparkEngine(spark, threads=threads)
 
 
-def session_settings(spark: Any, log: CatalogLog) -> tuple[bool, str]:
+def session_settings(
+    spark: Any, log: CatalogLog, warehouse: str | None = None
+) -> tuple[bool, str]:
     """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
 
     A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
+    UnsuitableSession for a session that cannot read where the rows are, or (``warehouse``) are to
+    be.
     """
     try:
         config = read_state(log).config
     except CatalogNotFound:
+        _require_readable(spark, warehouse or default_warehouse(log))
         return (
             spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
             spark.conf.get("spark.sql.session.timeZone", "UTC"),
         )
+    _require_readable(spark, config["warehouse"].value)
     ansi, time_zone = config["ansi"].value == "true", config["time_zone"].value
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     return ansi, time_zone
+
+
+def _require_readable(spark: Any, warehouse: str) -> None:
+    if is_remote(warehouse):
+        from catalog_migrate.engine.spark.engine import check_scheme
+
+        check_scheme(spark, warehouse)
 
 
 def _approved(plan: Plan | str | os.PathLike[str] | None) -> Plan | None:

@@ -61,7 +61,7 @@ from catalog_migrate.reconciler.execution_context import relative
 from catalog_migrate.release.facts import facts_of
 from catalog_migrate.release.release import Release
 from catalog_migrate.store import is_seen, store_at
-from catalog_migrate.store.address import rows_directory
+from catalog_migrate.store.address import rows_address
 from catalog_migrate.streams.specs import CHECKPOINTS
 
 WHICH_SHARD = "CM0832"
@@ -134,7 +134,7 @@ def rebuild(
     """
     require_lost(log)
     findings = _Findings()
-    named = {identity_text(parse_reference(n)): rows_directory(p) for n, p in (named or {}).items()}
+    named = {identity_text(parse_reference(n)): rows_address(p) for n, p in (named or {}).items()}
     _look(findings, warehouse, named)
     chosen = _lineage(findings, lineage)
     if not findings.problems:  # else whose they are is not known yet

@@ -34,7 +34,13 @@ from catalog_migrate.catalog.lease import MIGRATION, acquire
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.marks import HOME as HOME_MARK
 from catalog_migrate.catalog.marks import LINEAGE, mark_at, marks_of, put_mark
-from catalog_migrate.catalog.opening import EXPORTED, HOME, open_log, read_state
+from catalog_migrate.catalog.opening import (
+    EXPORTED,
+    HOME,
+    open_log,
+    read_state,
+    require_rows_address,
+)
 from catalog_migrate.catalog.process import proven_dead, this_holder
 from catalog_migrate.catalog.records import (
     RECONCILE,
@@ -56,7 +62,7 @@ from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_directory
+from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_address
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
@@ -221,6 +227,8 @@ def _aim(
         place = old
         if away and home is not None and here is not None:
             place = moved_along(old, home, here)
+    if not is_same_place(place, old):
+        require_rows_address(log, place)
     if new_lineage and away and is_same_place(place, old):
         problems.append(Problem(
             SHARED_ROWS, f"the copy has no rows of its own: its warehouse is the original's, {old}",
@@ -237,7 +245,7 @@ def _aim(
                 remedy="shards below the warehouse move with it: --warehouse DIR",
             )
         if not is_same_place(shard, path):
-            moved[shard] = rows_directory(path)
+            moved[shard] = rows_address(path)
         real = resolved(path)
         reasons = [*misplaced(path, state, here or home or log.uri, place)]
         if real in said:

@@ -19,12 +19,19 @@ from catalog_migrate.delta.directory import table_around
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import load_table, shard_size, shard_version
-from catalog_migrate.errors import CatalogMigrateError, Problem
+from catalog_migrate.errors import CatalogMigrateError, Problem, UsageError
 from catalog_migrate.model.names import ItemName, identity_of
 from catalog_migrate.model.objects import Check, ObjectDefinition
 from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_location
 from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import is_remote, is_same_place, is_within, resolved
+from catalog_migrate.store.address import (
+    UNTRIED,
+    is_remote,
+    is_same_place,
+    is_within,
+    resolved,
+    rows_address,
+)
 
 if TYPE_CHECKING:
     from catalog_migrate.engine.port import Registration
@@ -247,9 +254,11 @@ def _misplaced(
     each: Wanted, wanted: Sequence[Wanted], state: State | None, home: str, warehouse: str
 ) -> Iterator[Problem]:
     if is_remote(each.path):
-        yield _problem(NOT_A_TABLE, each, "only tables in a local directory can be adopted",
-                       "copy it to a directory")
-        return
+        try:
+            rows_address(each.path, UNTRIED)
+        except UsageError as error:
+            yield _problem(NOT_A_TABLE, each, error.message, error.remedy or "copy its rows")
+            return
     real = resolved(each.path)
     for place, what in places(home, warehouse):
         if is_within(real, resolved(place)):
@@ -317,10 +326,9 @@ def held(directory: str, state: State | None, home: str, warehouse: str) -> Iter
 
 
 def places(home: str, warehouse: str) -> Iterator[tuple[str, str]]:
-    """The directories of a catalog, and what each is; none of those on an object store."""
-    for place, what in ((home, "the catalog"), (warehouse, "the catalog's warehouse")):
-        if not is_remote(place):
-            yield place, what
+    """The places of a catalog, and what each is."""
+    yield home, "the catalog"
+    yield warehouse, "the catalog's warehouse"
 
 
 def originals_shards(state: State) -> frozenset[str]:

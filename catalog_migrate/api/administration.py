@@ -20,7 +20,7 @@ from catalog_migrate.config import Settings
 from catalog_migrate.errors import Problem, UsageError
 from catalog_migrate.model.names import ItemName, split_name
 from catalog_migrate.model.wording import counted
-from catalog_migrate.store.address import is_remote, local_path, rows_directory
+from catalog_migrate.store.address import is_remote, local_path, rows_address
 
 if TYPE_CHECKING:
     from catalog_migrate.administration.adoption import Adoption
@@ -54,7 +54,9 @@ def adopt(
     if not is_remote(uri):
         uri = os.path.abspath(local_path(uri))
     log = open_log(uri, settings.storage)
-    warehouse = rows_directory(settings.text("catalog.warehouse") or default_warehouse(log))
+    warehouse = rows_address(
+        settings.text("catalog.warehouse") or default_warehouse(log), settings.untried_stores
+    )
     release = read_release(settings)
     wanted, left = _looked_up(settings, schemas, tables, on_note)
     if dry_run:
@@ -111,10 +113,11 @@ def relocate(
 
     if names_too and not new_lineage:
         raise UsageError("--names-too belongs to --new-lineage", remedy="leave it out")
-    places = _places(tables)
+    places = _places(tables, settings.untried_stores)
     catalog = open_catalog(settings, write=not dry_run)
     return relocation.relocate(
-        catalog.log, warehouse=None if warehouse is None else rows_directory(warehouse),
+        catalog.log, warehouse=None if warehouse is None
+        else rows_address(warehouse, settings.untried_stores),
         new_lineage=new_lineage, names_copied=names_too, tables=places, dry_run=dry_run,
         wait=settings.number("bootstrap.timeout"),
     )
@@ -142,7 +145,7 @@ def rebuild(
             f"the catalog {given} is on an object store, where a lost log cannot be moved away",
             remedy="restore the objects below it from a backup or by the store's own versions",
         )
-    places = _places(tables)
+    places = _places(tables, settings.untried_stores)
     standing: list[Registration] = []
     if schemas:
         with local_spark(settings, on_note) as spark:
@@ -152,7 +155,9 @@ def rebuild(
     log = DeltaLog(os.path.abspath(given))
     return rebuilding.rebuild(
         log, read_release(settings),
-        warehouse=rows_directory(settings.text("catalog.warehouse") or default_warehouse(log)),
+        warehouse=rows_address(
+            settings.text("catalog.warehouse") or default_warehouse(log), settings.untried_stores
+        ),
         named=places, missing=missing, lineage=lineage, registrations=standing, ansi=ansi,
         time_zone=time_zone, dry_run=dry_run,
     )
@@ -171,7 +176,7 @@ def _looked_up(
         name, equals, path = entry.partition("=")
         item = _item(name)
         if equals:
-            wanted.append(Wanted(item, path if is_remote(path) else rows_directory(path), "path"))
+            wanted.append(Wanted(item, rows_address(path, settings.untried_stores), "path"))
         else:
             named.append(item)
     if not schemas and not named:
@@ -197,6 +202,8 @@ def _looked_up(
                     remedy=f"say where it lies: --table {item}=PATH",
                 ))
             wanted += registered(standing, asked=True)[0]
+    for each in wanted:
+        rows_address(each.path, settings.untried_stores)
     if problems:
         raise AdoptionRefused(
             f"{counted(len(problems), 'name')} could not be found; nothing was adopted",
@@ -212,7 +219,7 @@ def _item(text: str) -> ItemName:
     return ItemName(schema, name)
 
 
-def _places(tables: Iterable[str]) -> dict[str, str]:
+def _places(tables: Iterable[str], untried: Collection[str]) -> dict[str, str]:
     """Where tables lie, from ``NAME=PATH``; UsageError for one that is named twice."""
     places: dict[str, str] = {}
     for entry in tables:
@@ -221,5 +228,5 @@ def _places(tables: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{entry!r} has no path", remedy="write --table schema.name=PATH")
         if name in places:
             raise UsageError(f"--table {name} is given twice", remedy="leave one of them out")
-        places[name] = rows_directory(path)
+        places[name] = rows_address(path, untried)
     return places

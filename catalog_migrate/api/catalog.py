@@ -19,7 +19,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.model.names import parse_reference
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.address import Storage, is_remote, rows_directory
+from catalog_migrate.store.address import Storage, is_remote, rows_address
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.history import Entry, ObjectEntry
@@ -51,7 +51,6 @@ class Catalog:
     def __init__(self, log: CatalogLog, mode: Mode = "read-only") -> None:
         self.log = log
         self.mode = mode
-        self._storage_options: Mapping[str, str] | None = None
 
     @classmethod
     def open(
@@ -63,27 +62,29 @@ class Catalog:
         ``storage_options`` are those of an object store, for delta-rs; no message has them.
         """
         catalog = cls(open_log(uri, Storage(storage_options)), mode)
-        catalog._storage_options = storage_options
         catalog.state()
         return catalog
 
     @classmethod
     def create(
         cls, uri: str | os.PathLike[str], warehouse: str | os.PathLike[str] | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str] | None = None, untried_stores: Collection[str] = (),
     ) -> Catalog:
         """An empty catalog at ``uri``, for connections, sources and sinks alone; open for writing.
 
         A release needs none made beforehand: its first start makes it, or takes this one.
-        ``warehouse`` is the directory of all rows (beside a catalog on files). CommitConflict when
-        there is one already, CatalogLost where rows of one that is gone lie.
+        ``warehouse`` is the directory of all rows, or their address on an object store (default:
+        beside the catalog); ``untried_stores`` as in :func:`~catalog_migrate.hook.bootstrap`.
+        CommitConflict when there is one already, CatalogLost where rows of one that is gone lie,
+        StoreFailure where the store does not answer.
         """
         from catalog_migrate.administration.lost import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse
 
         log = open_log(uri, Storage(storage_options))
         rows = (
-            default_warehouse(log) if warehouse is None else rows_directory(os.fspath(warehouse))
+            default_warehouse(log) if warehouse is None
+            else rows_address(os.fspath(warehouse), untried_stores)
         )
         if not log.exists():
             refuse_lost(log.home, rows)
@@ -180,12 +181,13 @@ class Catalog:
         from catalog_migrate.catalog.opening import require_in_use
         from catalog_migrate.pipeline.plan import ShardLogs, Sight
 
-        in_sight = not is_remote(self.log.uri)
+        in_sight = True
         try:
             require_in_use(state, self.log)
         except (CatalogExported, CatalogMoved):
             in_sight = False
-        return Sight(self.log, ShardLogs(in_sight=in_sight))
+        disks = not is_remote(self.log.uri)
+        return Sight(self.log, ShardLogs(in_sight=in_sight, disks=disks))
 
     def bind(self, migration: Migration, engine: Engine) -> Plan:
         """The plan with every view bound by ``engine``'s analyser; writes nothing."""
@@ -213,7 +215,7 @@ class Catalog:
         return bootstrap(
             spark, release=release, catalog=self.log.uri, plan=plan, approve=approve,
             policy=policy, timeout=timeout, on_progress=on_progress, populate=populate,
-            storage_options=self._storage_options,
+            storage_options=self.log.storage.options(),
         )
 
     def plan_rollback(
@@ -250,7 +252,7 @@ class Catalog:
 
         return rollback(
             spark, catalog=self.log.uri, to=to, plan=plan, approve=approve, policy=policy,
-            timeout=timeout, on_progress=on_progress, storage_options=self._storage_options,
+            timeout=timeout, on_progress=on_progress, storage_options=self.log.storage.options(),
         )
 
     # -- connections, sources, sinks -----------------------------------------------------------

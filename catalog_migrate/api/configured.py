@@ -72,7 +72,7 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     Not in a catalog that was moved or copied, of which a start says that before.
     """
     from catalog_migrate.catalog.opening import require_in_use, require_warehouse
-    from catalog_migrate.store.address import rows_directory
+    from catalog_migrate.store.address import rows_address
 
     warehouse = settings.text("catalog.warehouse")
     if warehouse is None:
@@ -80,18 +80,18 @@ def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     state = opened.state()
     with suppress(CatalogExported, CatalogMoved):
         require_in_use(state, opened.log)
-        require_warehouse(state, rows_directory(warehouse))
+        require_warehouse(state, rows_address(warehouse, settings.untried_stores))
 
 
 def _refuse_lost(uri: str, settings: Settings) -> None:
     from catalog_migrate.administration.lost import refuse_lost
     from catalog_migrate.catalog.opening import default_warehouse, open_log
-    from catalog_migrate.store.address import is_remote, rows_directory
+    from catalog_migrate.store.address import is_remote, rows_address
 
     log = open_log(uri, settings.storage)
     warehouse = settings.text("catalog.warehouse")
     if warehouse is not None:
-        refuse_lost(log.home, rows_directory(warehouse))
+        refuse_lost(log.home, rows_address(warehouse, settings.untried_stores))
     elif not is_remote(uri):
         refuse_lost(log.home, default_warehouse(log))
 

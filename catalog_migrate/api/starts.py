@@ -30,7 +30,7 @@ from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
 from catalog_migrate.pipeline.plan import BootstrapOptions, Part
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
-from catalog_migrate.store.address import rows_directory
+from catalog_migrate.store.address import rows_address
 from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
@@ -233,7 +233,8 @@ def _start(
 
     warehouse, wait = settings.text("catalog.warehouse"), settings.number("bootstrap.timeout")
     if warehouse is not None and part.past is None:
-        options = replace(options, warehouse=rows_directory(warehouse))
+        rows = rows_address(warehouse, settings.untried_stores)
+        options = replace(options, warehouse=rows)
     options = replace(
         options, wait=WAIT if wait is None else wait, threads=threads_of(settings)
     )

@@ -29,7 +29,14 @@ from catalog_migrate.delta.commits import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.store import store_at
-from catalog_migrate.store.address import Storage, directory_of, is_remote, plainly, resolved
+from catalog_migrate.store.address import (
+    Storage,
+    directory_of,
+    is_remote,
+    plainly,
+    remember,
+    resolved,
+)
 from catalog_migrate.store.object_store import refused
 
 if TYPE_CHECKING:
@@ -80,6 +87,11 @@ class DeltaLog:
     def home(self) -> str | None:
         """The catalog's real directory, whatever link or spelling it was reached by."""
         return resolved(self._root)
+
+    @property
+    def storage(self) -> Storage:
+        """The options that were given; their text form shows names only."""
+        return self._storage
 
     def exists(self) -> bool:
         if self._is_remote:
@@ -183,6 +195,9 @@ class DeltaLog:
                 raise self._absent()
             if self._snapshot is None or self._snapshot.version != newest:
                 self._snapshot = self._query(self._load(newest))
+                if self._storage:
+                    record = State.from_snapshot(self._snapshot).config.get("warehouse")
+                    remember(record.value if record else self._root, self._storage)
             return self._snapshot
 
     def read_at(self, version: int) -> LogSnapshot:

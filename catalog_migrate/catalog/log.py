@@ -12,7 +12,7 @@ from catalog_migrate.catalog.errors import CatalogCorrupt
 from catalog_migrate.catalog.process import this_user
 from catalog_migrate.catalog.state import LogSnapshot, State
 from catalog_migrate.delta.commits import Commit
-from catalog_migrate.store.address import plainly
+from catalog_migrate.store.address import Storage, plainly
 
 _RESTORE = "restore this file from a backup, or the whole catalog directory; nothing was written"
 _NOT_ALLOWED = ("permission denied", "operation not permitted", "os error 13)", "os error 1)")
@@ -43,6 +43,11 @@ class CatalogLog(Protocol):
     @property
     def home(self) -> str | None:
         """The place by which a copy of the catalog is told from it; None where none is told."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """The options that were given with it, for the object stores of its log and its rows."""
         ...
 
     def exists(self) -> bool:

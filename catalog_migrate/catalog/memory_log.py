@@ -11,6 +11,7 @@ from catalog_migrate.catalog.history import Entry, entries
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
 from catalog_migrate.delta.commits import Commit
+from catalog_migrate.store.address import Storage
 
 
 class InFlight(Exception):
@@ -66,6 +67,11 @@ class MemoryLog:
     def home(self) -> str | None:
         """Memory cannot be copied behind our back."""
         return None
+
+    @property
+    def storage(self) -> Storage:
+        """None are needed."""
+        return Storage()
 
     def exists(self) -> bool:
         return bool(self._store.commits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
@@ -10,8 +11,18 @@ from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, Commit
 from catalog_migrate.catalog.log import CatalogLog, LogRow
 from catalog_migrate.catalog.records import FIRST_FORMAT, AllocatorRecord, ConfigRecord
 from catalog_migrate.catalog.state import State, encode_record
+from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import UsageError
-from catalog_migrate.store.address import Storage, catalog_address, is_remote, is_same_place
+from catalog_migrate.store import store_at
+from catalog_migrate.store.address import (
+    TRIED,
+    Storage,
+    catalog_address,
+    is_remote,
+    is_same_place,
+    remember,
+    rows_address,
+)
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
@@ -28,7 +39,10 @@ def open_log(uri: str | PathLike[str], storage: Storage | None = None) -> Catalo
     """
     from catalog_migrate.catalog.delta_log import DeltaLog
 
-    return DeltaLog(catalog_address(uri), storage)
+    address = catalog_address(uri)
+    if storage is not None:
+        remember(address, storage)
+    return DeltaLog(address, storage)
 
 
 def create_catalog(
@@ -39,8 +53,10 @@ def create_catalog(
     ``warehouse`` is the absolute directory or URI that shards lie under; ``ansi`` and
     ``time_zone`` are set on every session, so that no hash depends on one. Raises
     :class:`CommitConflict` when there is a catalog already,
-    :class:`NotACatalog` when something else is there.
+    :class:`NotACatalog` when something else is there, StoreFailure when the store of the rows does
+    not answer or has no such bucket.
     """
+    require_rows_address(log, warehouse)
     if log.exists():
         raise CommitConflict(
             f"there is a catalog at {log.uri} already", remedy="use it, or choose another place"
@@ -72,24 +88,48 @@ def create_catalog(
 
 
 def default_warehouse(log: CatalogLog) -> str:
-    """Where rows are when nobody says it: beside a catalog on files, else where the catalog says.
+    """Where rows are when nobody says it: where the catalog says, else beside it.
 
-    UsageError for a catalog that is to be made on an object store, where no rows can be kept.
+    UsageError for a catalog that is to be made on an object store of whose rows Spark has no name,
+    or that was not tried.
     """
+    beside = f"{log.uri.rstrip('/')}/warehouse"
     if not is_remote(log.uri):
-        return f"{log.uri.rstrip('/')}/warehouse"
+        return beside
     if log.exists():
         return read_state(log).setting("warehouse")
+    if urlsplit(log.uri).scheme in TRIED:
+        return rows_address(beside)
     raise UsageError(
         f"the catalog {log.uri} is on an object store, so where are the rows kept?",
-        remedy="give --warehouse a directory that every Spark process sees",
+        remedy="give --warehouse a directory that every Spark process sees, or an s3:// address",
     )
+
+
+def require_rows_address(log: CatalogLog, warehouse: str) -> None:
+    """StoreFailure or UsageError for rows that are to lie where no store takes or keeps them.
+
+    Asked once, before the catalog is made: a bucket that is missing, a store that does not answer,
+    a prefix that is a table itself.
+    """
+    if not is_remote(warehouse):
+        return
+    remember(warehouse, log.storage)
+    log.storage.refuse_unsafe(warehouse)
+    any(store_at(warehouse).names())  # asks, and raises
+    if has_log(warehouse):
+        raise UsageError(
+            f"rows cannot be kept below {warehouse}: it is a Delta table itself",
+            remedy="name another prefix, or adopt the table (catalog-migrate init --adopt)",
+        )
 
 
 def require_warehouse(state: State, warehouse: str | None) -> None:
     """UsageError where the rows are below another directory than the one that was asked for."""
     stored = state.setting("warehouse")
-    if warehouse is not None and warehouse.rstrip("/") != stored.rstrip("/"):
+    if warehouse is None or warehouse.rstrip("/") == stored.rstrip("/"):
+        return
+    if not (is_remote(stored) and is_same_place(warehouse, stored)):
         raise UsageError(
             f"this catalog's shards are below {stored}, not {warehouse}",
             remedy="leave --warehouse (or catalog.warehouse) out, or name the same directory",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import PurePath
 from uuid import uuid4
 
 from catalog_migrate.delta.log import LOG, has_log
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.store import Store, store_at
+from catalog_migrate.store.address import folders_above
+from catalog_migrate.store.object_store import StoreFailure
 
 _SHADOW_TABLE = "_catalog_migrate-"
 """Begins the names of shadow tables: VACUUM and readers pass over such a directory of a table."""
@@ -18,24 +19,31 @@ _SHADOW_NAME = re.compile(_SHADOW_TABLE + "[0-9a-f]{32}")
 
 
 def tables_below(warehouse: str) -> list[str]:
-    """Directories below a warehouse that hold a table, sorted; no shadow tables, none in others."""
+    """Directories below a warehouse that hold a table, sorted; no shadow tables, none in others.
+
+    StoreFailure where an object store does not answer.
+    """
     store = store_at(warehouse)
     return sorted(store.place(folder) for folder in _tables(store, ""))
 
 
 def _tables(store: Store, folder: str) -> Iterator[str]:
-    with suppress(OSError):  # what cannot be listed shows no table
+    try:
         if store.exists(f"{_in(folder, LOG)}/"):
             yield folder
             return
         for name in list(store.folders(folder)):
             if not _SHADOW_NAME.fullmatch(name):
                 yield from _tables(store, _in(folder, name))
+    except StoreFailure:
+        raise
+    except OSError:
+        return  # what cannot be listed shows no table
 
 
 def table_around(path: str) -> str | None:
     """The table that a directory lies in, the innermost one; None outside all tables."""
-    return next((str(above) for above in PurePath(path).parents if has_log(str(above))), None)
+    return next((above for above in folders_above(path) if has_log(above)), None)
 
 
 def delete_table(path: str) -> None:
@@ -96,16 +104,16 @@ def shadow_name() -> str:
 def sweep_shadow_tables(path: str) -> None:
     """Remove the shadow tables that a crash has left in a table's directory.
 
-    A holder that lost its lease may be at work on one: each goes as a whole, by another name first,
-    so that nobody reads half a log.
+    A holder that lost its lease may be at work on one. Its log goes commit by commit, the first one
+    first: what is left of it leads to the newest state, or cannot be read.
     """
     table = store_at(path)
     with suppress(OSError):
         for name in list(table.folders()):
             if _SHADOW_NAME.fullmatch(name) and table.exists(f"{name}/{LOG}/"):
-                swept = shadow_name()
-                table.move(name, swept)
-                discard(table, swept)
+                for entry in sorted(table.names(f"{name}/{LOG}")):
+                    table.delete(f"{name}/{LOG}/{entry}")
+                discard(table, name)
 
 
 def discard(store: Store, name: str) -> None:

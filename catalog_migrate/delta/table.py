@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.objects import Column
-from catalog_migrate.store.address import local_path
+from catalog_migrate.store.address import local_path, storage_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 def load_table(
     address: str, storage: Storage | None = None, *, version: int | None = None
 ) -> DeltaTable:
-    """The table at an address, newest version or the one asked for; raises what delta-rs does."""
+    """The table at an address, newest version or the one asked for; raises what delta-rs does.
+
+    Without ``storage`` the options that were given for that place hold.
+    """
     from deltalake import DeltaTable
 
-    return DeltaTable(address, version=version, storage_options=_options(storage))
+    return DeltaTable(address, version=version, storage_options=options_for(address, storage))
 
 
 def write_rows(
@@ -44,7 +47,7 @@ def write_rows(
     write_deltalake(
         table, rows, mode="error" if making else mode,
         configuration=dict(configuration) if making and configuration else None,
-        storage_options=_options(storage) if making else None,
+        storage_options=options_for(table, storage) if isinstance(table, str) else None,
         commit_properties=at_this_version(said, transaction), post_commithook_properties=hooks,
     )
 
@@ -82,8 +85,9 @@ def commit_nothing(
     )
 
 
-def _options(storage: Storage | None) -> dict[str, str] | None:
-    return storage.options() if storage else None
+def options_for(address: str, storage: Storage | None = None) -> dict[str, str] | None:
+    """What delta-rs is told of the store at an address: ``storage``, or what was given for it."""
+    return (storage or storage_of(address)).options() or None
 
 
 def open_table(path: str, *, version: int | None = None) -> DeltaTable:
@@ -98,9 +102,10 @@ def shard_version(path: str) -> int | None:
 
     path = local_path(path)
     with failing(f"read the shard {path}"):
-        if not DeltaTable.is_deltatable(path):
+        options = options_for(path)
+        if not DeltaTable.is_deltatable(path, options):
             return None
-        return DeltaTable(path).version()
+        return DeltaTable(path, storage_options=options).version()
 
 
 def shard_columns(path: str) -> Sequence[Column]:

@@ -18,6 +18,7 @@ from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import missing_data
 from catalog_migrate.planner.plan_validation import with_missing_data
 from catalog_migrate.policy import Policy
+from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.log import CatalogLog
@@ -94,11 +95,13 @@ class Part(msgspec.Struct, frozen=True):
 class ShardLogs:
     """What planning asks an engine about shards, answered by their own logs without Spark.
 
-    ``in_sight`` False: the rows may lie on disks of other machines, and none is said to be gone.
+    ``in_sight`` False: the rows may be somebody else's, and none is said to be gone; with
+    ``disks`` False those in directories, which may be on disks of other machines.
     """
 
-    def __init__(self, *, in_sight: bool = True) -> None:
+    def __init__(self, *, in_sight: bool = True, disks: bool = True) -> None:
         self._in_sight = in_sight
+        self._disks = disks
 
     def shard_size(self, path: str) -> tuple[int, int]:
         """(rows or -1, bytes) by the statistics in the log; nobody knows where no log is seen."""
@@ -113,8 +116,8 @@ class ShardLogs:
         return -1 if why_no_log(path) is not None else grown(path, after, upto)
 
     def why_no_shard(self, path: str) -> str | None:
-        """A look that costs next to nothing."""
-        return why_no_log(path) if self._in_sight else None
+        """A look that costs next to nothing, on an object store a request."""
+        return why_no_log(path) if self._in_sight and (self._disks or is_remote(path)) else None
 
 
 class Sight(msgspec.Struct, frozen=True):
@@ -161,7 +164,8 @@ def planned(part: Part, state: State, sight: Sight, options: BootstrapOptions) -
         migration = _release_planned(part, state, sight, options)
     if part.owner != "release":
         return migration
-    return with_missing_data(migration, missing_data(state, sight.shards.why_no_shard))
+    touched = {target.item_id for target in migration.targets if target.action is not None}
+    return with_missing_data(migration, missing_data(state, sight.shards.why_no_shard, touched))
 
 
 def _release_planned(

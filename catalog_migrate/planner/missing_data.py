@@ -6,12 +6,13 @@ that lead nowhere, and a writer by path would begin a new table in the mount poi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from catalog_migrate.model.paths import is_absolute, shard_location
+from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
     from catalog_migrate.catalog.state import State
@@ -25,10 +26,13 @@ class MissingData(msgspec.Struct, frozen=True):
     remedy: str
 
 
-def missing_data(state: State, why_missing: Callable[[str], str | None]) -> tuple[MissingData, ...]:
+def missing_data(
+    state: State, why_missing: Callable[[str], str | None], touched: Collection[str] = ()
+) -> tuple[MissingData, ...]:
     """The release's tables whose directories show no Delta log any more, by name.
 
-    ``why_missing`` looks at an absolute path; None where a log is. Where every one of several
+    ``why_missing`` looks at an absolute path; None where a log is. On an object store each look is
+    a request, so only items that are ``touched`` are looked at there. Where every one of several
     tables below the warehouse is gone, it is the warehouse.
     """
     tables = {
@@ -47,6 +51,9 @@ def missing_data(state: State, why_missing: Callable[[str], str | None]) -> tupl
             continue
         path = shard_location(warehouse, shard)
         inside = not is_absolute(shard)
+        if is_remote(path) and record.item_id not in touched:
+            standing += inside
+            continue
         why = why_missing(path)
         if why is None:
             standing += inside

@@ -16,6 +16,7 @@ from catalog_migrate.model.paths import without_placeholder
 from catalog_migrate.program.order import order_waves
 from catalog_migrate.reconciler.desired import PREFIX, DesiredName
 from catalog_migrate.reconciler.execution_context import relative
+from catalog_migrate.store.address import is_remote, is_same_place
 
 FORMER = "former"
 """Setting: what the installation was before it was moved or copied, as JSON."""
@@ -123,8 +124,10 @@ def matches(desired: DesiredName, registration: Registration, warehouse: str) ->
         return False
     if desired.kind == "table":
         # a managed name would take its rows along when it is dropped one day
-        return registration.location is not None and not registration.managed and (
-            desired.location in (relative(warehouse, registration.location), registration.location)
+        location = registration.location
+        return location is not None and not registration.managed and (
+            desired.location in (relative(warehouse, location), location)
+            or (is_remote(location) and is_same_place(desired.location or "", location))
         )
     return all(
         registration.properties.get(key) == value

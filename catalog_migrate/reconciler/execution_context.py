@@ -26,6 +26,7 @@ from catalog_migrate.planner.migration import Target
 from catalog_migrate.program.operations import SESSION, Executed, Operation, outcome_of
 from catalog_migrate.reconciler.stream_tables import StreamTables
 from catalog_migrate.reconciler.workers import Workers
+from catalog_migrate.store.address import spelled
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -244,6 +245,9 @@ def absolute(warehouse: str, path: str) -> str:
 
 def relative(warehouse: str, location: str) -> str | None:
     """The shard path of a location below the warehouse, None when it lies elsewhere."""
+    if "://" in warehouse and "://" in location:
+        prefix, place = spelled(warehouse) + "/", spelled(location)
+        return place[len(prefix) :] if place.startswith(prefix) else None
     prefix = warehouse.rstrip("/") + "/"
     if location.startswith(prefix):
         return location[len(prefix) :].rstrip("/")

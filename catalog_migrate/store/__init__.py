@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from catalog_migrate.store.address import Storage, is_remote, local_path
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.store.address import Storage, is_remote, local_path, storage_of
 
 
 class Store(Protocol):
     """Bytes by name below one address; a name is relative and has ``/`` between its parts.
 
     OSError where a local disk refuses, StoreFailure where an object store does; what is not there
-    is FileNotFoundError for both.
+    is FileNotFoundError for both. What is put on a condition is told from what others put by its
+    bytes: an object store may have taken them although its answer was lost, so bytes that two
+    processes could put alike need something in them that is one's own.
     """
 
     @property
@@ -30,6 +33,10 @@ class Store(Protocol):
 
     def read(self, name: str) -> bytes:
         """All bytes under a name."""
+        ...
+
+    def read_tagged(self, name: str) -> tuple[bytes, str]:
+        """All bytes under a name, and the tag (an ETag) that :meth:`put_if_match` asks for."""
         ...
 
     def size(self, name: str) -> int:
@@ -55,6 +62,10 @@ class Store(Protocol):
         """
         ...
 
+    def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:
+        """Put all bytes in place of those that a tag was read with; False where they went."""
+        ...
+
     def make_folder(self, name: str = "", *, above: bool = False) -> None:
         """Make a folder, where a store has any; with ``above`` those that it lies in too."""
         ...
@@ -64,7 +75,7 @@ class Store(Protocol):
         ...
 
     def move(self, name: str, to: str) -> None:
-        """Give an object or folder another name, whole and at once."""
+        """Give a file or folder another name, whole and at once; no object store can."""
         ...
 
     def delete(self, name: str = "") -> None:
@@ -73,19 +84,29 @@ class Store(Protocol):
 
 
 def store_at(address: str, storage: Storage | None = None) -> Store:
-    """The store at an address; nothing is read or written yet. ``storage`` are its options."""
+    """The store at an address; nothing is read or written yet.
+
+    ``storage`` are its options; without them, those that were given for that place
+    (:func:`~catalog_migrate.store.address.remember`). PrerequisiteMissing where the package for
+    object stores is not installed.
+    """
     if is_remote(address):
         from catalog_migrate.store.object_store import ObjectStore
 
-        return ObjectStore(address, storage or Storage())
+        return ObjectStore(address, storage or storage_of(address))
     from catalog_migrate.store.local import LocalStore
 
     return LocalStore(local_path(address))
 
 
 def is_seen(address: str) -> bool:
-    """Whether a folder is seen at an address; what may not be looked at shows none."""
+    """Whether a folder is seen at an address; on a disk what may not be looked at shows none.
+
+    StoreFailure where an object store does not answer: that says nothing of what is there.
+    """
     try:
         return store_at(address).exists("/")
+    except CatalogMigrateError:
+        raise
     except OSError:
         return False

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path, PurePath
 from urllib.parse import unquote, urlsplit
 
 from catalog_migrate.errors import UsageError
@@ -20,6 +20,12 @@ HIDDEN = "***"
 SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl")
 """Object stores whose put-if-absent delta-rs commits with."""
 
+TRIED = ("s3", "s3a")
+"""Object stores whose rows were tried with Spark."""
+UNTRIED = ("gs", "abfss")
+"""Those that Spark and delta-rs both name so, which need to be enabled by name."""
+_S3 = ("s3", "s3a")
+
 _VARIABLES = re.compile(
     r"(?:AWS|AZURE|GOOGLE|GCP|GCS)_\w*(?:KEY|SECRET|TOKEN|SAS|PASSW|CREDENTIAL)"
 )
@@ -27,6 +33,7 @@ _UNSAFE = re.compile(r"(?:aws_)?(?:s3_)?allow_unsafe_rename\Z")
 _CONDITIONAL = re.compile(r"(?:aws_)?conditional_put\Z")
 _LOGIN = re.compile(r"(\w://)[^/@\s]+@")
 _SIGNATURE = re.compile(r"([?&](?:sig|X-Amz-\w+|token|code)=)[^&\s\"'<>]+", re.IGNORECASE)
+_PLAIN = re.compile(r"[A-Za-z0-9._=@/-]+")
 _FALSE = ("", "false", "0", "no")
 _SHORTEST = 4
 """Shorter values (``true``, a number) are no secrets, and would be hidden in the midst of words."""
@@ -86,13 +93,22 @@ def directory_of(uri: str) -> str:
 
 def resolved(address: str) -> str:
     """The one address of a place, whatever links or spelling it is reached by."""
-    return address.rstrip("/") if is_remote(address) else os.path.realpath(local_path(address))
+    return spelled(address) if is_remote(address) else os.path.realpath(local_path(address))
+
+
+def spelled(address: str) -> str:
+    """An address of an object store by the one spelling that is compared: ``s3a`` is ``s3``."""
+    scheme, _, place = address.partition("://")
+    scheme = scheme.lower()
+    bucket, _, path = place.partition("/")
+    parts = [part for part in path.split("/") if part]
+    return f"{'s3' if scheme in _S3 else scheme}://{'/'.join([bucket, *parts])}"
 
 
 def is_same_place(one: str, other: str) -> bool:
     """Whether two addresses are of one place, by spelling or by links."""
     if is_remote(one) or is_remote(other):
-        return one.rstrip("/") == other.rstrip("/")
+        return is_remote(one) and is_remote(other) and spelled(one) == spelled(other)
     one, other = local_path(one), local_path(other)
     if os.path.normpath(one) == os.path.normpath(other):
         return True
@@ -104,8 +120,23 @@ def is_within(address: str, folder: str) -> bool:
     return address == folder or address.startswith(folder.rstrip("/") + "/")
 
 
+def folders_above(address: str) -> Iterator[str]:
+    """The folders that an address lies in, the innermost first; of a store down to its bucket."""
+    if not is_remote(address):
+        yield from map(str, PurePath(address).parents)
+        return
+    scheme, _, place = address.rstrip("/").partition("://")
+    while "/" in place:
+        place = place.rpartition("/")[0]
+        yield f"{scheme}://{place}"
+
+
 def moved_along(address: str, old: str, new: str) -> str:
     """Where what lay inside the directory ``old`` is once that is ``new``; else as it was."""
+    if is_remote(address) or is_remote(old):
+        inside, folder = spelled(address), spelled(old)
+        within = inside != folder and is_within(inside, folder)
+        return new.rstrip("/") + inside[len(folder):] if within else address
     inside, folder = os.path.normpath(address), os.path.normpath(old)
     return new + inside[len(folder):] if inside.startswith(folder + os.sep) else address
 
@@ -116,14 +147,15 @@ def catalog_address(uri: str | os.PathLike[str]) -> str:
     return text if "://" in text else os.path.abspath(text)
 
 
-def rows_directory(text: str) -> str:
-    """The absolute directory of rows that a path or ``file:`` URI names; UsageError for no such."""
+def rows_address(text: str, untried: Collection[str] = ()) -> str:
+    """Where rows are to lie: the absolute directory that a path or ``file:`` URI names, or an
+    address on an object store.
+
+    UsageError for what is neither, and for a store whose scheme is not among the ``untried`` ones
+    that are enabled where it was not tried.
+    """
     if is_remote(text):
-        raise UsageError(
-            f"{shown_address(text)} is on an object store; rows are kept in directories",
-            remedy="give a directory that every Spark process sees (a mounted volume);"
-            " the catalog itself may be on an object store",
-        )
+        return _rows_on_a_store(text, untried)
     if not text.strip():
         raise UsageError(
             "the directory of rows is named by an empty text",
@@ -132,8 +164,36 @@ def rows_directory(text: str) -> str:
     return os.path.abspath(local_path(text) if text.startswith("file:") else text)
 
 
+def _rows_on_a_store(text: str, untried: Collection[str]) -> str:
+    refuse_login(text)
+    scheme, _, place = text.partition("://")
+    scheme = scheme.lower()
+    if scheme not in (*TRIED, *UNTRIED):
+        raise UsageError(
+            f"rows cannot lie at {shown_address(text)}",
+            remedy="give a directory, a file: URI, or one of "
+            + ", ".join(f"{each}://" for each in (*TRIED, *UNTRIED)),
+        )
+    if scheme in UNTRIED and scheme not in untried:
+        raise UsageError(
+            f"{shown_address(text)} is on a store that was not tried: {scheme}",
+            remedy=f'enable it by name: untried_stores = "{scheme}" in [storage] of the '
+            "configuration, or untried_stores of bootstrap()",
+        )
+    bucket, _, path = place.partition("/")
+    parts = [part for part in path.split("/") if part]
+    # Spark takes such names as they stand, delta-rs as a URL
+    if not bucket or {".", ".."} & {*parts} or not _PLAIN.fullmatch(place):
+        raise UsageError(
+            f"rows cannot lie at {shown_address(text)}: a bucket and a path of letters, digits and"
+            " . _ - = are needed",
+            remedy="name another path in the bucket",
+        )
+    return f"{scheme}://{'/'.join([bucket, *parts])}"
+
+
 class Storage:
-    """Options of the store that a catalog lies on; its text form shows names only."""
+    """Options of an object store; their text form shows names only."""
 
     __slots__ = ("_options",)
 
@@ -191,9 +251,50 @@ class Storage:
                 )
 
 
+# Options are given once, with the catalog; whoever opens a table of it has only its address.
+_given: dict[str, Storage] = {}
+
+
+def remember(address: str, storage: Storage) -> None:
+    """Have the options of the store at an address found by it: they are those of its bucket.
+
+    Those that were given with a catalog on a disk are for whatever store its rows lie on.
+    """
+    if storage:
+        _given[_bucket(address) if is_remote(address) else ""] = storage
+
+
+def storage_of(address: str) -> Storage:
+    """The options that were given for the bucket of an address; else those of all the others.
+
+    None where these differ among each other: then the store's own variables hold.
+    """
+    if not is_remote(address):
+        return Storage()
+    found = _given.get(_bucket(address))
+    if found is not None:
+        return found
+    others = list(_given.values())
+    same = others and all(one.options() == others[0].options() for one in others)
+    return others[0] if same else Storage()
+
+
+def hidden(text: str) -> str:
+    """``text`` without the value of any option that was given."""
+    for storage in tuple(_given.values()) or (Storage(),):
+        text = storage.hidden(text)
+    return text
+
+
+def _bucket(address: str) -> str:
+    scheme, _, place = spelled(address).partition("://")
+    return f"{scheme}://{place.partition('/')[0]}"
+
+
 def plainly(error: BaseException) -> str:
-    """An error of delta-rs on one line, without the colours that it draws its causes with."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).replace("↳", ":")
+    """An error of delta-rs or obstore on one line, without colours and the debugger's view."""
+    said = str(error).partition("\n\nDebug source:")[0]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", said).replace("↳", ":")
     return " ".join(plain.split())
 
 

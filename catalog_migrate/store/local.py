@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from uuid import uuid4
 
 from catalog_migrate.errors import PrerequisiteMissing
@@ -32,6 +35,11 @@ class LocalStore:
     def read(self, name: str) -> bytes:
         with open(self.place(name), "rb") as file:
             return file.read()
+
+    def read_tagged(self, name: str) -> tuple[bytes, str]:
+        """The tag is a hash of the bytes."""
+        data = self.read(name)
+        return data, sha256(data).hexdigest()
 
     def size(self, name: str) -> int:
         return os.stat(self.place(name)).st_size
@@ -63,16 +71,32 @@ class LocalStore:
         folder = os.path.dirname(target)
         partial = os.path.join(folder, f".{uuid4().hex}.tmp")
         try:
-            with open(partial, "wb") as file:
-                file.write(data)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
+            _write(partial, data, durable=durable)
             os.link(partial, target)
         except FileExistsError:
             return False
         finally:
             _unlink(partial)
+        if durable:
+            _make_durable(folder)
+        return True
+
+    def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:
+        """By a rename, under a lock of the folder that all who put so wait for."""
+        target = self.place(name)
+        folder = os.path.dirname(target)
+        partial = os.path.join(folder, f".{uuid4().hex}.tmp")
+        with _locked(folder):
+            try:
+                if self.read_tagged(name)[1] != tag:
+                    return False
+            except FileNotFoundError:
+                return False
+            try:
+                _write(partial, data, durable=durable)
+                os.replace(partial, target)
+            finally:
+                _unlink(partial)
         if durable:
             _make_durable(folder)
         return True
@@ -127,6 +151,27 @@ def _refuse_odd(mode: int, path: str | os.PathLike[str]) -> None:
         return
     kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
     raise OSError(errno.EINVAL, f"it is {kind}, not a file", os.fspath(path))
+
+
+def _write(path: str, data: bytes, *, durable: bool) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """Whoever locks the same directory on this machine waits; a process that ends lets go."""
+    import fcntl  # here: nothing that starts without changes needs it
+
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _unlink(path: str) -> None:

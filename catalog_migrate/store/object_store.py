@@ -1,16 +1,31 @@
-"""An object store, as far as delta-rs opens its own to others: it reads, lists and deletes.
+"""An object store, by obstore: read, listed, put on a condition, deleted.
 
-delta-rs puts nothing but its commits where nothing is: other bytes cannot be put here yet.
+obstore is the Python face of the same Rust library that delta-rs reads and commits with, so options
+and variables mean the same to both. Nothing here is imported while all addresses are on disks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import urlsplit
 
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.store.address import Storage, plainly
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_CLIENT = frozenset({
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
+    "proxy_excludes", "read_timeout", "root_certificate", "timeout", "user_agent",
+})
+"""Options of the HTTP client, which obstore takes apart from those of the store."""
+_PROFILE = "aws_profile"
+_NO_BUCKET = "NoSuchBucket"
 
 
 class StoreFailure(CatalogMigrateError, OSError):
@@ -25,30 +40,36 @@ class StoreFailure(CatalogMigrateError, OSError):
 class ObjectStore:
     """The objects below an address (``s3://bucket/path`` and the like)."""
 
-    __slots__ = ("_handler", "_storage", "address")
+    __slots__ = ("_opened", "_storage", "address")
 
     def __init__(self, address: str, storage: Storage) -> None:
         self.address = address.rstrip("/")
         self._storage = storage
-        self._handler: Any = None
+        self._opened: Any = None
 
     def place(self, name: str) -> str:
         return f"{self.address}/{name}" if name else self.address
 
     def read(self, name: str) -> bytes:
-        """By a question for the length and one for the bytes."""
-        with self._objects() as objects:
-            return bytes(objects.open_input_file(name).read())
+        """By one request."""
+        return self.read_tagged(name)[0]
+
+    def read_tagged(self, name: str) -> tuple[bytes, str]:
+        """The tag is the ETag of the answer."""
+        with self._objects() as (obstore, objects):
+            found = obstore.get(objects, name)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
 
     def size(self, name: str) -> int:
-        """By a question for the length."""
-        with self._objects() as objects:
-            return int(objects.open_input_file(name).size())
+        """By one request."""
+        with self._objects() as (obstore, objects):
+            return int(obstore.head(objects, name)["size"])
 
     def exists(self, name: str) -> bool:
-        """A folder is there when anything is in it."""
+        """By one request. A folder is there when anything is in it."""
         if not name or name.endswith("/"):
-            return any(self.names(name))
+            with self._objects() as (obstore, objects):
+                return any(map(len, obstore.list(objects, name.rstrip("/"))))
         try:
             self.size(name)
         except FileNotFoundError:
@@ -56,20 +77,56 @@ class ObjectStore:
         return True
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """By a listing, for which delta-rs needs pyarrow."""
-        return (str(each.base_name) for each in self._listed(folder))
+        """By a listing, a request for every thousand."""
+        found = self._listed(folder)
+        paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
+        return (path.rpartition("/")[2] for path in paths)
 
     def folders(self, folder: str = "") -> Iterator[str]:
         """By the same listing."""
-        return (str(each.base_name) for each in self._listed(folder) if not each.is_file)
+        return (path.rpartition("/")[2] for path in self._listed(folder)["common_prefixes"])
 
-    def put_if_absent(self, name: str, data: bytes, *, durable: bool = True) -> NoReturn:  # noqa: ARG002 (the port names them)
-        """StoreFailure: delta-rs has no conditional put but that of its commits."""
-        self._cannot(f"put {name}")
+    def put_if_absent(self, name: str, data: bytes, *, durable: bool = True) -> bool:  # noqa: ARG002 (it always is)
+        """By ``If-None-Match: *``, which the store itself refuses where an object is."""
+        return self._put(name, data, "create")
+
+    def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:  # noqa: ARG002 (it always is)
+        """By ``If-Match``, which the store itself refuses where another object is."""
+        return self._put(name, data, {"e_tag": tag})
+
+    def _put(self, name: str, data: bytes, mode: Any) -> bool:
+        """Whether the bytes are there by this call, also where only its answer was lost.
+
+        A request whose answer was lost is sent again, and is refused then for its own object.
+        """
+        with self._objects() as (obstore, objects):
+            taken = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
+            try:
+                obstore.put(objects, name, data, mode=mode)
+                return True
+            except FileNotFoundError as error:
+                if mode == "create" or _NO_BUCKET in str(error):
+                    raise
+                return False
+            except taken:
+                return self._is(name, data)
+            except obstore.exceptions.BaseError:
+                if self._is(name, data):
+                    return True
+                raise
+
+    def _is(self, name: str, data: bytes) -> bool:
+        try:
+            return self.read(name) == data
+        except FileNotFoundError:
+            return False
 
     def move(self, name: str, to: str) -> NoReturn:
         """StoreFailure: an object store moves nothing at once."""
-        self._cannot(f"move {name} to {to}")
+        raise StoreFailure(
+            f"cannot move {name} to {to} in {self.address}: an object store moves nothing at once",
+            remedy="copy it with a tool of the store, and name the new place",
+        )
 
     def make_folder(self, name: str = "", *, above: bool = False) -> None:
         """An object store has no folders."""
@@ -78,41 +135,105 @@ class ObjectStore:
         """An object store has no folders."""
 
     def delete(self, name: str = "") -> None:
-        """Everything whose name begins so, folder or object."""
-        with self._objects() as objects:
-            objects.delete_dir(name.rstrip("/"))
+        """The object, and everything in the folder, of this name; a request for every thousand."""
+        name = name.rstrip("/")
+        with self._objects() as (obstore, objects):
+            for listed in obstore.list(objects, name):
+                obstore.delete(objects, [each["path"] for each in listed])
             if name:
-                objects.delete_file(name.rstrip("/"))
+                try:
+                    obstore.delete(objects, name)
+                except FileNotFoundError:
+                    return
 
-    def _listed(self, folder: str) -> list[Any]:
-        with self._objects() as objects:
-            return list(objects.get_file_info_selector(folder.rstrip("/"), True, False))
-
-    def _cannot(self, act: str) -> NoReturn:
-        raise StoreFailure(
-            f"cannot {act} in {self.address}: an object store takes only commits of delta-rs",
-            remedy="use a directory that every process sees (a mounted volume)",
-        )
+    def _listed(self, folder: str) -> Any:
+        with self._objects() as (obstore, objects):
+            return obstore.list_with_delimiter(objects, folder.rstrip("/"))
 
     @contextmanager
-    def _objects(self) -> Iterator[Any]:
-        """delta-rs' own store; what it raises but a missing object is a StoreFailure."""
-        from deltalake._internal import DeltaFileSystemHandler
-
+    def _objects(self) -> Iterator[tuple[Any, Any]]:
+        """obstore and its store here; what they raise but a missing object is a StoreFailure."""
         try:
-            if self._handler is None:
-                self._handler = DeltaFileSystemHandler(self.address, self._storage.options())
-            yield self._handler
+            if self._opened is None:
+                self._opened = _open(self.address, self._storage.options())
+            import obstore
+
+            yield obstore, self._opened
         except FileNotFoundError as error:
+            if _NO_BUCKET in str(error):
+                raise refused(self.address, error, self._storage) from self._storage.cause(error)
             raise FileNotFoundError(self.address) from self._storage.cause(error)
+        except CatalogMigrateError:
+            raise
         except Exception as error:  # noqa: BLE001 - raised again without what is secret
             raise refused(self.address, error, self._storage) from self._storage.cause(error)
 
 
 def refused(address: str, error: BaseException, storage: Storage) -> StoreFailure:
     """The typed error for a store that did not answer, or said no."""
+    said = storage.hidden(plainly(error))
     return StoreFailure(
-        f"the store of {address} did not do what was asked: {storage.hidden(plainly(error))}",
+        f"the object store of {address} did not do what was asked: {said}",
         remedy="check the address, the network, permissions and [storage_options] (or the store's"
         " own variables); nothing was changed that is not in the log",
     )
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def _open(address: str, options: dict[str, str]) -> Any:
+    """obstore's store at an address, with options as delta-rs calls them.
+
+    Options that only delta-rs has, for its commits or its own credentials, are passed over.
+    """
+    try:
+        from obstore import store
+        from obstore.exceptions import UnknownConfigurationKeyError
+    except ImportError as error:
+        raise PrerequisiteMissing(
+            f"{address} is on an object store, for which the package obstore is needed",
+            remedy="pip install 'catalog_migrate[s3]'",
+        ) from error
+    config: dict[str, Any] = {name.lower(): value for name, value in options.items()}
+    client = {"allow_http": os.environ["AWS_ALLOW_HTTP"]} if "AWS_ALLOW_HTTP" in os.environ else {}
+    for name in tuple(config):
+        plain = name.removeprefix("aws_")
+        if plain in _CLIENT:
+            client[plain] = config.pop(name)
+    more: dict[str, Any] = {}
+    if urlsplit(address).scheme.startswith("s3"):
+        profile = config.pop(_PROFILE, None) or os.environ.get(_PROFILE.upper())
+        if profile and not ({"aws_access_key_id", "access_key_id"} & config.keys()):
+            more["credential_provider"] = _profile(profile)
+    while True:
+        try:
+            opened: Any = store.from_url  # its overloads are one for each kind of store
+            return opened(address, config=config, client_options=client, **more)
+        except UnknownConfigurationKeyError as error:
+            unknown = [name for name in config if f"'{name}'" in str(error)]
+            if not unknown:
+                raise
+            for name in unknown:
+                del config[name]
+
+
+def _profile(name: str) -> Callable[[], dict[str, str | datetime | None]]:
+    """The credentials of a profile of the AWS command line, which botocore knows to read."""
+    try:
+        import botocore.session
+    except ModuleNotFoundError as error:
+        raise PrerequisiteMissing(
+            "credentials by a profile of the AWS command line need the package botocore",
+            remedy="pip install botocore, or give the keys themselves",
+        ) from error
+    found = botocore.session.Session(profile=name).get_credentials()
+
+    def credentials() -> dict[str, str | datetime | None]:
+        frozen = found.get_frozen_credentials()
+        return {
+            "access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key,
+            "token": frozen.token, "expires_at": None,
+        }
+
+    return credentials

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store import Store, is_seen, store_at
-from catalog_migrate.store.address import Storage
+from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.store.object_store import StoreFailure
+
+if TYPE_CHECKING:
+    from tests.services.object_store import ObjectStore
 
 
 @pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.services)])
@@ -84,15 +90,6 @@ class TestDeleting:
 
 
 class TestPutting:
-    @pytest.fixture(autouse=True)
-    def takes_bytes(self, store: Store, request: pytest.FixtureRequest) -> None:
-        """S3 has a conditional PUT, but delta-rs offers none of other bytes than its commits'."""
-        if request.node.callspec.params["store"] == "s3":
-            with pytest.raises(StoreFailure, match="takes only commits of delta-rs"):
-                store.put_if_absent("folder/one", b"x")
-            assert store.read("folder/one") == b"first"
-            pytest.skip("no conditional put")
-
     @pytest.mark.parametrize("durable", [True, False])
     def test_where_nothing_is(self, store: Store, durable: bool) -> None:
         """The bytes are there whole, and nothing else is."""
@@ -123,10 +120,99 @@ class TestPutting:
             thread.join()
         assert won == [store.read("folder/two")]
 
-    def test_a_local_folder_is_not_made(self, store: Store) -> None:
+    def test_a_local_folder_is_not_made(self, tmp_path: Path) -> None:
         """A table whose directory was removed is not made again by a late commit."""
+        store = store_at(str(tmp_path))
         with pytest.raises(FileNotFoundError):
             store.put_if_absent("other/two", b"second")
         assert not store.exists("other/")
         store.make_folder("other/deep", above=True)
         assert store.put_if_absent("other/deep/two", b"second")
+
+
+class TestReplacing:
+    @pytest.mark.parametrize("durable", [True, False])
+    def test_what_was_read(self, store: Store, durable: bool) -> None:
+        """The bytes are there whole, and nothing else is."""
+        data, tag = store.read_tagged("folder/one")
+        assert data == b"first"
+        assert store.put_if_match("folder/one", b"second", tag, durable=durable)
+        assert store.read("folder/one") == b"second"
+        assert list(store.names("folder")) == ["one"]
+
+    def test_what_another_has_replaced(self, store: Store) -> None:
+        """What is there stays; what is not there is not made."""
+        _, tag = store.read_tagged("folder/one")
+        assert store.put_if_match("folder/one", b"second", tag)
+        assert not store.put_if_match("folder/one", b"third", tag)
+        assert store.read("folder/one") == b"second"
+        store.delete("folder/one")
+        assert not store.put_if_match("folder/one", b"third", tag)
+        assert not store.exists("folder/one")
+        with pytest.raises(FileNotFoundError):
+            store.read_tagged("folder/one")
+
+    def test_of_many_at_once_one_wins(self, store: Store) -> None:
+        """Whoever was told so has its bytes there."""
+        _, tag = store.read_tagged("folder/one")
+        won: list[bytes] = []
+        line = threading.Barrier(8)
+
+        def put(data: bytes) -> None:
+            line.wait()
+            if store.put_if_match("folder/one", data, tag):
+                won.append(data)
+
+        threads = [threading.Thread(target=put, args=(b"%d" % n,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert won == [store.read("folder/one")]
+
+
+@pytest.mark.services
+class TestObjectStore:
+    def test_an_answer_that_was_lost(self, bucket: str, object_store: ObjectStore) -> None:
+        """Bytes that are one's own are there by the request whose answer did not come."""
+        store = store_at(bucket, Storage(object_store.options))
+        assert store.put_if_absent("one", b"mine")
+        _, tag = store.read_tagged("one")
+        assert store.put_if_absent("one", b"mine")
+        assert store.put_if_match("one", b"again", tag)
+        assert store.put_if_match("one", b"again", tag)
+        assert not store.put_if_absent("one", b"theirs")
+
+    def test_s3a_is_the_same_store(self, bucket: str, object_store: ObjectStore) -> None:
+        """Options that were given for one are found for both, and delta-rs' own passed over."""
+        given = {**object_store.options, "aws_s3_locking_provider": "x", "AWS_TIMEOUT": "30 s"}
+        remember(f"{bucket}/catalog", Storage(given))
+        assert store_at(bucket).put_if_absent("a/b=2e/one", b"x")
+        assert store_at(bucket.replace("s3:", "s3a:")).read("a/b=2e/one") == b"x"
+        assert list(store_at(f"{bucket}/a/").names()) == ["b=2e"]
+
+    def test_nothing_is_moved(self, bucket: str, object_store: ObjectStore) -> None:
+        """A rename would be a copy of each object."""
+        with pytest.raises(StoreFailure, match="moves nothing at once"):
+            store_at(bucket, Storage(object_store.options)).move("a", "b")
+
+    def test_a_store_that_says_no(self, bucket: str, object_store: ObjectStore) -> None:
+        """The error names the address, and no option."""
+        store = store_at("s3://no-such-bucket/w", Storage(object_store.options))
+        for ask in (
+            lambda: list(store.names()), lambda: store.read("x"), lambda: store.exists("x/"),
+            lambda: store.put_if_absent("x", b"y"), lambda: store.put_if_match("x", b"y", "z"),
+        ):
+            with pytest.raises(StoreFailure, match="s3://no-such-bucket/w") as found:
+                ask()
+            for value in ("MARKED-KEY-ID", "MARKED-SECRET"):
+                assert value not in f"{found.value}{found.value.__cause__!r}{store!r}"
+
+
+def test_the_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is needed until something is asked of an object store."""
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    store = store_at("s3://bucket/w")
+    with pytest.raises(PrerequisiteMissing, match="obstore") as found:
+        store.exists("x")
+    assert found.value.remedy == "pip install 'catalog_migrate[s3]'"

@@ -53,6 +53,35 @@ def check_session(spark: SparkSession) -> None:
         )
 
 
+def check_scheme(spark: SparkSession, address: str) -> None:
+    """:class:`UnsuitableSession` where no jar on the session's class path reads an address.
+
+    Nothing is asked of the store. A session without a JVM of its own is taken at its word.
+    """
+    scheme, remote, _ = address.partition("://")
+    session = getattr(spark, "_jsparkSession", None)
+    jvm = getattr(spark, "_jvm", None)
+    if not remote or session is None or jvm is None:
+        return
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, session.sessionState().newHadoopConf()
+        )
+    except Py4JJavaError as error:
+        way = "have the jars of that store on its class path"
+        if scheme.startswith("s3"):
+            way = "have hadoop-aws and what it needs on its class path"
+        if scheme == "s3":
+            way += ", and spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem, or name"
+            way += " the rows s3a://"
+        raise UnsuitableSession(
+            f"this Spark session cannot read {address}: it has no file system for {scheme}://",
+            remedy=f"when the session is built, {way}",
+        ) from error
+
+
 class SparkEngine(Registrations, Shards, Copies, Binding):
     """Implements :class:`~catalog_migrate.engine.port.Engine`; methods may be called in parallel.
 

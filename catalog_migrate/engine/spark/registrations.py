@@ -16,7 +16,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.paths import is_placeholder
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.store.address import local_path
+from catalog_migrate.store.address import is_same_place, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,7 +202,9 @@ class Registrations:
             if error.condition != "TABLE_OR_VIEW_ALREADY_EXISTS":
                 raise
             standing = self.find(name)
-            if standing is None or standing.location != local_path(path):
+            if standing is None or not is_same_place(
+                standing.location or "", path
+            ):
                 raise
 
     def create_typed_view(

@@ -17,6 +17,7 @@ from catalog_migrate.delta.table import (
     file_sizes,
     grown,
     open_table,
+    options_for,
     shard_columns,
     shard_size,
     shard_version,
@@ -93,6 +94,7 @@ class Shards:
                 description=shard.comment,
                 configuration=configuration(shard),
                 raise_if_key_not_exists=False,
+                storage_options=options_for(path),
             )
         write_checksum(path, 0)
         self._add_missing_features(table, shard)
