@@ -65,9 +65,6 @@ KEYS: tuple[Key, ...] = (
         "Directory the tables' rows are kept in, or their address on an object store (`s3://…`,"
         " `s3a://…`). Written into the catalog when it is created; needed only then.",
         "--warehouse"),
-    Key("storage", "untried_stores", "text", None,
-        "Schemes of object stores that may have rows although they were not tried, with spaces"
-        " between them: `gs`, `abfss`."),
     Key("release", "path", "path", None,
         "The release to put in force: a directory of `*.sql` files or a manifest `.json`.",
         "--release"),
@@ -91,6 +88,9 @@ KEYS: tuple[Key, ...] = (
     Key("storage", "safe_log_stores", "text", None,
         "Classes of LogStores, with commas between them, whose commits to an object store are taken"
         " for safe without a race that shows it."),
+    Key("storage", "untried_stores", "text", None,
+        "Schemes of object stores that may have rows although they were not tried, with commas"
+        " between them: `gs`, `abfss`."),
     Key("streams", "drain", "seconds", 30.0,
         "Seconds that a batch may take to end when its query is stopped."),
     Key("streams", "limit", "seconds", 60.0,
