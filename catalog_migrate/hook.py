@@ -22,11 +22,17 @@ from catalog_migrate.catalog.opening import default_warehouse, open_log, read_st
 from catalog_migrate.catalog.process import this_holder
 from catalog_migrate.delta.log import has_log
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.pipeline import safe_commits
 from catalog_migrate.pipeline.plan import BootstrapOptions, Part
 from catalog_migrate.pipeline.start import BootstrapReport, Outcome, start
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.policy import Policy
-from catalog_migrate.reconciler.execution_context import OnProgress, new_token, silent
+from catalog_migrate.reconciler.execution_context import (
+    OnProgress,
+    Progress,
+    new_token,
+    silent,
+)
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.store.address import Storage, is_remote, rows_address
@@ -34,6 +40,7 @@ from catalog_migrate.store.local import read_file
 from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:
+    from catalog_migrate.catalog.state import State
     from catalog_migrate.engine.port import Engine
     from catalog_migrate.reconciler.stream_tables import StreamTables
 
@@ -59,6 +66,8 @@ def bootstrap(
     session: bool = True,
     storage_options: Mapping[str, str] | None = None,
     untried_stores: Collection[str] = (),
+    require_safe_commits: bool = True,
+    safe_log_stores: Collection[str] = (),
 ) -> BootstrapReport:
     """Bring the catalog and this session's names to ``release``; the software's start-up hook.
 
@@ -68,6 +77,9 @@ def bootstrap(
     be on an object store (``s3://…``) whose options ``storage_options`` are handed to delta-rs and
     shown nowhere; the session reads the shards by its own settings. ``untried_stores`` are schemes
     of stores that were not tried (``gs``, ``abfss``) and may have the shards all the same.
+    Where the session's commits to an object store write over those of others, the start is refused;
+    with ``require_safe_commits`` False ``on_progress`` hears of it. ``safe_log_stores`` are classes
+    of LogStores that are taken for safe without a race that shows it.
     ``approve`` takes ``schema.table[.column]`` entries; ``plan`` an approved plan (or its file):
     anything else is refused. ``policy`` holds rules about risks (those of the configuration:
     ``catalog_migrate.config.load().policy``).
@@ -77,7 +89,7 @@ def bootstrap(
     column is renamed or dropped under it; without it that must not matter, as in a command.
 
     Raises MigrationBlocked (with the plan), StalePlan, LeaseHeld, PrepareFailed, NotReconciled,
-    InvalidRelease, UnsuitableSession; whatever is raised, running it again is safe.
+    InvalidRelease, UnsuitableSession, UnsafeCommits; whatever is raised, running it again is safe.
     """
     from catalog_migrate.release.loader import load_release
 
@@ -89,6 +101,7 @@ def bootstrap(
         populate=None if populate is None else partial(populate, spark), read_only=read_only,
         session=session, threads=threads, on_progress=on_progress,
         wait=WAIT if timeout is None else timeout,
+        commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
     loaded = release if isinstance(release, Release) else load_release(os.fspath(release))
     return bring_in(spark, open_log(catalog, Storage(storage_options)), Part(loaded), options)
@@ -98,7 +111,15 @@ def bring_in(
     spark: Any, log: CatalogLog, part: Part, options: BootstrapOptions
 ) -> BootstrapReport:
     """:func:`bootstrap` or :func:`rollback` of ``part``, with all that the caller says as one."""
-    ansi, time_zone = session_settings(spark, log, options.warehouse)
+    state = _state(log)
+    warehouse = options.warehouse or default_warehouse(log) if state is None else (
+        state.setting("warehouse")
+    )
+    ansi, time_zone = session_settings(spark, state, warehouse)
+    raced = None if options.read_only else safe_commits.require_safe_commits(
+        spark, warehouse, storage=log.storage, state=state, rules=options.commits,
+        on_note=lambda said: (options.on_progress or silent)(Progress("commits", 0, 0, said)),
+    )
     engine = _engine(spark, options.threads)
     parts = [part]
     if part.past is None and not is_remote(log.uri):  # Spark has no way to read most stores
@@ -106,7 +127,10 @@ def bring_in(
     options = msgspec.structs.replace(
         options, holder=this_holder(), ansi=ansi, time_zone=time_zone
     )
-    return start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
+    report = start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
+    if raced is not None:
+        safe_commits.remember(log, raced)
+    return report
 
 
 def migrate(
@@ -161,6 +185,8 @@ def rollback(
     on_progress: OnProgress | None = None,
     threads: int = 4,
     storage_options: Mapping[str, str] | None = None,
+    require_safe_commits: bool = True,
+    safe_log_stores: Collection[str] = (),
 ) -> BootstrapReport:
     """Bring back what the catalog had at serial ``to`` (default: before the newest migration).
 
@@ -174,6 +200,7 @@ def rollback(
     options = BootstrapOptions(
         policy=going_back_by(policy), approve=tuple(approve), plan=plan, threads=threads,
         on_progress=on_progress, wait=WAIT if timeout is None else timeout,
+        commits=safe_commits.CommitRules(frozenset(safe_log_stores), require_safe_commits),
     )
     past = read_past(log, to, plan)
     return bring_in(spark, log, Part(past.release, past=past), options)
@@ -215,25 +242,26 @@ def _engine(spark: Any, threads: int) -> Engine:
     return SparkEngine(spark, threads=threads)
 
 
-def session_settings(
-    spark: Any, log: CatalogLog, warehouse: str | None = None
-) -> tuple[bool, str]:
+def _state(log: CatalogLog) -> State | None:
+    try:
+        return read_state(log)
+    except CatalogNotFound:
+        return None
+
+
+def session_settings(spark: Any, state: State | None, warehouse: str) -> tuple[bool, str]:
     """ANSI mode and time zone: the catalog's, set on the session; a new catalog takes these over.
 
     A view keeps both from its creation (STACK section 2), so they must be right before any DDL.
-    UnsuitableSession for a session that cannot read where the rows are, or (``warehouse``) are to
-    be.
+    UnsuitableSession for a session that cannot read the ``warehouse``.
     """
-    try:
-        config = read_state(log).config
-    except CatalogNotFound:
-        _require_readable(spark, warehouse or default_warehouse(log))
+    _require_readable(spark, warehouse)
+    if state is None:
         return (
             spark.conf.get("spark.sql.ansi.enabled", "true") == "true",
             spark.conf.get("spark.sql.session.timeZone", "UTC"),
         )
-    _require_readable(spark, config["warehouse"].value)
-    ansi, time_zone = config["ansi"].value == "true", config["time_zone"].value
+    ansi, time_zone = state.setting("ansi") == "true", state.setting("time_zone")
     spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
     spark.conf.set("spark.sql.session.timeZone", time_zone)
     return ansi, time_zone
@@ -299,7 +327,7 @@ def make_own_views(
     state = read_state(log)
     if is_remote(log.uri) or state.release_in_force("release") is not None:
         return False
-    session_settings(spark, log)
+    session_settings(spark, state, state.setting("warehouse"))
     engine = _engine(spark, threads)
     part = _own_views(engine, log)
     in_force = state.release_in_force("system")

@@ -28,6 +28,7 @@ from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import DECISION_CODES, FencedOut, MigrationBlocked
 from catalog_migrate.pipeline.plan import BootstrapOptions, Part
+from catalog_migrate.pipeline.safe_commits import rules_of
 from catalog_migrate.planner.planfile import EditedPlan, StalePlan
 from catalog_migrate.policy import Policy
 from catalog_migrate.store.address import rows_address
@@ -236,7 +237,8 @@ def _start(
         rows = rows_address(warehouse, settings.untried_stores)
         options = replace(options, warehouse=rows)
     options = replace(
-        options, wait=WAIT if wait is None else wait, threads=threads_of(settings)
+        options, wait=WAIT if wait is None else wait, threads=threads_of(settings),
+        commits=rules_of(settings),
     )
     log = open_log(catalog_uri(settings), settings.storage)
     log.exists()  # what is no catalog is told before Spark starts

@@ -13,6 +13,7 @@ import msgspec
 
 from catalog_migrate.delta.log import why_no_log
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.pipeline.safe_commits import CommitRules
 from catalog_migrate.planner.assembly import in_force
 from catalog_migrate.planner.baseline import Baseline
 from catalog_migrate.planner.missing_data import missing_data
@@ -41,7 +42,8 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     refused. ``wait`` is how many seconds another holder of the lease is waited for (None as in
     :func:`~catalog_migrate.catalog.lease.acquire`), ``ttl`` and ``margin`` are the lease's.
     ``session`` puts on record that this process lives with the names from now on. A catalog that is
-    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards.
+    created now remembers ``ansi`` and ``time_zone``; ``token`` names new shards. ``commits`` says
+    which commits to an object store are safe.
     """
 
     warehouse: str | None = None
@@ -60,6 +62,7 @@ class BootstrapOptions(msgspec.Struct, frozen=True, kw_only=True):
     ansi: bool = True
     time_zone: str = "UTC"
     token: Callable[[], str] | None = None
+    commits: CommitRules = CommitRules()
 
     @property
     def approvals(self) -> tuple[str, ...]:

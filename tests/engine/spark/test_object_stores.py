@@ -21,7 +21,10 @@ from catalog_migrate.engine.spark.object_stores.commit_safety import (
 )
 from catalog_migrate.engine.spark.object_stores.settings import CHECKPOINT_MANAGER, LOG_STORE
 from catalog_migrate.engine.spark.session import hand_over
+from catalog_migrate.hook import bootstrap
 from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require_safe_commits
+from catalog_migrate.release.loader import load_texts
+from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
 
 if TYPE_CHECKING:
@@ -243,3 +246,35 @@ class TestCheckpoints:
         assert sorted(row["id"] for row in rows) == list(range(20))
         objects = object_store.objects(bucket.removeprefix("s3://"))
         assert set(re.findall(r"<Key>checkpoint/offsets/([^<]+)</Key>", objects)) == {"0", "1"}
+
+
+def test_a_start_refuses_commits_that_write_over_others(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str, tmp_path: Path
+) -> None:
+    """Nothing is written then; safe commits are raced once, and remembered by the catalog."""
+    release = load_texts([("a.sql", "CREATE TABLE s3_start.t (a INT);")], name="1")
+    told: list[str] = []
+
+    def start(**options: Any) -> str:
+        return bootstrap(
+            spark_on_s3, release=release, catalog=tmp_path / "catalog",
+            warehouse=f"{bucket.replace('s3:', 's3a:')}/w", storage_options=object_store.options,
+            on_progress=lambda step: told.append(step.name), **options,
+        ).outcome
+
+    with committing_with(spark_on_s3, STOCK):
+        with pytest.raises(UnsafeCommits, match="rows that their writer was told"):
+            start()
+        assert not open_log(str(tmp_path / "catalog")).exists()
+        assert not any(store_at(bucket, storage_of(object_store)).names())
+    assert start() == "initialized"
+    state = read_state(open_log(str(tmp_path / "catalog")))
+    (raced,) = (name for name in state.config if name.startswith("safe_commits"))
+    assert LOG_STORE in raced
+    assert start() == "unchanged"
+    with committing_with(spark_on_s3, STOCK):
+        with pytest.raises(UnsafeCommits):
+            start()
+        told.clear()
+        assert start(require_safe_commits=False) == "unchanged"
+    assert any(STOCK in said for said in told)
