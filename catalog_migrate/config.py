@@ -8,6 +8,7 @@ those in the environment and on the command line from where the process stands.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -127,6 +128,17 @@ LISTED: tuple[Key, ...] = tuple(
 """Keys of the entries of lists. The variable holds the whole list, as TOML writes it in a line."""
 
 STORAGE = "storage_options"
+SPARK_CONF = "spark_conf"
+REDACTED = r"(?i)secret|password|token|access[.]?key|account[.]key|jaas|keystore|PRIVATE KEY"
+"""Settings and options that Spark shows as ``***``, by their names or values.
+
+Its own default knows neither a login of Kafka, nor a key in PEM, nor the options of a streaming
+relation in EXPLAIN.
+"""
+
+SPARK_CONF_VARIABLE = f"{ENV_PREFIX}{SPARK_CONF.upper()}"
+"""The variable has a setting a line, as ``spark.master=local[2]``."""
+_REFERENCE = re.compile(r"[a-z][a-z0-9+.-]*:.")
 
 NAMED: tuple[Key, ...] = (
     Key(STORAGE, "*", "text", None,
@@ -134,6 +146,11 @@ NAMED: tuple[Key, ...] = (
         " `aws_secret_access_key`, …): handed through, shown nowhere. delta-rs reads the store's"
         " own variables (`AWS_…`, `AZURE_…`, `GOOGLE_…`) too.",
         variable=f"{ENV_PREFIX}{STORAGE.upper()}__*"),
+    Key(SPARK_CONF, "*", "text", None,
+        "Any setting of the command line's own Spark session, as Spark calls it (`spark.master`,"
+        " `spark.jars`, `spark.hadoop.hive.metastore.uris`, …). One that is a secret is a reference"
+        " (`env:NAME`, `file:/path`).", "--conf",
+        variable=SPARK_CONF_VARIABLE),
 )
 """Sections whose keys are somebody else's."""
 
@@ -159,6 +176,7 @@ class Settings(msgspec.Struct, frozen=True):
     policy_origin: str = "default"
     storage: Storage = msgspec.field(default_factory=Storage)
     storage_origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+    spark_conf: Mapping[str, Setting] = msgspec.field(default_factory=dict)
 
     def text(self, path: str) -> str | None:
         """The value of a text, path, uri or choice key; None when not set."""
@@ -194,17 +212,26 @@ def load(
     policy_origin = "default"
     storage: dict[str, str] = {}
     origins: dict[str, str] = {}
+    spark_conf: dict[str, Setting] = {}
 
     def put(path: str, raw: Any, origin: str, base: Path, **place: str) -> None:
-        if not path.startswith(f"{STORAGE}."):
+        section, _, name = path.partition(".")
+        if section == SPARK_CONF and isinstance(raw, dict):  # a.b = 1 is a table for TOML
+            for key, value in raw.items():
+                put(f"{path}.{key}", value, origin, base, **place)
+            return
+        if section not in (STORAGE, SPARK_CONF) or not name:
             _set(settings, path, raw, origin, base, problems, **place)
             return
-        name = path[len(STORAGE) + 1 :]
         text = _option(raw)
         if text is None:
             problems.append(_unfit_option(place.get("variable", path), place.get("file")))
-        else:
+        elif section == STORAGE:
             storage[name], origins[name] = text, origin
+        elif re.search(REDACTED, name) and not _REFERENCE.match(text):
+            problems.append(_plain_secret(path, place.get("file")))
+        else:
+            spark_conf[name] = Setting(text, origin)
 
     if found is not None:
         for path, raw in _read(found, problems):
@@ -219,11 +246,20 @@ def load(
             policy_origin = variable
             policy, wrong = read_rules(_in_a_line(raw_text), origin=variable, file=variable)
             problems += wrong
+        elif variable == SPARK_CONF_VARIABLE:
+            for setting in filter(str.strip, raw_text.splitlines()):
+                name, equals, value = setting.strip().partition("=")
+                put(f"{SPARK_CONF}.{name}", value if equals else None, variable, directory,
+                    variable=variable)
         elif variable.startswith(ENV_PREFIX):
             path = variable[len(ENV_PREFIX):].lower().replace("__", ".", 1)
             put(path, raw_text, variable, directory, variable=variable)
     for path, given in (flags or {}).items():
-        if given is not None:
+        if given is None:
+            continue
+        if path.startswith(f"{SPARK_CONF}."):
+            put(path, given, "flag --conf", directory)
+        else:
             flag = _BY_PATH[path].flag if path in _BY_PATH else None
             _set(settings, path, given, f"flag {flag or path}", directory, problems)
     problems += _no_time_left(settings)
@@ -232,7 +268,9 @@ def load(
             f"the configuration has {len(problems)} problem{'s' if len(problems) > 1 else ''}",
             problems=problems, remedy="docs/configuration.md lists every key",
         )
-    return Settings(settings, found, policy, policy_origin, Storage(storage), origins)
+    return Settings(
+        settings, found, policy, policy_origin, Storage(storage), origins, spark_conf
+    )
 
 
 def _no_time_left(settings: Mapping[str, Setting]) -> list[Problem]:
@@ -357,6 +395,14 @@ def _unfit_option(name: str, file: str | None) -> Problem:
     )
 
 
+def _plain_secret(path: str, file: str | None) -> Problem:
+    """A secret that is written down; it is not told."""
+    return Problem(
+        "CM0600", f"{path} is a secret: its value is not written down", file=file,
+        remedy="write where it is: env:NAME or file:/path",
+    )
+
+
 def _fit(key: Key, raw: Any, base: Path) -> str | int | float | None:
     """``raw`` as a value of ``key``; None when it does not fit."""
     if key.type in ("integer", "seconds"):
@@ -392,13 +438,13 @@ def _unknown(path: str, *, file: str | None = None, variable: str | None = None)
     """An unknown key with the nearest known one."""
     import difflib
 
-    if path == STORAGE or any(key.section == path for key in KEYS):
+    if path in (STORAGE, SPARK_CONF) or any(key.section == path for key in KEYS):
         return Problem(
             "CM0600", f"{variable or path} is a section, not a key", file=file,
             remedy=f"write the keys of {path} below it: docs/configuration.md lists them",
         )
     known = {key.env if variable else key.path: key for key in KEYS}
-    sections = {key.section for key in KEYS} | {STORAGE}
+    sections = {key.section for key in KEYS} | {STORAGE, SPARK_CONF}
     near = difflib.get_close_matches(variable or path, [*known, *sections], n=1, cutoff=0.5)
     remedy = f"did you mean {near[0]}?" if near else "docs/configuration.md lists every key"
     return Problem("CM0600", f"{variable or path} is not a key", file=file, remedy=remedy)

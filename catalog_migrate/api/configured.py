@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
-from catalog_migrate.config import Settings
+from catalog_migrate.config import REDACTED, SPARK_CONF, Settings
 from catalog_migrate.errors import UsageError
 from catalog_migrate.store.local import read_file
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 COMMITTED = "catalog:"
 """Prefix that stands for the release in force: ``catalog:`` or ``catalog:URI``."""
+
+_HADOOP = "spark.hadoop."
 
 OnNote = Callable[[str], None]
 """Hears lines for the person who watches: what is being done, and what else is worth knowing."""
@@ -188,6 +191,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         yield running
         return
 
+    shown, handed = spark_conf(settings)
     on_note("starting Spark, 8 to 10 s")
     spark = local_session(
         warehouse_dir=settings.text("spark.warehouse_dir"),
@@ -195,12 +199,37 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         on_progress=on_note,
         addresses=[settings.text("catalog.uri"), settings.text("catalog.warehouse")],
         storage=settings.storage,
+        conf=shown,
+        hadoop=handed,
     )
     with silent_interrupts():
         try:
             yield spark
         finally:
             spark.stop()
+
+
+def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
+    """What ``spark_conf`` sets: settings of Spark, and secret ones of Hadoop, read now.
+
+    UsageError for a secret that is none of Hadoop's: Spark's JVM has its settings on its command
+    line. UnresolvedSecret for a reference that leads to no value.
+    """
+    from catalog_migrate.connections.secrets import resolve
+
+    shown, handed = {}, {}
+    for name, setting in settings.spark_conf.items():
+        if not re.search(REDACTED, name):
+            shown[name] = str(setting.value)
+        elif name.startswith(_HADOOP):
+            handed[name.removeprefix(_HADOOP)] = resolve(str(setting.value)).reveal()
+        else:
+            raise UsageError(
+                f"{SPARK_CONF}.{name} would stand on the command line of Spark's JVM",
+                remedy="start the session with it yourself and hand it to bootstrap(), or put it"
+                " into spark-defaults.conf of SPARK_CONF_DIR",
+            )
+    return shown, handed
 
 
 def engine_on(spark: Any, settings: Settings) -> Engine:

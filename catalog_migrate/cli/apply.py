@@ -13,6 +13,7 @@ from catalog_migrate.cli.output import asking, blocked_plan_printed, emit_start,
 @click.command("apply")
 @click.argument("plan_file", metavar="[PLAN]", required=False)
 @options.catalog
+@options.conf
 @options.warehouse
 @options.release
 @options.approve

@@ -15,6 +15,7 @@ from catalog_migrate.report.verdict import exit_code
 
 @click.command("bootstrap")
 @options.catalog
+@options.conf
 @options.warehouse
 @options.release
 @options.approve

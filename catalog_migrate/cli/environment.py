@@ -14,7 +14,7 @@ import catalog_migrate
 from catalog_migrate.api.doctor import examine
 from catalog_migrate.cli import options
 from catalog_migrate.cli.output import as_columns, as_json, emit, note
-from catalog_migrate.config import STORAGE
+from catalog_migrate.config import SPARK_CONF, STORAGE
 from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store.address import HIDDEN, shown_address
 from catalog_migrate.version import __version__
@@ -58,6 +58,8 @@ def show(format_: str) -> None:
         }
         for name in settings.storage.names:
             shown[f"{STORAGE}.{name}"] = {"value": HIDDEN, "origin": settings.storage_origins[name]}
+        for name, setting in sorted(settings.spark_conf.items()):
+            shown[f"{SPARK_CONF}.{name}"] = {"value": setting.value, "origin": setting.origin}
         emit(as_json(shown))
         return
     emit(as_columns([
@@ -73,6 +75,10 @@ def show(format_: str) -> None:
             (f"{STORAGE}.{name}", HIDDEN, settings.storage_origins[name])
             for name in settings.storage.names
         ),
+        *(
+            (f"{SPARK_CONF}.{name}", str(setting.value), setting.origin)
+            for name, setting in sorted(settings.spark_conf.items())
+        ),
     ]))
 
 
@@ -83,6 +89,7 @@ def _shown(value: str | float | None) -> str | float | None:
 
 @click.command("doctor")
 @options.catalog
+@options.conf
 @click.option("--no-spark", is_flag=True, help="Leave the Spark session out (10 s).")
 @options.format_("text", "json")
 def doctor(no_spark: bool, format_: str) -> int:

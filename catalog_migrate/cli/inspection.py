@@ -290,6 +290,7 @@ def history_text(rows: list[dict[str, Any]]) -> str:
 
 @click.command("drift")
 @options.catalog
+@options.conf
 @click.option("--repair", is_flag=True, help="Mend it; names that are not ours are left alone.")
 @options.timeout
 @options.format_("text", "json")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from catalog_migrate.cli import logs
-from catalog_migrate.config import Settings, load
+from catalog_migrate.config import SPARK_CONF, Settings, load
 from catalog_migrate.errors import UsageError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -61,6 +61,24 @@ release = _configured(
 timeout = _configured(
     "bootstrap.timeout", "--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
     help="How long to wait for another process (configuration: bootstrap.timeout).",
+)
+
+
+def _keep_conf(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> None:
+    flags = context.meta.setdefault(_FLAGS, {})
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(
+                f"--conf takes NAME=VALUE, and {name!r} has no value",
+                remedy="write it as --conf spark.master=local[2]",
+            )
+        put_once(flags, f"{SPARK_CONF}.{name.strip()}", value, f"--conf {name.strip()}")
+
+
+conf = click.option(
+    "--conf", multiple=True, metavar="NAME=VALUE", expose_value=False, callback=_keep_conf,
+    help="A setting of the Spark session (configuration: spark_conf). May be given several times.",
 )
 approve = click.option(
     "--approve", multiple=True, metavar="NAME[.COLUMN]",

@@ -13,6 +13,7 @@ from catalog_migrate.report.verdict import exit_code
 
 @click.command("plan")
 @options.catalog
+@options.conf
 @options.warehouse
 @options.release
 @options.approve

@@ -21,6 +21,7 @@ from catalog_migrate.report.verdict import exit_code
 
 @click.command("rollback")
 @options.catalog
+@options.conf
 @click.option(
     "--to", type=click.IntRange(min=0), metavar="SERIAL",
     help="The serial to go back to (see history). Default: before the newest migration.",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--wait", metavar="SECONDS", type=click.FloatRange(min=0), default=None,
               help="How long to wait for another runtime of this cluster to leave.")
 @options.catalog
+@options.conf
 def run(cluster: str, wait: float | None) -> int:
     """Run a cluster's sources and sinks, follow the catalog, carry out ALTERs.
 
@@ -119,6 +120,7 @@ def positions(name: str, sink: bool, format_: str) -> None:
               type=click.File("r", encoding="utf-8"),
               help="A file of statements, `-` for standard input; each is its own commit.")
 @options.catalog
+@options.conf
 @click.option("--limit", default=1000, show_default=True, type=click.IntRange(min=1),
               metavar="N", help="Rows to print at most.")
 @options.format_("text", "json")

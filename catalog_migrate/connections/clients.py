@@ -47,10 +47,6 @@ _JAVA_TO_LIBRDKAFKA = {
 }
 """Options of the Java clients that librdkafka has too; all others it would refuse."""
 
-SPARK_REDACTION = r"(?i)secret|password|token|access[.]?key|jaas|keystore|PRIVATE KEY"
-"""For ``spark.redaction.regex`` and ``spark.sql.redaction.options.regex``: Spark's own default
-knows neither a keystore in PEM nor the options of a streaming relation in EXPLAIN."""
-
 
 def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
     """The text of an option, its declared default when it is not set."""

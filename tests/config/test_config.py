@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.api.configured import spark_conf
 from catalog_migrate.config import DOCUMENTED, KEYS, InvalidConfiguration, load
+from catalog_migrate.errors import UsageError
 from catalog_migrate.policy import Rule
 
 
@@ -114,6 +116,55 @@ def test_a_file_that_is_not_toml_is_told_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "catalog_migrate.toml").write_text("[catalog\n")
     with pytest.raises(InvalidConfiguration, match=r"catalog_migrate\.toml is not TOML.*line 1"):
         load(tmp_path, env={})
+
+
+def test_settings_of_spark_are_handed_through(tmp_path: Path) -> None:
+    """From the file, also as TOML nests them, from the variable's lines, from flags."""
+    (tmp_path / "catalog_migrate.toml").write_text(
+        '[spark_conf]\nspark.master = "spark://a:7077"\nspark.sql.shuffle.partitions = 8\n'
+        '"spark.hadoop.fs.s3a.secret.key" = "env:KEY"\n'
+    )
+    found = load(
+        tmp_path, env={"CATALOG_MIGRATE__SPARK_CONF": "spark.master=spark://b:7077\nspark.x=a=b\n"},
+        flags={"spark_conf.spark.y": "z"},
+    ).spark_conf
+    assert {name: setting.value for name, setting in found.items()} == {
+        "spark.master": "spark://b:7077", "spark.sql.shuffle.partitions": "8", "spark.x": "a=b",
+        "spark.hadoop.fs.s3a.secret.key": "env:KEY", "spark.y": "z",
+    }
+    assert found["spark.master"].origin == "CATALOG_MIGRATE__SPARK_CONF"
+    assert found["spark.y"].origin == "flag --conf"
+
+
+def test_a_secret_of_spark_is_a_reference(tmp_path: Path) -> None:
+    """One that is written down is refused, and not told; so is a line without a value."""
+    (tmp_path / "catalog_migrate.toml").write_text(
+        '[spark_conf]\n"spark.hadoop.fs.s3a.secret.key" = "geheim"\n'
+    )
+    with pytest.raises(InvalidConfiguration) as caught:
+        load(tmp_path, env={"CATALOG_MIGRATE__SPARK_CONF": "spark.master"})
+    assert [problem.message for problem in caught.value.problems] == [
+        "spark_conf.spark.hadoop.fs.s3a.secret.key is a secret: its value is not written down",
+        "CATALOG_MIGRATE__SPARK_CONF is not a text or a number",
+    ]
+    assert "geheim" not in str(caught.value)
+
+
+def test_a_secret_of_spark_is_read_when_its_session_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of Hadoop's is handed to the JVM when it runs; any other would be on its command line."""
+    monkeypatch.setenv("KEY", "geheim")
+    conf = {
+        "spark_conf.spark.master": "local[1]",
+        "spark_conf.spark.hadoop.fs.s3a.secret.key": "env:KEY",
+    }
+    assert spark_conf(load(tmp_path, env={}, flags=conf)) == (
+        {"spark.master": "local[1]"}, {"fs.s3a.secret.key": "geheim"}
+    )
+    conf["spark_conf.spark.authenticate.secret"] = "env:KEY"
+    with pytest.raises(UsageError, match="command line of Spark's JVM"):
+        spark_conf(load(tmp_path, env={}, flags=conf))
 
 
 def test_the_documentation_is_the_table() -> None:

@@ -24,9 +24,10 @@ def test_names_end_with_the_session_unless_a_metastore_is_given(tmp_path: Path) 
 def test_a_session_has_delta_utc_ansi_and_no_ui(tmp_path: Path) -> None:
     """The settings on which views and conversions depend are fixed, callers may add their own."""
     conf = session_conf(
-        ["a.jar", "b.jar"], warehouse_dir=str(tmp_path), extra={"spark.ui.enabled": "true"}
+        ["a.jar", "b.jar"], warehouse_dir=str(tmp_path),
+        extra={"spark.ui.enabled": "true", "spark.jars": "theirs.jar"},
     )
-    assert conf["spark.jars"] == "a.jar,b.jar"
+    assert conf["spark.jars"] == "a.jar,b.jar,theirs.jar"
     assert conf["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
     assert conf["spark.sql.session.timeZone"] == "UTC"
     assert conf["spark.sql.ansi.enabled"] == "true"
@@ -62,3 +63,14 @@ def test_what_the_jvm_said_is_quoted_when_it_does_not_start(tmp_path: Path) -> N
     assert answer.stdout.startswith("CM0500: Spark did not start: ")
     assert "Error opening zip file or JAR manifest missing : none.jar" in answer.stdout
     assert "remedy: " in answer.stdout
+
+
+@pytest.mark.spark
+def test_a_setting_of_the_command_line_reaches_the_jvm(tmp_path: Path) -> None:
+    """``--conf`` hands a setting through as Spark calls it."""
+    answer = _python(
+        "from catalog_migrate.cli.main import main\n"
+        "main(['doctor', '--conf', 'spark.driver.extraJavaOptions=-javaagent:none.jar'])\n",
+        tmp_path,
+    )
+    assert "Error opening zip file or JAR manifest missing : none.jar" in answer.stdout

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
+from catalog_migrate.config import REDACTED
 from catalog_migrate.engine.spark.jars import (
     Progress,
     ensure_jars,
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 
 _SAID_LINES = 12
-_REDACTION = r"(?i)secret|password|token|access[.]?key|jaas|keystore|PRIVATE KEY"
-"""Settings and options that Spark shows as ``***``; its own default knows neither a login of Kafka
-nor a key in PEM."""
-
 
 def default_warehouse(metastore: str | None) -> Path:
     """Where Spark makes the directories of schemas: beside the metastore, or a temporary place.
@@ -56,7 +53,8 @@ def session_conf(
     ``jars`` are paths of jar files, ``warehouse_dir`` is where Spark puts managed tables (not ours:
     the product's shards have their own addresses), ``metastore`` a directory for an embedded Derby
     metastore that keeps names between sessions (None: names end with the session). ``on_s3`` adds
-    what commits and checkpoints on S3 need to be safe. ``extra`` stands above everything.
+    what commits and checkpoints on S3 need to be safe. ``extra`` stands above everything; jars
+    that it names come beside ours.
     """
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     conf = {
@@ -70,8 +68,8 @@ def session_conf(
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.redaction.regex": _REDACTION,
-        "spark.sql.redaction.options.regex": _REDACTION,
+        "spark.redaction.regex": REDACTED,
+        "spark.sql.redaction.options.regex": REDACTED,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
@@ -94,6 +92,7 @@ def session_conf(
     if on_s3:
         conf.update(object_stores.SETTINGS)
     conf.update(extra or {})
+    conf["spark.jars"] = ",".join(filter(None, [*jars, (extra or {}).get("spark.jars")]))
     return conf
 
 
@@ -101,14 +100,15 @@ def local_session(
     warehouse_dir: str | None = None, metastore: str | None = None,
     app_name: str = "catalog-migrate", *, conf: Mapping[str, str] | None = None,
     on_progress: Progress | None = None, addresses: Iterable[str | None] = (),
-    storage: Storage | None = None,
+    storage: Storage | None = None, hadoop: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start a local Spark session with Delta (8 to 10 s), or return the one already running.
 
     ``warehouse_dir``, ``metastore`` and ``conf`` are as in :func:`session_conf`; a running session
     keeps its own settings. ``addresses`` are those that Spark is to read and write; when one is on
     S3 the jars for that are fetched too, and the session reaches it by the options of ``storage``,
-    which no page, log or command line of Spark shows. ``on_progress`` hears about jars being
+    which no page, log or command line of Spark shows; nor do they show ``hadoop``, settings of
+    Hadoop. ``on_progress`` hears about jars being
     fetched, and of a Ctrl-C, which takes effect once the JVM has started. What the JVM writes on
     stdout and stderr is kept from the terminal, and quoted when it does not start.
 
@@ -148,9 +148,10 @@ def local_session(
     else:
         context = SparkContext.getOrCreate(spark_conf)
     context.setLogLevel("ERROR")
-    if on_s3:
-        # not by SparkConf: PySpark starts the JVM with all of that on its command line
-        hand_over(context, object_stores.hadoop_settings(storage or Storage()))
+    # not by SparkConf: PySpark starts the JVM with all of that on its command line
+    hand_over(context, {
+        **(object_stores.hadoop_settings(storage or Storage()) if on_s3 else {}), **(hadoop or {})
+    })
     return SparkSession.builder.config(conf=spark_conf).getOrCreate()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from catalog_migrate.config import REDACTED
 from catalog_migrate.connections import clients
 from catalog_migrate.connections.kinds import fold_option
 from catalog_migrate.streams.queries import QuerySpec
@@ -26,7 +27,7 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
     "spark.sql.streaming.stopTimeout": "20000",
     # Version 2 (named sources) cannot restart a query that was killed in mid-batch (tried).
     "spark.sql.streaming.offsetLog.formatVersion": "1",
-    "spark.sql.redaction.options.regex": clients.SPARK_REDACTION,
+    "spark.sql.redaction.options.regex": REDACTED,
 })
 """What our own session sets; the caller's session stays as it is."""
 

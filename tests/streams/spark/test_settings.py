@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from catalog_migrate.connections.clients import SPARK_REDACTION
+from catalog_migrate.config import REDACTED
 from catalog_migrate.engine.spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def test_redaction_of_the_application() -> None:
     """The application hides what the options of a connection may hold; its JVM logs so too."""
     conf = session_conf([])
-    assert conf["spark.redaction.regex"] == SPARK_REDACTION
-    assert conf["spark.sql.redaction.options.regex"] == SPARK_REDACTION
+    assert conf["spark.redaction.regex"] == REDACTED
+    assert conf["spark.sql.redaction.options.regex"] == REDACTED
 
 
 @pytest.mark.spark
@@ -30,7 +30,7 @@ def test_session_of_the_queries(spark: SparkSession) -> None:
         session = query_session(spark)
         assert session.conf.get("spark.sql.session.timeZone") == "UTC"
         assert session.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "300"
-        assert session.conf.get("spark.sql.redaction.options.regex") == SPARK_REDACTION
+        assert session.conf.get("spark.sql.redaction.options.regex") == REDACTED
         assert spark.conf.get("spark.sql.streaming.noDataProgressEventInterval") == "10000ms"
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     finally:
