@@ -74,9 +74,9 @@ class Catalog:
 
         A release needs none made beforehand: its first start makes it, or takes this one.
         ``warehouse`` is the directory of all rows, or their address on an object store (default:
-        beside the catalog); ``untried_stores`` as in :func:`~catalog_migrate.hook.bootstrap`.
-        CommitConflict when there is one already, CatalogLost where rows of one that is gone lie,
-        StoreFailure where the store does not answer.
+        beside a catalog on files); ``untried_stores`` as in
+        :func:`~catalog_migrate.hook.bootstrap`. CommitConflict when there is one already,
+        CatalogLost where rows of one that is gone lie, StoreFailure where the store does not answer.
         """
         from catalog_migrate.administration.lost import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse

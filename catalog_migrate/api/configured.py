@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.catalog.errors import CatalogExported, CatalogMoved, CatalogNotFound
 from catalog_migrate.config import REDACTED, SPARK_CONF, Settings
-from catalog_migrate.errors import UsageError
+from catalog_migrate.errors import CatalogMigrateError, UsageError
 from catalog_migrate.store.local import read_file
 
 if TYPE_CHECKING:
@@ -197,9 +197,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),
         on_progress=on_note,
-        addresses=[settings.text("catalog.uri"), settings.text("catalog.warehouse")],
-        storage=settings.storage,
-        conf=shown,
+        addresses=list(_addresses(settings)), storage=settings.storage, conf=shown,
         hadoop=handed,
     )
     with silent_interrupts():
@@ -230,6 +228,17 @@ def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
                 " into spark-defaults.conf of SPARK_CONF_DIR",
             )
     return shown, handed
+
+
+def _addresses(settings: Settings) -> Iterator[str]:
+    """What Spark is to read: the catalog, and the rows where the configuration or it says."""
+    from catalog_migrate.catalog.opening import open_log, read_state
+
+    uri, warehouse = settings.text("catalog.uri"), settings.text("catalog.warehouse")
+    yield from filter(None, (uri, warehouse))
+    if uri is not None and warehouse is None:
+        with suppress(CatalogMigrateError):  # whoever opens it says what it is
+            yield read_state(open_log(uri, settings.storage)).setting("warehouse")
 
 
 def engine_on(spark: Any, settings: Settings) -> Engine:

@@ -23,8 +23,9 @@ from catalog_migrate.catalog.errors import (
 )
 from catalog_migrate.catalog.log import LogRow, damaged, remedy_unreadable
 from catalog_migrate.catalog.process import this_host, this_user
+from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.side_tables import AuditTable, OperationsTable, Renewals
-from catalog_migrate.catalog.state import LogSnapshot, State, sum_rows
+from catalog_migrate.catalog.state import LogSnapshot, State, decode_record, sum_rows
 from catalog_migrate.delta.commits import OURS, Commit, commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
@@ -195,10 +196,17 @@ class DeltaLog:
                 raise self._absent()
             if self._snapshot is None or self._snapshot.version != newest:
                 self._snapshot = self._query(self._load(newest))
-                if self._storage:
-                    record = State.from_snapshot(self._snapshot).config.get("warehouse")
-                    remember(record.value if record else self._root, self._storage)
+                self._remember_rows(self._snapshot)
             return self._snapshot
+
+    def _remember_rows(self, snapshot: LogSnapshot) -> None:
+        """Have the options found by whoever opens a table of this catalog."""
+        if not self._storage:
+            return
+        for kind, key, text in snapshot.rows:
+            if (kind, key) == ("config", "warehouse"):
+                record = decode_record(kind, key, text)
+                remember(record.value if isinstance(record, ConfigRecord) else "", self._storage)
 
     def read_at(self, version: int) -> LogSnapshot:
         from deltalake.exceptions import DeltaError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 from catalog_migrate.catalog.check import check
@@ -15,13 +14,11 @@ from catalog_migrate.delta.log import has_log
 from catalog_migrate.errors import UsageError
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import (
-    TRIED,
     Storage,
     catalog_address,
     is_remote,
     is_same_place,
     remember,
-    rows_address,
 )
 
 HOME = "home"
@@ -88,21 +85,19 @@ def create_catalog(
 
 
 def default_warehouse(log: CatalogLog) -> str:
-    """Where rows are when nobody says it: where the catalog says, else beside it.
+    """Where rows are when nobody says it: beside a catalog on files, else where the catalog says.
 
-    UsageError for a catalog that is to be made on an object store of whose rows Spark has no name,
-    or that was not tried.
+    UsageError for a catalog that is to be made on an object store: that every Spark session reaches
+    the rows there is for people to say.
     """
-    beside = f"{log.uri.rstrip('/')}/warehouse"
     if not is_remote(log.uri):
-        return beside
+        return f"{log.uri.rstrip('/')}/warehouse"
     if log.exists():
         return read_state(log).setting("warehouse")
-    if urlsplit(log.uri).scheme in TRIED:
-        return rows_address(beside)
     raise UsageError(
         f"the catalog {log.uri} is on an object store, so where are the rows kept?",
-        remedy="give --warehouse a directory that every Spark process sees, or an s3:// address",
+        remedy="give --warehouse an s3:// or s3a:// address that every Spark session reads, or a"
+        " directory that every Spark process sees",
     )
 
 

@@ -339,43 +339,26 @@ class CommitLog:
 
 
 class RemoteCommitLog(CommitLog):
-    """A log on an object store, whose newest version delta-rs tells.
+    """A log on an object store, where a listing takes as long as all that is in it is many.
 
     An object is there whole or not at all, and a commit once read never changes. Raises
     StoreFailure when the store does not answer.
     """
 
-    def __init__(self, table: Store, storage: Storage, damage: Damage) -> None:
+    def __init__(self, table: Store, damage: Damage) -> None:
         super().__init__(table, damage)
-        self._storage = storage
-        self._opened: DeltaTable | None = None
+        self._newest: int | None = None
         self._read: dict[int, Mapping[str, Any]] = {}
         self._lock = threading.RLock()
 
     def newest(self) -> int | None:
-        """The newest version, None when there is no commit."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
-        from catalog_migrate.store.object_store import refused
-
+        """The newest version, None when there is no commit: by one listing of what came since."""
         with self._lock:
-            try:
-                if self._opened is None:
-                    self._opened = DeltaTable(
-                        self._table.address, storage_options=self._storage.options()
-                    )
-                else:
-                    self._opened.update_incremental()
-                return int(self._opened.version())
-            except TableNotFoundError:
-                self._opened = None
-                return None
-            except Exception as error:  # noqa: BLE001 - raised again without what is secret
-                self._opened = None
-                raise refused(self._table.address, error, self._storage) from (
-                    self._storage.cause(error)
-                )
+            known = self._newest
+            after = "" if known is None else commit_name(known - 1).rpartition("/")[2]
+            commits, checkpoints = versions_of(self._table.names(LOG, after))
+            self._newest = max([*commits, *checkpoints], default=None)
+            return self._newest
 
     def verify(self) -> int | None:
         """Like :meth:`newest`."""
@@ -395,7 +378,7 @@ class RemoteCommitLog(CommitLog):
 def commit_log(table: str, storage: Storage, damage: Damage) -> CommitLog:
     """The log of the table at an address; nothing is read yet."""
     store = store_at(table, storage)
-    return RemoteCommitLog(store, storage, damage) if is_remote(table) else CommitLog(store, damage)
+    return RemoteCommitLog(store, damage) if is_remote(table) else CommitLog(store, damage)
 
 
 def _number(value: Any) -> int | None:

@@ -47,8 +47,9 @@ class Store(Protocol):
         """Whether anything is there; a name that ends with ``/`` asks for a folder."""
         ...
 
-    def names(self, folder: str = "") -> Iterable[str]:
-        """The names directly in a folder, without its own; in no order."""
+    def names(self, folder: str = "", after: str = "") -> Iterable[str]:
+        """The names directly in a folder, without its own; in no order, those ``after`` one alone.
+        """
         ...
 
     def folders(self, folder: str = "") -> Iterable[str]:

@@ -56,8 +56,9 @@ class LocalStore:
             raise
         return True
 
-    def names(self, folder: str = "") -> list[str]:
-        return os.listdir(self.place(folder))
+    def names(self, folder: str = "", after: str = "") -> list[str]:
+        found = os.listdir(self.place(folder))
+        return [name for name in found if name > after] if after else found
 
     def folders(self, folder: str = "") -> list[str]:
         with os.scandir(self.place(folder)) as entries:

@@ -7,8 +7,10 @@ and variables mean the same to both. Nothing here is imported while all addresse
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -24,6 +26,7 @@ _CLIENT = frozenset({
     "proxy_excludes", "read_timeout", "root_certificate", "timeout", "user_agent",
 })
 """Options of the HTTP client, which obstore takes apart from those of the store."""
+_SECONDS = re.compile(r"(\d+) ?s(?:ec)?(?:ond)?s?")
 _PROFILE = "aws_profile"
 _NO_BUCKET = "NoSuchBucket"
 
@@ -76,11 +79,20 @@ class ObjectStore:
             return False
         return True
 
-    def names(self, folder: str = "") -> Iterator[str]:
-        """By a listing, a request for every thousand."""
+    def names(self, folder: str = "", after: str = "") -> Iterator[str]:
+        """By a listing, a request for every thousand that come ``after``."""
+        if after:
+            return self._after(folder.rstrip("/"), after)
         found = self._listed(folder)
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
         return (path.rpartition("/")[2] for path in paths)
+
+    def _after(self, folder: str, after: str) -> Iterator[str]:
+        start = len(folder) + 1 if folder else 0
+        with self._objects() as (obstore, objects):
+            listed = obstore.list(objects, folder or None, offset=f"{folder}/{after}".lstrip("/"))
+            paths = [each["path"] for some in listed for each in some]
+        return iter(dict.fromkeys(path[start:].partition("/")[0] for path in paths))
 
     def folders(self, folder: str = "") -> Iterator[str]:
         """By the same listing."""
@@ -195,13 +207,18 @@ def _open(address: str, options: dict[str, str]) -> Any:
             f"{address} is on an object store, for which the package obstore is needed",
             remedy="pip install 'catalog_migrate[s3]'",
         ) from error
+    retry: dict[str, Any] = {}
     config: dict[str, Any] = {name.lower(): value for name, value in options.items()}
     client = {"allow_http": os.environ["AWS_ALLOW_HTTP"]} if "AWS_ALLOW_HTTP" in os.environ else {}
     for name in tuple(config):
         plain = name.removeprefix("aws_")
         if plain in _CLIENT:
             client[plain] = config.pop(name)
-    more: dict[str, Any] = {}
+    if (times := config.pop("max_retries", "")).isdecimal():
+        retry["max_retries"] = int(times)
+    if seconds := _SECONDS.fullmatch(config.pop("retry_timeout", "")):
+        retry["retry_timeout"] = timedelta(seconds=int(seconds[1]))
+    more: dict[str, Any] = {"retry_config": retry} if retry else {}
     if urlsplit(address).scheme.startswith("s3"):
         profile = config.pop(_PROFILE, None) or os.environ.get(_PROFILE.upper())
         if profile and not ({"aws_access_key_id", "access_key_id"} & config.keys()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from tests.services.process import (
     free_ports,
 )
 
+_REQUEST = re.compile(r'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP/')
 READY = 120.0
 """Seconds that the server may take to answer."""
 
@@ -32,6 +34,7 @@ class ObjectStore:
             [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self._port)],
             log=home / "object-store.log", cwd=home,
         )
+        self._log = home / "object-store.log"
         self._key = key
         self._secret = secret
         try:
@@ -67,6 +70,14 @@ class ObjectStore:
     def objects(self, name: str) -> str:
         """The listing of a bucket, as the server writes it."""
         return self._ask("GET", f"/{quote(name)}?list-type=2&max-keys=1000")[1]
+
+    def requests(self, bucket: str) -> list[tuple[str, str]]:
+        """(method, path and query) of every request for a bucket so far, in order."""
+        asked = _REQUEST.findall(self._log.read_text("utf-8", errors="replace"))
+        own = (f"/{bucket}", f"/{bucket}/", f"/{bucket}?")
+        return [
+            (method, path) for method, path in asked if path == own[0] or path.startswith(own[1:])
+        ]
 
     def _ask(self, method: str, path: str) -> tuple[int, str]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
