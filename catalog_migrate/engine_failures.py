@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.store.address import plainly
+from catalog_migrate.store.address import hidden, plainly, shown_cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,9 +119,9 @@ def failing(doing: str) -> Iterator[None]:
             raise
         condition = condition_of(error)
         raise EngineFailure(
-            f"cannot {doing}: {short_message(error)}",
+            f"cannot {doing}: {hidden(short_message(error))}",
             condition=condition or type(error).__name__,
             transient=is_transient(error, condition),
-        ) from error
+        ) from shown_cause(error)
     finally:
         _working.depth -= 1

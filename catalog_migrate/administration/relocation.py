@@ -62,7 +62,13 @@ from catalog_migrate.model.paths import is_absolute, shard_location
 from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import is_same_place, moved_along, resolved, rows_address
+from catalog_migrate.store.address import (
+    is_remote,
+    is_same_place,
+    moved_along,
+    resolved,
+    rows_address,
+)
 from catalog_migrate.streams.checkpoint.delta_tables import new_query_id
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
@@ -228,6 +234,12 @@ def _aim(
         if away and home is not None and here is not None:
             place = moved_along(old, home, here)
     if not is_same_place(place, old):
+        if is_remote(place) and state.streams:
+            raise UsageError(
+                f"the rows cannot be at {place}: sources and sinks have checkpoints with them, which"
+                " are not kept on object stores yet",
+                remedy="copy them to a directory that every process sees",
+            )
         require_rows_address(log, place)
     if new_lineage and away and is_same_place(place, old):
         problems.append(Problem(

@@ -76,7 +76,7 @@ class Catalog:
         ``warehouse`` is the directory of all rows, or their address on an object store (default:
         beside a catalog on files); ``untried_stores`` as in
         :func:`~catalog_migrate.hook.bootstrap`. CommitConflict when there is one already,
-        CatalogLost where rows of one that is gone lie, StoreFailure where the store does not answer.
+        CatalogLost where rows of one that is gone lie, StoreFailure where the store is silent.
         """
         from catalog_migrate.administration.lost import refuse_lost
         from catalog_migrate.catalog.opening import create_catalog, default_warehouse

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from uuid import uuid4
 
 import msgspec
 
@@ -120,7 +121,7 @@ def put_commit(
     told = {
         "timestamp": int(time.time() * 1000), "operation": operation, "operationParameters": {},
         "readVersion": follows, "isBlindAppend": False,
-        "engineInfo": f"catalog-migrate/{__version__}",
+        "engineInfo": f"catalog-migrate/{__version__}", "txnId": uuid4().hex,  # bytes of its own
     }
     mark = {"appId": app_id, "version": epoch, "lastUpdated": told["timestamp"]}
     data = encode([{"commitInfo": told}, *([{"txn": mark}] if app_id else []), *actions])

@@ -286,6 +286,13 @@ def hidden(text: str) -> str:
     return text
 
 
+def shown_cause(error: Exception) -> Exception:
+    """``error``, or a copy where its text tells an option that was given."""
+    if hidden(str(error)) == str(error):
+        return error
+    return RuntimeError(f"{type(error).__name__}: {hidden(plainly(error))}")
+
+
 def _bucket(address: str) -> str:
     scheme, _, place = spelled(address).partition("://")
     return f"{scheme}://{place.partition('/')[0]}"

@@ -17,6 +17,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.catalog.process import proven_dead
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
+from catalog_migrate.delta.table import load_table, options_for
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.queries import CAUSED_BY, WRAPPERS
@@ -81,7 +82,7 @@ class ClusterLog:
 
     def _append(self, rows: list[QueryStatus]) -> None:
         from arro3.core import Array, DataType, Table
-        from deltalake import CommitProperties, DeltaTable, write_deltalake
+        from deltalake import CommitProperties, write_deltalake
         from deltalake.exceptions import DeltaError
 
         now = int(datetime.now(timezone.utc).timestamp() * 1_000_000)
@@ -106,10 +107,10 @@ class ClusterLog:
         data: Any = Table.from_pydict(columns)
         try:
             write_deltalake(
-                self._path, data, mode="append",
+                self._path, data, mode="append", storage_options=options_for(self._path),
                 commit_properties=CommitProperties(max_commit_retries=5),
             )
-            table = DeltaTable(self._path)
+            table = load_table(self._path)
             if table.version() % KEPT_VERSIONS == 0:
                 table.create_checkpoint()
         except (DeltaError, OSError) as error:
@@ -128,7 +129,7 @@ def log_path(state: State, cluster_id: str) -> str:
 def latest(state: State) -> Mapping[str, QueryStatus]:
     """The newest status of every query, by item id, from the logs of all clusters."""
 
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
 
     found: dict[str, QueryStatus] = {}
     clusters = [m.item_id for m in state.mappings.values() if m.kind == "cluster"]
@@ -136,7 +137,7 @@ def latest(state: State) -> Mapping[str, QueryStatus]:
         path = log_path(state, cluster)
         if not has_log(path):
             continue
-        table = QueryBuilder().register("log", DeltaTable(path)).execute(
+        table = QueryBuilder().register("log", load_table(path)).execute(
             "SELECT item_id, name, kind, state, run_id, query_id, batch, rows, lag, error, "
             "restarts, cast(at as varchar) AS at, runtime FROM (SELECT *, row_number() OVER "
             "(PARTITION BY item_id ORDER BY at DESC) AS newest FROM log) WHERE newest = 1"

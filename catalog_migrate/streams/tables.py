@@ -13,7 +13,7 @@ import msgspec
 from catalog_migrate.catalog.marks import marks_of
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.commits import read_change, rows_added
-from catalog_migrate.delta.table import shard_version
+from catalog_migrate.delta.table import load_table, shard_version
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
@@ -150,7 +150,7 @@ def _asked(
     ``{where}`` in it stands for stretches of partitions, so many in one query. ``what`` tells an
     EngineFailure what was being done.
     """
-    from deltalake import DeltaTable, QueryBuilder
+    from deltalake import QueryBuilder
     from deltalake.exceptions import DeltaError
 
     wheres = [
@@ -159,7 +159,7 @@ def _asked(
     ] or ["TRUE"]
     try:
         for where in wheres:
-            table = QueryBuilder().register("t", DeltaTable(path, version=version)).execute(
+            table = QueryBuilder().register("t", load_table(path, version=version)).execute(
                 query.replace("{where}", where)
             ).read_all()
             columns = [table.column(name).to_pylist() for name in table.column_names]
@@ -182,11 +182,10 @@ def exchanged(path: str, to: int, newest: int) -> tuple[int, int]:
     Told by files, which never change; a compaction since lets both seem larger, so no more go than
     were ever appended since.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     def files(version: int) -> dict[str, int]:
-        table = DeltaTable(path, version=version).get_add_actions(flatten=True)
+        table = load_table(path, version=version).get_add_actions(flatten=True)
         columns = [table.column(name).to_pylist() for name in ("path", "num_records")]
         return {name: int(rows or 0) for name, rows in zip(*columns, strict=True)}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.delta.commits import read_change
-from catalog_migrate.delta.table import commit_nothing
+from catalog_migrate.delta.table import commit_nothing, load_table, options_for
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -170,7 +170,8 @@ def _table_at(path: str) -> DeltaTable | None:
     from deltalake import DeltaTable
 
     with _failing(f"open {path}"):
-        return DeltaTable(path) if DeltaTable.is_deltatable(path) else None
+        known = DeltaTable.is_deltatable(path, options_for(path))
+        return load_table(path) if known else None
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
@@ -231,12 +232,11 @@ def delta_transaction(spark: SparkSession, path: str, query_id: str) -> int | No
     types) are opened by Spark. Raises :class:`~catalog_migrate.errors.EngineFailure` when there is
     no table.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     with failing(f"read the transactions of {path}"):
         try:
-            found = DeltaTable(path).transaction_version(query_id)
+            found = load_table(path).transaction_version(query_id)
         except TableNotFoundError:
             raise
         except DeltaError:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.delta.log import has_log
-from catalog_migrate.delta.table import commit_nothing
+from catalog_migrate.delta.table import commit_nothing, load_table
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
@@ -56,12 +56,11 @@ class Restore(msgspec.Struct, frozen=True):
 
 def happened(state: State, restore: Restore, key: str) -> bool:
     """Whether the RESTORE of an operation is in the shard's log."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     path = dependencies.location(state, restore.path)
     try:
-        return DeltaTable(path).transaction_version(transaction(key)) is not None
+        return load_table(path).transaction_version(transaction(key)) is not None
     except (DeltaError, OSError) as error:
         raise EngineFailure(f"cannot open {path}: {error}") from error
 
@@ -72,12 +71,12 @@ def perform(state: State, restore: Restore, key: str) -> None:
     Raises :class:`UnsafeBlocked` when somebody else has taken that, :class:`EngineFailure`; after
     either ask :func:`happened`.
     """
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     path = dependencies.location(state, restore.path)
     try:
-        DeltaTable(path, version=restore.follows).restore(
+        load_table(path, version=restore.follows).restore(
             restore.to,
             commit_properties=CommitProperties(
                 app_transactions=[Transaction(transaction(key), 0)], max_commit_retries=0
@@ -97,14 +96,13 @@ def perform(state: State, restore: Restore, key: str) -> None:
 
 def bar(state: State, restore: Restore) -> None:
     """Take the version that a RESTORE would have, so that one under way elsewhere fails."""
-    from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     path = dependencies.location(state, restore.path)
     if not has_log(path):
         return
     try:
-        table = DeltaTable(path)
+        table = load_table(path)
         if table.version() > restore.follows:
             return
         commit_nothing(table)
