@@ -69,6 +69,20 @@ def open_catalog(settings: Settings, *, write: bool = False) -> Catalog:
         raise
 
 
+def warehouse_of(settings: Settings) -> str | None:
+    """Where the rows are; the catalog's own address where they will be beside it, or nobody says.
+
+    None without a catalog.
+    """
+    warehouse, uri = settings.text("catalog.warehouse"), settings.text("catalog.uri")
+    if warehouse is not None or uri is None:
+        return warehouse
+    try:
+        return open_catalog(settings).state().setting("warehouse")
+    except CatalogMigrateError:  # whoever works on the catalog says what is wrong with it
+        return uri
+
+
 def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
     """UsageError, as of a start, where the configuration names other rows than the catalog's.
 
@@ -197,7 +211,9 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),
         on_progress=on_note,
-        addresses=list(_addresses(settings)), storage=settings.storage, conf=shown,
+        addresses=[warehouse_of(settings)],
+        storage=settings.storage,
+        conf=shown,
         hadoop=handed,
     )
     with silent_interrupts():
@@ -228,17 +244,6 @@ def spark_conf(settings: Settings) -> tuple[dict[str, str], dict[str, str]]:
                 " into spark-defaults.conf of SPARK_CONF_DIR",
             )
     return shown, handed
-
-
-def _addresses(settings: Settings) -> Iterator[str]:
-    """What Spark is to read: the catalog, and the rows where the configuration or it says."""
-    from catalog_migrate.catalog.opening import open_log, read_state
-
-    uri, warehouse = settings.text("catalog.uri"), settings.text("catalog.warehouse")
-    yield from filter(None, (uri, warehouse))
-    if uri is not None and warehouse is None:
-        with suppress(CatalogMigrateError):  # whoever opens it says what it is
-            yield read_state(open_log(uri, settings.storage)).setting("warehouse")
 
 
 def engine_on(spark: Any, settings: Settings) -> Engine:

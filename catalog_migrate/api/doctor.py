@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -16,8 +16,8 @@ from catalog_migrate.api.configured import (
     local_spark,
     open_catalog,
     unheard,
+    warehouse_of,
 )
-from catalog_migrate.catalog.errors import CatalogNotFound
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage, is_remote, refuse_login
@@ -146,16 +146,13 @@ def _spark(settings: Settings, on_note: OnNote) -> str:
             rows = spark.read.format("delta").load(f"{place}/one").count()
         return (
             f"Spark {spark.version} wrote and read {rows} row of a Delta table"
-            + _safe_commits(spark, settings)
+            + safe_commits(spark, settings)
         )
 
 
-def _safe_commits(spark: Any, settings: Settings) -> str:
+def safe_commits(spark: Any, settings: Settings) -> str:
     """Whether the session's commits are safe where the rows are, as if none was raced before."""
-    warehouse = settings.text("catalog.warehouse")
-    if warehouse is None and settings.text("catalog.uri") is not None:
-        with suppress(CatalogNotFound):
-            warehouse = open_catalog(settings).state().setting("warehouse")
+    warehouse = warehouse_of(settings)
     if warehouse is None or not is_remote(warehouse):
         return ""
     from catalog_migrate.pipeline.safe_commits import require_safe_commits, rules_of

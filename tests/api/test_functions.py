@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from catalog_migrate.api import Catalog, administration, manifests, registrations, releases, starts
-from catalog_migrate.api.configured import open_catalog
+from catalog_migrate.api.configured import open_catalog, warehouse_of
 from catalog_migrate.catalog.errors import CatalogNotFound
+from catalog_migrate.catalog.opening import create_catalog, open_log
 from catalog_migrate.config import Settings, load
 from catalog_migrate.errors import InvalidRelease, MigrationBlocked, UsageError
 from catalog_migrate.planner.plan import Plan
@@ -159,3 +160,26 @@ def test_a_table_is_adopted_by_its_path(configured: Configured, tmp_path: Path) 
         configured(), (), (f"s.t=file://{tmp_path}/rows",), lambda _: None
     )
     assert [each.path for each in wanted] == [f"{tmp_path}/rows"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "rows"),
+    [
+        ({"catalog.uri": "c", "catalog.warehouse": "s3://b/w"}, "s3://b/w"),
+        ({"catalog.uri": "s3://b/c", "catalog.warehouse": "/w"}, "/w"),
+        ({"catalog.warehouse": "s3://b/w"}, "s3://b/w"),
+        ({}, None),
+    ],
+)
+def test_rows_where_the_configuration_says(
+    tmp_path: Path, flags: dict[str, str], rows: str | None
+) -> None:
+    """Spark is given what the rows need, wherever the catalog itself is."""
+    assert warehouse_of(load(tmp_path, {}, flags)) == rows
+
+
+def test_rows_where_the_catalog_says(configured: Configured, tmp_path: Path) -> None:
+    """The warehouse is said once: from then on the catalog knows; before, it is beside it."""
+    create_catalog(open_log(str(tmp_path / "far")), warehouse=str(tmp_path / "rows"))
+    assert warehouse_of(configured(catalog=str(tmp_path / "far"))) == str(tmp_path / "rows")
+    assert warehouse_of(configured(catalog=str(tmp_path / "none"))) == str(tmp_path / "none")

@@ -11,21 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
+from catalog_migrate.api.doctor import Finding, safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
+from catalog_migrate.config import load
 from catalog_migrate.engine.spark.engine import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.commit_safety import (
     UnsafeCommits,
     log_store,
     race_session,
 )
-from catalog_migrate.engine.spark.object_stores.settings import CHECKPOINT_MANAGER, LOG_STORE
+from catalog_migrate.engine.spark.object_stores.settings import (
+    CHECKPOINT_MANAGER,
+    LOG_STORE,
+    hadoop_settings,
+)
 from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require_safe_commits
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
+from tests.services.store_proxy import Fault, StoreProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +125,37 @@ class TestCommits:
         """Nothing is raced, and nothing asked of Spark."""
         assert require_safe_commits(None, str(tmp_path)) is None  # type: ignore[arg-type]
 
+    def test_doctor_races_the_session_at_hand(
+        self, spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str
+    ) -> None:
+        """Safe or not, it says with what the session commits to the warehouse."""
+        env = {"CATALOG_MIGRATE__CATALOG__WAREHOUSE": f"{bucket}/w", **{
+            f"CATALOG_MIGRATE__STORAGE_OPTIONS__{name.upper()}": value
+            for name, value in object_store.options.items()
+        }}
+
+        def found() -> Finding:
+            return tried("spark", lambda: safe_commits(spark_on_s3, load(env=env)))
+
+        assert found().text == f"; its commits to {bucket} with {LOG_STORE} write over no other's"
+        with committing_with(spark_on_s3, STOCK, "s3"):
+            told = found()
+            assert not told.ok
+            assert told.text.startswith(f"CM0402 this session commits to {bucket} with {STOCK}")
+            env["CATALOG_MIGRATE__STORAGE__REQUIRE_SAFE_COMMITS"] = "false"
+            told = found()
+            assert told.ok
+            assert told.text.endswith("would be lost (and storage.require_safe_commits is false)")
+            env["CATALOG_MIGRATE__STORAGE__SAFE_LOG_STORES"] = f"x.Y, {STOCK}"
+            assert found().text == "; its LogStore is one of storage.safe_log_stores"
+
+    def test_over_spark_connect(self) -> None:
+        """A session without a JVM at hand does not tell; the error says what then."""
+        with pytest.raises(UnsuitableSession, match="over Spark Connect does not tell how") as one:
+            require_safe_commits(object(), "s3://b/w")  # type: ignore[arg-type]
+        assert one.value.remedy is not None
+        assert "storage.require_safe_commits = false" in one.value.remedy
+
     def test_a_class_that_is_not_there(self, spark_on_s3: SparkSession, bucket: str) -> None:
         """A LogStore that is not on the class path is told as a session that cannot commit."""
         with (
@@ -162,6 +201,61 @@ def test_no_option_is_shown(
             continue  # it has ended
     assert context._jsc.hadoopConfiguration().get("fs.s3a.secret.key") == MARKED[1]
     assert [text for text in shown for each in MARKED if each in text] == []
+
+
+class TestNetwork:
+    """A network that loses answers, and a server that is busy."""
+
+    @pytest.fixture
+    def proxy(self, spark: SparkSession, object_store: ObjectStore) -> Iterator[StoreProxy]:
+        with StoreProxy(object_store) as proxy:
+            hand_over(spark.sparkContext, hadoop_settings(Storage(proxy.options)))
+            yield proxy
+
+    def put(self, spark: SparkSession, address: str, text: str) -> str | None:
+        """A commit by the LogStore; None, or the class of the error that refused it."""
+        jvm, hadoop = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+        lines = jvm.java.util.ArrayList()
+        lines.add(text)
+        store = jvm.catalogmigrate.ConditionalPutLogStore(hadoop)
+        try:
+            store.write(jvm.org.apache.hadoop.fs.Path(address), lines.iterator(), False, hadoop)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getClass().getName())
+        return None
+
+    @pytest.mark.parametrize("fault", ["cut", "slow down"])
+    def test_a_commit_is_made_once(
+        self, spark: SparkSession, proxy: StoreProxy, bucket: str, fault: Fault
+    ) -> None:
+        """The PUT is repeated; refused by its own object it has gone through, by another's not."""
+        proxy.next(fault, lambda request: request.is_conditional_put)
+        assert self.put(spark, f"{bucket}/one", "mine") is None
+        assert proxy.pending == 0
+        assert len([each for each in proxy.seen if each.is_conditional_put]) == 2
+        # the same bytes: what tells writers apart is no content
+        proxy.next(fault, lambda request: request.is_conditional_put)
+        assert self.put(spark, f"{bucket}/one", "mine") == (
+            "java.nio.file.FileAlreadyExistsException"
+        )
+
+    def test_a_batch_is_written_once(
+        self, spark: SparkSession, proxy: StoreProxy, bucket: str
+    ) -> None:
+        """A checkpoint file whose answer was lost is this driver's; another has it no more."""
+        jvm, hadoop = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
+        path = jvm.org.apache.hadoop.fs.Path(f"{bucket}/checkpoint/commits/0")
+        manager = jvm.catalogmigrate.ConditionalPutCheckpointFileManager(path, hadoop)
+        proxy.next("cut", lambda request: request.is_conditional_put)
+        for _ in range(2):
+            stream = manager.createAtomic(path, False)
+            stream.write(1)
+            if proxy.pending:
+                stream.close()
+                assert not proxy.pending
+                continue
+            with pytest.raises(Py4JJavaError, match=r"hadoop\.fs\.FileAlreadyExistsException"):
+                stream.close()
 
 
 class TestCheckpoints:

@@ -2,8 +2,8 @@ package catalogmigrate;
 
 import java.io.IOException;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.CancellableFSDataOutputStream;
 import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
@@ -35,7 +35,8 @@ public class ConditionalPutCheckpointFileManager extends FileContextBasedCheckpo
       return super.createAtomic(path, overwriteIfPossible);
     }
     try {
-      return overwriteIfPossible ? new Overwriting(path, conf) : new Exclusive(path, conf);
+      FileSystem fs = path.getFileSystem(conf);
+      return new CheckpointFile(path, new ObjectPut(fs, path, overwriteIfPossible));
     } catch (IOException error) {
       throw ConditionalPutCheckpointFileManager.<RuntimeException>unchecked(error);
     }
@@ -47,16 +48,11 @@ public class ConditionalPutCheckpointFileManager extends FileContextBasedCheckpo
     throw (E) error;
   }
 
-  /** A file that must not be there. */
-  private static final class Exclusive extends CancellableFSDataOutputStream {
-    private final ConditionalPut put;
+  private static final class CheckpointFile extends CancellableFSDataOutputStream {
     private final Path path;
+    private final ObjectPut put;
 
-    Exclusive(Path path, Configuration conf) throws IOException {
-      this(path, new ConditionalPut(path.getFileSystem(conf), path));
-    }
-
-    private Exclusive(Path path, ConditionalPut put) {
+    CheckpointFile(Path path, ObjectPut put) {
       super(put);
       this.path = path;
       this.put = put;
@@ -71,40 +67,9 @@ public class ConditionalPutCheckpointFileManager extends FileContextBasedCheckpo
     public void close() throws IOException {
       try {
         put.close();
-      } catch (ConditionalPut.Taken taken) {
+      } catch (ObjectPut.Taken taken) {
         // by this Spark knows that another driver has the batch
         throw (IOException) new FileAlreadyExistsException(path.toString()).initCause(taken);
-      }
-    }
-  }
-
-  /** A file that may be there: the object is whole at each moment, the old one or the new one. */
-  private static final class Overwriting extends CancellableFSDataOutputStream {
-    private final FSDataOutputStream out;
-    private boolean ended;
-
-    Overwriting(Path path, Configuration conf) throws IOException {
-      this(path.getFileSystem(conf).create(path, true));
-    }
-
-    private Overwriting(FSDataOutputStream out) {
-      super(out);
-      this.out = out;
-    }
-
-    @Override
-    public synchronized void cancel() {
-      if (!ended) {
-        ended = true;
-        out.abort();
-      }
-    }
-
-    @Override
-    public synchronized void close() throws IOException {
-      if (!ended) {
-        ended = true;
-        out.close();
       }
     }
   }

@@ -2,12 +2,10 @@ package catalogmigrate;
 
 import io.delta.storage.HadoopFileSystemLogStore;
 import java.io.IOException;
-import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileAlreadyExistsException;
 import java.util.Iterator;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 
 /**
@@ -26,28 +24,17 @@ public class ConditionalPutLogStore extends HadoopFileSystemLogStore {
   @Override
   public void write(Path path, Iterator<String> actions, Boolean overwrite, Configuration conf)
       throws IOException {
-    FileSystem fs = path.getFileSystem(conf);
-    if (overwrite) { // a checkpoint's pointer and the like; commits never are
-      try (OutputStream out = fs.create(path, true)) {
-        writeLines(out, actions);
-      }
-      return;
-    }
-    ConditionalPut out = new ConditionalPut(fs, path);
+    ObjectPut out = new ObjectPut(path.getFileSystem(conf), path, overwrite);
     try {
-      writeLines(out, actions);
+      while (actions.hasNext()) {
+        out.write((actions.next() + "\n").getBytes(StandardCharsets.UTF_8));
+      }
       out.close();
-    } catch (ConditionalPut.Taken taken) {
+    } catch (ObjectPut.Taken taken) {
       // by this Delta knows that it lost the version, and tries the next one
       throw (IOException) new FileAlreadyExistsException(path.toString()).initCause(taken);
     } finally {
       out.abort(); // where the actions themselves failed: half a commit is none
-    }
-  }
-
-  private static void writeLines(OutputStream out, Iterator<String> lines) throws IOException {
-    while (lines.hasNext()) {
-      out.write((lines.next() + "\n").getBytes(StandardCharsets.UTF_8));
     }
   }
 

@@ -9,15 +9,15 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.s3a.RemoteFileChangedException;
 
 /**
- * An object that is put where none is (PUT If-None-Match: *), whole and at once when it is closed.
+ * An object that is put whole and at once when it is closed, or not at all.
  *
- * <p>{@link #close} returns when the object is ours, and throws {@link Taken} when it is another's.
+ * <p>Where none may be it is PUT If-None-Match: *. {@link #close} then returns when the object is
+ * ours, and throws {@link Taken} when it is another's.
  */
-final class ConditionalPut extends OutputStream {
-  /** Another writer's object lies at the path. */
+final class ObjectPut extends OutputStream {
+  /** Another writer's object lies at the path, where none may be. */
   static final class Taken extends IOException {
     Taken(Path path, IOException refusal) {
       super("another writer has put " + path, refusal);
@@ -32,17 +32,22 @@ final class ConditionalPut extends OutputStream {
   private final FileSystem fs;
   private final Path path;
   private final String writer = UUID.randomUUID().toString();
+  private final boolean overwrite;
   private final FSDataOutputStream out;
   private boolean ended;
 
-  ConditionalPut(FileSystem fs, Path path) throws IOException {
+  /** Begins a PUT; the place must be free unless {@code overwrite} is set. */
+  ObjectPut(FileSystem fs, Path path, boolean overwrite) throws IOException {
     this.fs = fs;
     this.path = path;
-    // overwrite(true): the look before the PUT is spared, the PUT itself is refused.
-    // must: a file system that does not know the option refuses to open, and nothing is written.
+    this.overwrite = overwrite;
+    // the look before the PUT is spared: it is the PUT itself that is refused
     FSDataOutputStreamBuilder<?, ?> builder = fs.createFile(path).overwrite(true);
-    builder.opt(PUT_HEADER, writer);
-    builder.must(CONDITIONAL, true);
+    if (!overwrite) {
+      // must: a file system that does not know the option refuses, and nothing is written
+      builder.must(CONDITIONAL, true);
+      builder.opt(PUT_HEADER, writer);
+    }
     this.out = (FSDataOutputStream) builder.build();
   }
 
@@ -76,18 +81,20 @@ final class ConditionalPut extends OutputStream {
       // The client repeats a PUT whose answer was lost, and is then refused by its own object. The
       // bytes tell nothing, two drivers write the same ones: each PUT carries a mark of its own.
       Boolean ours = isOurs(refusal);
-      if (Boolean.TRUE.equals(ours)) {
-        return;
+      if (ours == null) {
+        throw refusal;
       }
-      if (Boolean.FALSE.equals(ours) && refusal instanceof RemoteFileChangedException) {
+      if (!ours) {
         throw new Taken(path, refusal);
       }
-      throw refusal;
     }
   }
 
   /** Whether the object at the path carries our mark; null where none is, or nobody can tell. */
   private Boolean isOurs(IOException refusal) {
+    if (overwrite) {
+      return null;
+    }
     try {
       byte[] mark = fs.getXAttrs(path).get(READ_HEADER);
       return mark != null && writer.equals(new String(mark, StandardCharsets.UTF_8));
