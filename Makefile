@@ -106,7 +106,7 @@ docs: install
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
+	  --python-version 3.10 --universal --extra spark --extra connect --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
 
 wheel: install

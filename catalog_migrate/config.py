@@ -80,6 +80,9 @@ KEYS: tuple[Key, ...] = (
     Key("spark", "metastore", "path", None,
         "Directory of an embedded Derby metastore that keeps names between sessions; not set:"
         " names live in the session."),
+    Key("spark", "remote", "text", None,
+        "Address of a Spark Connect server (`sc://host:port`), whose session is used instead of a"
+        " local one; `catalog-migrate run` needs a local one."),
     Key("spark", "threads", "integer", 4,
         "Statements that the command line sends to Spark at once.", minimum=1),
     Key("storage", "require_safe_commits", "choice", "true",

@@ -30,7 +30,10 @@ _TRANSIENT_CAUSES = re.compile(
     r"|SQLTransientConnectionException|SERVICE_UNAVAILABLE|Too many open files"
 )
 
-_FOREIGN = frozenset({"pyspark", "py4j", "deltalake", "_internal"})
+_WRAPPING = "TASK_WRITE_FAILED"
+"""Says only where something failed; what it was stands in its cause."""
+
+_FOREIGN = frozenset({"pyspark", "py4j", "grpc", "deltalake", "_internal"})
 
 _working = threading.local()
 
@@ -56,10 +59,10 @@ def condition_of(error: BaseException) -> str | None:
     """Spark's error class, innermost first where Spark wraps it; None where there is none."""
     getter: Callable[[], str | None] | None = getattr(error, "getCondition", None)
     found = getter() if getter is not None else None
-    if found:
+    if found and found != _WRAPPING:
         return str(found)
-    named = [text for text in _CONDITION.findall(str(error)) if "_" in text]
-    return next((text for text in named if text != "TASK_WRITE_FAILED"), None)
+    named = [text for text in _CONDITION.findall(_with_causes(error)) if "_" in text]
+    return next((text for text in named if text != _WRAPPING), found)
 
 
 def is_transient(error: BaseException, condition: str | None) -> bool:
@@ -68,7 +71,16 @@ def is_transient(error: BaseException, condition: str | None) -> bool:
         return True
     if type(error).__name__ == "CommitFailedError" or isinstance(error, ConnectionError):
         return True
-    return bool(_TRANSIENT_CAUSES.search(str(error)))
+    return bool(_TRANSIENT_CAUSES.search(_with_causes(error)))
+
+
+def _with_causes(error: BaseException) -> str:
+    """An error's text without stack frames; with Spark Connect also what it was caused by."""
+    said = str(error)
+    stack: Callable[[], str | None] | None = getattr(error, "getStackTrace", None)
+    if stack is not None and "\nCaused by: " not in said:
+        said = f"{said}\n{stack() or ''}"
+    return "\n".join(line for line in said.splitlines() if not line.startswith("\tat "))
 
 
 def short_message(error: BaseException) -> str:

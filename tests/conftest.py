@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
     from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
+    from tests.services.spark_connect import SparkConnect
 
 _numbers = itertools.count(1)
 
@@ -43,10 +44,12 @@ pytest_plugins = ["tests.measurement"]
 # The workers of `pytest -n 2` have a Spark session each, and one of them Kafka and PostgreSQL.
 _GROUPS = {
     "streams": frozenset({"kafka", "kafka_other", "postgres", "queries"}),
-    "spark": frozenset({"spark"}),
+    "spark": frozenset({"spark", "spark_connect", "connect_server"}),
 }
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
-    "services": frozenset({"kafka", "kafka_other", "postgres", "object_store"}),
+    "services": frozenset({
+        "kafka", "kafka_other", "postgres", "object_store", "spark_connect", "connect_server",
+    }),
     "spark": frozenset({"spark"}),
 }
 _SLOW = ("spark", "services", "crash")
@@ -141,6 +144,24 @@ def spark_on_s3(spark: SparkSession, object_store: ObjectStore) -> SparkSession:
 
     hand_over(spark.sparkContext, hadoop_settings(Storage(object_store.options)))
     return spark
+
+
+@pytest.fixture(scope="session")
+def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnect]:
+    """The one Spark Connect server of a run; a test has schemas and catalogs of its own."""
+    from tests.services.spark_connect import SparkConnect
+
+    with SparkConnect(tmp_path_factory.mktemp("spark-connect")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_connect(connect_server: SparkConnect) -> Iterator[SparkSession]:
+    """A client's session on the server, as an application has one."""
+    from catalog_migrate.engine.spark.connect import remote_session
+
+    with remote_session(connect_server.address) as session:
+        yield session
 
 
 @pytest.fixture(scope="module", autouse=True)

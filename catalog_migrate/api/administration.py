@@ -10,8 +10,8 @@ from catalog_migrate.administration.adoption import AdoptionRefused
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
+    configured_spark,
     engine_on,
-    local_spark,
     open_catalog,
     read_release,
     unheard,
@@ -87,7 +87,7 @@ def export(
     from catalog_migrate.administration.export import export_catalog
 
     catalog = open_catalog(settings, write=True)
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             raise UsageError(
@@ -148,7 +148,7 @@ def rebuild(
     places = _places(tables, settings.untried_stores)
     standing: list[Registration] = []
     if schemas:
-        with local_spark(settings, on_note) as spark:
+        with configured_spark(settings, on_note) as spark:
             engine = engine_on(spark, settings)
             for schema in schemas:
                 standing += engine.observe(schema)
@@ -182,7 +182,7 @@ def _looked_up(
     if not schemas and not named:
         return wanted, left
     problems: list[Problem] = []
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         for schema in schemas:
             tables_there, others = registered(engine.observe(schema), asked=False)

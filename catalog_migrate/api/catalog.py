@@ -336,11 +336,14 @@ class Catalog:
         """The runtime of a cluster in the caller's session: ``run()`` it, or ``start()`` it in a
         thread and ``close()`` it in the end."""
         self._writing("running a cluster")
+        from catalog_migrate.engine.spark.connect import is_connect, unsuitable
         from catalog_migrate.engine.spark.engine import SparkEngine
         from catalog_migrate.streams.runtime import Runtime
         from catalog_migrate.streams.spark.engine import SparkQueries
         from catalog_migrate.streams.tables import ShardMaker
 
+        if is_connect(spark):
+            raise unsuitable("the runtime of streams", "this one is a client's of Spark Connect")
         engine = SparkEngine(spark, threads=threads)
         return Runtime(
             self.log, cluster, SparkQueries(spark), ensure_shards=ShardMaker.local(spark).ensure,

@@ -1,4 +1,4 @@
-"""What the configuration names: a catalog, a release, a local Spark session."""
+"""What the configuration names: a catalog, a release, a Spark session (local or a server's)."""
 
 from __future__ import annotations
 
@@ -194,6 +194,25 @@ def session_runs() -> bool:
 
 
 @contextmanager
+def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
+    """A session on the server of spark.remote, closed in the end; :func:`local_spark` without one.
+
+    Raises ServerUnreachable where the server does not answer.
+    """
+    remote = settings.text("spark.remote")
+    if remote is None:
+        with local_spark(settings, on_note) as spark:
+            yield spark
+        return
+
+    from catalog_migrate.engine.spark.connect import remote_session, shown_server
+
+    on_note(f"opening a session on {shown_server(remote)}")
+    with remote_session(remote) as spark:
+        yield spark
+
+
+@contextmanager
 def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     """A local session as configured, stopped in the end; one that runs already is left running."""
     from pyspark.sql import SparkSession
@@ -251,6 +270,15 @@ def engine_on(spark: Any, settings: Settings) -> Engine:
     from catalog_migrate.engine.spark.engine import SparkEngine
 
     return SparkEngine(spark, threads=threads_of(settings))
+
+
+def refuse_remote(settings: Settings, doing: str) -> None:
+    """UnsuitableSession where the session would be a server's; ``doing`` needs one of our own."""
+    remote = settings.text("spark.remote")
+    if remote is not None:
+        from catalog_migrate.engine.spark.connect import shown_server, unsuitable
+
+        raise unsuitable(doing, f"spark.remote is {shown_server(remote)}")
 
 
 def threads_of(settings: Settings) -> int:

@@ -12,8 +12,8 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
+    configured_spark,
     engine_on,
-    local_spark,
     open_catalog,
     unheard,
     warehouse_of,
@@ -43,9 +43,10 @@ def examine(
     uri = settings.text("catalog.uri")
     if uri is not None and is_remote(uri):
         refuse_login(uri)
-    trials: list[tuple[str, str, Callable[[], str]]] = [
-        ("java", "", _java), ("jars", "", lambda: _jars(on_note))
-    ]
+    remote = settings.text("spark.remote") is not None
+    trials: list[tuple[str, str, Callable[[], str]]] = []
+    if not remote:
+        trials += [("java", "", _java), ("jars", "", lambda: _jars(on_note))]
     if uri is not None:
         trials += [
             ("catalog", "", lambda: _catalog(settings)),
@@ -54,7 +55,7 @@ def examine(
         ]
     trials.append(("commits", "", lambda: race(uri, settings.storage)))
     if spark:
-        trials.append(("spark", "java", lambda: _spark(settings, on_note)))
+        trials.append(("spark", "" if remote else "java", lambda: _spark(settings, on_note)))
     found: dict[str, Finding] = {}
     for name, needed, trial in trials:
         if needed and not found[needed].ok:
@@ -139,8 +140,10 @@ def _secrets(settings: Settings) -> str:
 
 
 def _spark(settings: Settings, on_note: OnNote) -> str:
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine_on(spark, settings)
+        if settings.text("spark.remote") is not None:  # its disk is not ours to write to
+            return f"Spark {spark.version} with Delta answered by Spark Connect"
         with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from catalog_migrate.api.configured import OnNote, engine_on, local_spark, need, unheard
+from catalog_migrate.api.configured import OnNote, configured_spark, engine_on, need, unheard
 from catalog_migrate.config import Settings
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.local import read_file
@@ -96,7 +96,7 @@ def _analysed(
     columns: dict[ItemName, Sequence[Column]] = {}
     found: dict[tuple[str, str, str], Sequence[tuple[str, str, bool]]] = {}
     functions = [function_spec(each, {}) for each in ordered if each.kind == "function"]
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         for definition in ordered:
             if definition.kind != "view" or definition.columns:

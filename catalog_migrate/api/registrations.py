@@ -9,8 +9,8 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
+    configured_spark,
     engine_on,
-    local_spark,
     open_catalog,
     session_runs,
     threads_of,
@@ -64,10 +64,11 @@ def compare_registrations(
     from catalog_migrate.reconciler.reconcile import program_of
 
     catalog = open_catalog(settings, write=repair)
-    if settings.text("spark.metastore") is None and not session_runs():
+    lasting = settings.text("spark.metastore") or settings.text("spark.remote")
+    if lasting is None and not session_runs():
         on_note(_NO_NAMES)
         return None
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if not engine.persistent_names:
             on_note(_NO_NAMES)
@@ -97,7 +98,7 @@ def query(
 
     only = reading(statement)
     catalog = open_catalog(settings, write=True)
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine = engine_on(spark, settings)
         if SYSTEM_SCHEMA in only.lower():
             catalog.make_own_views(spark, threads=threads_of(settings))

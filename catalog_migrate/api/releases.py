@@ -14,8 +14,8 @@ from catalog_migrate.api.configured import (
     COMMITTED,
     OnNote,
     committed,
+    configured_spark,
     engine_on,
-    local_spark,
     open_catalog,
     read_release,
     refuse_other_warehouse,
@@ -189,7 +189,7 @@ def _plan(
         _note_refused(catalog, release, settings, on_note)
     if not bind:
         return migration.plan
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         return catalog.bind(migration, engine_on(spark, settings))
 
 
@@ -207,7 +207,7 @@ def _bound(settings: Settings, migration: Migration, on_note: OnNote) -> Plan:
     """The plan with every view bound against stand-ins, where there is no catalog."""
     from catalog_migrate.reconciler.prepare import bind_requests, blocked_by
 
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         engine: Engine = engine_on(spark, settings)
         return blocked_by(list(engine.bind(bind_requests(migration))), migration).plan
 

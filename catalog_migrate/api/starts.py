@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from catalog_migrate.api.configured import (
     OnNote,
     catalog_uri,
-    local_spark,
+    configured_spark,
     open_catalog,
     read_release,
     refuse_other_warehouse,
@@ -242,7 +242,7 @@ def _start(
     )
     log = open_log(catalog_uri(settings), settings.storage)
     log.exists()  # what is no catalog is told before Spark starts
-    with local_spark(settings, on_note) as spark:
+    with configured_spark(settings, on_note) as spark:
         report = bring_in(spark, log, part, options)
     if report.outcome == "fenced_out":
         raise _fenced_out(report.reason or "", part, options.policy)

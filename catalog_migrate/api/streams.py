@@ -12,6 +12,7 @@ from catalog_migrate.api.configured import (
     OnNote,
     local_spark,
     open_catalog,
+    refuse_remote,
     threads_of,
     unheard,
 )
@@ -44,6 +45,7 @@ def cluster_runtime(
     from catalog_migrate.streams.plain_secrets import plain_secrets
     from catalog_migrate.streams.runtime import RuntimeOptions
 
+    refuse_remote(settings, "the runtime of streams")
     catalog = open_catalog(settings, write=True)
     options = RuntimeOptions(
         drain=settings.number("streams.drain") or 0.0, wait=wait,
@@ -178,6 +180,7 @@ def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unhear
     from catalog_migrate.streams.spark.engine import SparkQueries
     from catalog_migrate.streams.unsafe.undo import operation_row
 
+    refuse_remote(settings, "reading what was skipped")
     catalog = open_catalog(settings, write=True)
     operation_row(catalog.state(), operation)  # an unknown one is told before Spark starts
     client = catalog.unsafe(on_progress=on_note)

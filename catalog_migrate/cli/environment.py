@@ -46,7 +46,7 @@ def show(format_: str) -> None:
     settings = options.settings()
     if format_ == "json":
         shown: dict[str, object] = {
-            path: {"value": _shown(setting.value), "origin": setting.origin}
+            path: {"value": _shown(path, setting.value), "origin": setting.origin}
             for path, setting in settings.settings.items()
         }
         shown["policy"] = {
@@ -64,7 +64,10 @@ def show(format_: str) -> None:
         return
     emit(as_columns([
         *(
-            (path, "-" if setting.value is None else str(_shown(setting.value)), setting.origin)
+            (
+                path, "-" if setting.value is None else str(_shown(path, setting.value)),
+                setting.origin,
+            )
             for path, setting in settings.settings.items()
         ),
         *(
@@ -82,9 +85,15 @@ def show(format_: str) -> None:
     ]))
 
 
-def _shown(value: str | float | None) -> str | float | None:
+def _shown(path: str, value: str | float | None) -> str | float | None:
     """A value as it may be printed: an address that is refused for its login is looked at here."""
-    return shown_address(value) if isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    shown = shown_address(value)
+    if path == "spark.remote":  # its parameters stand behind a semicolon, a token among them
+        server, parameters, _ = shown.partition(";")
+        return f"{server};{HIDDEN}" if parameters else server
+    return shown
 
 
 @click.command("doctor")

@@ -29,7 +29,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configured:
         raise AssertionError("Spark was started")
 
     for module in (administration, manifests, registrations, releases, starts):
-        monkeypatch.setattr(module, "local_spark", no_spark)
+        monkeypatch.setattr(module, "configured_spark", no_spark)
     # another test of the same worker may have left a session running
     monkeypatch.setattr(registrations, "session_runs", lambda: False)
     bring_in_force(tmp_path, manifest(tmp_path / "1.json", "1", [("a", "INT"), ("b", "INT")]))

@@ -372,7 +372,7 @@ def test_a_lease_held_by_a_living_process(call: Call, good: str, catalog: Path, 
 @pytest.mark.spark
 def test_a_session_without_delta(good: str, tmp_path: Path, spark: Any) -> None:
     """CM0401 names the setting that is missing, exit code 1, and no catalog is created."""
-    from catalog_migrate.engine.spark.engine import UnsuitableSession
+    from catalog_migrate.engine.spark.connect import UnsuitableSession
     from catalog_migrate.hook import bootstrap
 
     bare = spark.newSession()

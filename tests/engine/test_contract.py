@@ -42,7 +42,13 @@ class Kit:
         return path
 
 
-@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.spark), "simulated"])
+@pytest.fixture(
+    params=[
+        pytest.param("spark", marks=pytest.mark.spark),
+        pytest.param("spark_connect", marks=[pytest.mark.spark, pytest.mark.services]),
+        "simulated",
+    ]
+)
 def kit(request, schema_name, warehouse):
     if request.param == "simulated":
         from catalog_migrate.testing.engine import SimulatedEngine
@@ -54,7 +60,7 @@ def kit(request, schema_name, warehouse):
     else:
         from catalog_migrate.engine.spark.engine import SparkEngine
 
-        spark = request.getfixturevalue("spark")
+        spark = request.getfixturevalue(request.param)
         engine = SparkEngine(spark)
 
         def append(path, rows):

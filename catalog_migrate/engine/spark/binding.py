@@ -214,9 +214,9 @@ class Binding:
         return _columns(self._fields(sql))
 
     def _fields(self, sql: str) -> Sequence[Mapping[str, Any]]:
-        fields: Sequence[Mapping[str, Any]] = json.loads(run(self._spark, sql).schema.json())[
-            "fields"
-        ]
+        fields: Sequence[Mapping[str, Any]] = json.loads(
+            statements.schema(self._spark, sql).json()
+        )["fields"]
         return fields
 
     def _create_relations(
@@ -234,9 +234,9 @@ class Binding:
         names.update({sign: f"catalog_migrate_bind_{next(_serial)}" for sign in wanted})
 
         def create(signature: Signature) -> None:
-            schema = datatypes.json_schema(wanted[signature], stored=False)
+            columns = StructType.fromJson(datatypes.json_schema(wanted[signature], stored=False))
             with failing("create a stand-in"):
-                frame = self._spark.createDataFrame([], StructType.fromJson(schema))
+                frame = self._spark.createDataFrame([], columns)
                 frame.createOrReplaceTempView(names[signature])
 
         list(pool.map(create, wanted))

@@ -96,9 +96,9 @@ class Copies:
     def _failure_of(self, query: str, expression: str) -> str | None:
         """Spark's message when the expression fails on one of the query's rows."""
         try:
-            with failing(f"evaluate {expression}"):
-                with without_substitution(self._spark, expression):
-                    frame = run(self._spark, query).selectExpr(f"{expression} AS value")
+            whole = without_substitution(self._spark, f"{query} {expression}")
+            with failing(f"evaluate {expression}"), whole:
+                frame = self._spark.sql(query).selectExpr(f"{expression} AS value")
                 frame.write.format("noop").mode("overwrite").save()
         except EngineFailure as failure:
             return failure.message.partition(": ")[2]
@@ -112,10 +112,10 @@ class Copies:
         """
         numbered = f"(SELECT *, monotonically_increasing_id() AS {_NUMBER} FROM {rows})"
         with failing("number the rows"):
-            ranges = run(
+            ranges = statements.rows(
                 self._spark, f"SELECT min({_NUMBER}) AS low, max({_NUMBER}) AS high FROM {numbered}"
                 f" GROUP BY {_NUMBER} >> 33 ORDER BY low"
-            ).collect()
+            )
 
         def between(low: int, high: int) -> str:
             return f"SELECT * FROM {numbered} WHERE {_NUMBER} BETWEEN {low} AND {high}"
@@ -162,7 +162,7 @@ class Copies:
 
     def _first(self, query: str) -> dict[str, object] | None:
         with failing("show a row"):
-            found = run(self._spark, query).limit(1).collect()
+            found = statements.rows(self._spark, f"{query} LIMIT 1")
         return found[0].asDict() if found else None
 
 

@@ -5,31 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
+from catalog_migrate.delta.table import open_table
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.engine.spark.binding import Binding
+from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
 from catalog_migrate.engine.spark.copies import Copies
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.engine.spark.shards import Shards
-from catalog_migrate.engine_failures import mute_query_errors
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.engine.spark.statements import by_path, rows
+from catalog_migrate.engine_failures import failing, mute_query_errors
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.store.address import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_NOT_THERE = frozenset({
+    "DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+})  # fmt: skip
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 SPARK_VERSION = "4.2"
 """The version of Spark that the tests run on; another one of the same major version is tried."""
-
-
-class UnsuitableSession(CatalogMigrateError, ValueError):
-    """A Spark session that lacks what the product needs (Delta, its catalog)."""
-
-    code = "CM0401"
 
 
 def check_session(spark: SparkSession) -> None:
@@ -97,6 +99,8 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
         Shards.__init__(self, spark)
         Copies.__init__(self, spark)
         Binding.__init__(self, spark, threads)
+        self._remote = is_connect(spark)
+        self._seen_there: set[str] = set()
 
     def register_table(self, name: ItemName, path: str) -> None:
         # Spark creates an empty table without a word where there is no log.
@@ -106,7 +110,36 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
                 f"cannot register {name}: there is no Delta table at {path}: {why}",
                 condition="DELTA_TABLE_NOT_FOUND",
             )
+        if self._remote:
+            self._require_same_table(name, local_path(path))
         super().register_table(name, path)
+
+    def _require_same_table(self, name: ItemName, path: str) -> None:
+        """EngineFailure where the server's files are others than ours; once for a directory.
+
+        A server on another machine would make an empty table at the path that it does not see.
+        """
+        directory = path.rpartition("/")[0]
+        if directory in self._seen_there:
+            return
+        ours = open_table(path).metadata().id
+        try:
+            with failing(f"look for {path} on the Spark Connect server"):
+                detail = f"DESCRIBE DETAIL {by_path(path)}"
+                theirs = [row["id"] for row in rows(self.spark, detail)]
+        except EngineFailure as error:
+            if error.condition not in _NOT_THERE:
+                raise
+            theirs = []
+        if theirs != [ours]:
+            raise EngineFailure(
+                f"cannot register {name}: the Spark Connect server does not see the Delta table at"
+                f" {path}",
+                condition="DELTA_TABLE_NOT_FOUND",
+                remedy="keep the rows where this machine and the server have them under one"
+                " address: an object store or a shared file system",
+            )
+        self._seen_there.add(directory)
 
     def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a view with its column list, casts and SCHEMA BINDING."""

@@ -29,7 +29,7 @@ from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
 from catalog_migrate.delta.table import open_table, shard_columns
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.statements import run
+from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
@@ -236,7 +236,7 @@ def _validate_new_checks(
     new = {n: e for n, e in _checks(reached.configuration).items() if known.get(n) != e}
     for name, expression in new.items():
         with failing(f"validate the check {name} on {path}"):
-            violated = run(session(), statements.violating(path, version, expression)).collect()
+            violated = rows(session(), statements.violating(path, version, expression))
         if violated:
             raise EngineFailure(
                 f"cannot change {path} in place: rows violate the check {name} ({expression})",

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.statements import run
+from catalog_migrate.engine.spark.connect import is_connect
+from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName, quote_sql
@@ -127,7 +128,9 @@ class Registrations:
 
     @property
     def persistent_names(self) -> bool:
-        """Whether a metastore keeps the names."""
+        """Whether a metastore keeps the names, or a server of Spark Connect that others use too."""
+        if is_connect(self._spark):
+            return True
         return self._spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
 
     def ensure_schema(self, schema: str) -> None:
@@ -148,17 +151,17 @@ class Registrations:
 
     def names(self, schema: str) -> frozenset[ItemName]:
         """SHOW TABLES, temporary views left out; empty when there is no such schema."""
-        rows = self._show(f"SHOW TABLES IN {quote_sql(schema)}", schema)
-        return frozenset(ItemName(schema, row["tableName"]) for row in rows if row["namespace"])
+        shown = self._show(f"SHOW TABLES IN {quote_sql(schema)}", schema)
+        return frozenset(ItemName(schema, row["tableName"]) for row in shown if row["namespace"])
 
     def observe(self, schema: str) -> Sequence[Registration]:
         """SHOW TABLE EXTENDED, and DESCRIBE FUNCTION for each function of the schema."""
         if not self._has_schema(schema):
             return []
-        rows = self._show(f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE '*'", schema)
+        shown = self._show(f"SHOW TABLE EXTENDED IN {quote_sql(schema)} LIKE '*'", schema)
         found = [
             read_information(ItemName(schema, row["tableName"]), row["information"])
-            for row in rows
+            for row in shown
             if row["namespace"]
         ]
         prefix = f"spark_catalog.{schema}.".lower()
@@ -172,14 +175,15 @@ class Registrations:
         """Whether the schema is there: a refused listing costs ten times as much as this one."""
         pattern = string_literal(re.sub(r"[^A-Za-z0-9_]", ".", schema))
         with failing(f"look for the schema {schema}"):
-            rows = run(self._spark, f"SHOW SCHEMAS LIKE {pattern}").collect()
+            found = rows(self._spark, f"SHOW SCHEMAS LIKE {pattern}")
         wanted = schema.replace("`", "").lower()
-        return any(row[0].replace("`", "").lower() == wanted for row in rows)
+        return any(row[0].replace("`", "").lower() == wanted for row in found)
 
     def _function(self, name: ItemName) -> Registration:
         with failing(f"describe the function {name}"):
-            rows = run(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}").collect()
-        lines = [row[0] for row in rows]
+            lines = [
+                row[0] for row in rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
+            ]
         comment = next((line for line in lines if line.startswith("Comment:")), "")
         text = comment[len("Comment:") :].strip()
         return Registration(name, "function", properties=statements.read_function_comment(text))
@@ -187,7 +191,7 @@ class Registrations:
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
         try:
             with failing(f"list the schema {schema}"):
-                return [row.asDict() for row in run(self._spark, statement).collect()]
+                return [row.asDict() for row in rows(self._spark, statement)]
         except EngineFailure as error:
             if error.condition == _NO_SCHEMA:
                 return []

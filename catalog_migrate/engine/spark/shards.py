@@ -26,7 +26,7 @@ from catalog_migrate.delta.table import (
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.evolution import Wanted, evolve, shard_layout
-from catalog_migrate.engine.spark.statements import run
+from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Layout, Shape
@@ -151,12 +151,12 @@ class Shards:
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
-        rows, _ = table_size(open_table(path, version=version))
-        if rows >= 0:
-            return rows
+        known, _ = table_size(open_table(path, version=version))
+        if known >= 0:
+            return known
         with failing(f"count the rows of {path} at version {version}"):
             source = statements.at_version(local_path(path), version)
-            return int(run(self._session, f"SELECT count(*) FROM {source}").collect()[0][0])
+            return int(rows(self._session, f"SELECT count(*) FROM {source}")[0][0])
 
     seal_properties = staticmethod(seals.seal_properties)
     is_sealed = staticmethod(seals.is_sealed)

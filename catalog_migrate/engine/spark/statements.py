@@ -20,7 +20,8 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql.tokens import string_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Row, SparkSession
+    from pyspark.sql.types import StructType
 
 _MARK = "/*catalog_migrate "
 _MARK_END = "*/"
@@ -48,10 +49,26 @@ def without_substitution(spark: SparkSession, text: str) -> Iterator[None]:
             spark.conf.set(_SETTING, before or "true")
 
 
-def run(spark: SparkSession, text: str) -> DataFrame:
-    """Run (or, for a query, analyse) one statement as it is written."""
+def run(spark: SparkSession, text: str) -> None:
+    """Run one command as it is written."""
     with without_substitution(spark, text):
-        return spark.sql(text)
+        spark.sql(text)
+
+
+def rows(spark: SparkSession, text: str) -> list[Row]:
+    """What a query, as it is written, finds.
+
+    A server of Spark Connect reads the text again with every action, so nothing is left to be done
+    when this returns.
+    """
+    with without_substitution(spark, text):
+        return spark.sql(text).collect()
+
+
+def schema(spark: SparkSession, text: str) -> StructType:
+    """The columns of a query as it is written, which is analysed and not run."""
+    with without_substitution(spark, text):
+        return spark.sql(text).schema
 
 
 def by_path(path: str) -> str:

@@ -9,7 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
-from catalog_migrate.engine.spark.engine import SparkEngine, UnsuitableSession, check_session
+from catalog_migrate.engine.spark.connect import UnsuitableSession
+from catalog_migrate.engine.spark.engine import SparkEngine, check_session
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName

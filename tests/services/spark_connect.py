@@ -1,0 +1,75 @@
+"""A Spark Connect server for tests, from PySpark's own jars with Delta, on this machine alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+from catalog_migrate.engine.spark.jars import ensure_jars, locate_pyspark
+from catalog_migrate.engine.spark.session import session_conf
+from tests.services.process import (
+    Deadline,
+    ServerProcess,
+    ServiceFailed,
+    free_ports,
+)
+
+READY = 120.0
+"""Seconds that the server may take to listen."""
+
+
+class SparkConnect:
+    """A running server with names of its own, in memory; :attr:`address` is ``sc://host:port``.
+
+    Its settings are those of the local session. Clients share its names, and each has its own
+    temporary views and settings.
+    """
+
+    def __init__(self, home: Path) -> None:
+        pyspark = locate_pyspark()
+        (self._port,) = free_ports(1)
+        conf = session_conf(ensure_jars(), warehouse_dir=str(home / "spark-warehouse"))
+        conf["spark.connect.grpc.binding.address"] = "127.0.0.1"
+        conf["spark.connect.grpc.binding.port"] = str(self._port)
+        command = [
+            str(pyspark / "bin" / "spark-submit"),
+            "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
+            "--name", "connect",
+        ]
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        self._server = ServerProcess(
+            [*command, "spark-internal"], log=home / "spark-connect.log", cwd=home,
+            env={**os.environ, "SPARK_HOME": str(pyspark), "PYSPARK_PYTHON": sys.executable},
+        )
+        try:
+            self._wait()
+        except BaseException:
+            self._server.kill()
+            raise
+
+    def __enter__(self) -> SparkConnect:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.kill()  # it keeps nothing
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"sc://127.0.0.1:{self._port}"
+
+    def _wait(self) -> None:
+        deadline = Deadline(READY)
+        while not deadline.passed and self._server.running:
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise ServiceFailed(
+            f"Spark Connect did not listen:\n{self._server.tail()}", remedy="read its log"
+        )
