@@ -29,6 +29,8 @@ class SparkConnect:
     """
 
     def __init__(self, home: Path) -> None:
+        self.home = home
+        """The directory in which it stands."""
         pyspark = locate_pyspark()
         (self._port,) = free_ports(1)
         conf = session_conf(ensure_jars(), warehouse_dir=str(home / "spark-warehouse"))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_MARKS = "catalog_migrate."
+"""Begins the properties that say whose a table is."""
 _NOT_THERE = frozenset({
     "DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST",
     "PATH_NOT_FOUND",
@@ -100,7 +102,6 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
         Copies.__init__(self, spark)
         Binding.__init__(self, spark, threads)
         self._remote = is_connect(spark)
-        self._seen_there: set[str] = set()
 
     def register_table(self, name: ItemName, path: str) -> None:
         # Spark creates an empty table without a word where there is no log.
@@ -115,23 +116,21 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
         super().register_table(name, path)
 
     def _require_same_table(self, name: ItemName, path: str) -> None:
-        """EngineFailure where the server's files are others than ours; once for a directory.
+        """EngineFailure where the server has no table at ``path``, or one with other marks.
 
-        A server on another machine would make an empty table at the path that it does not see.
+        A server on another machine would make an empty table at a path that it does not see.
         """
-        directory = path.rpartition("/")[0]
-        if directory in self._seen_there:
-            return
-        ours = open_table(path).metadata().id
+        configuration = open_table(path).metadata().configuration
+        ours = {key: value for key, value in configuration.items() if key.startswith(_MARKS)}
+        theirs: dict[str, str] | None = None
         try:
             with failing(f"look for {path} on the Spark Connect server"):
-                detail = f"DESCRIBE DETAIL {by_path(path)}"
-                theirs = [row["id"] for row in rows(self.spark, detail)]
+                shown = rows(self.spark, f"SHOW TBLPROPERTIES {by_path(path)}")
+            theirs = {row["key"]: row["value"] for row in shown}
         except EngineFailure as error:
             if error.condition not in _NOT_THERE:
                 raise
-            theirs = []
-        if theirs != [ours]:
+        if theirs is None or not ours.items() <= theirs.items():
             raise EngineFailure(
                 f"cannot register {name}: the Spark Connect server does not see the Delta table at"
                 f" {path}",
@@ -139,7 +138,6 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
                 remedy="keep the rows where this machine and the server have them under one"
                 " address: an object store or a shared file system",
             )
-        self._seen_there.add(directory)
 
     def create_view(self, view: ViewSpec, *, over: Registration | None = None) -> None:
         """Create (or replace) a view with its column list, casts and SCHEMA BINDING."""

@@ -98,7 +98,9 @@ def test_a_text_is_taken_as_it_stands(spark_connect):
     assert spark_connect.conf.get("spark.sql.variable.substitute") == "true"
 
 
-def test_a_server_must_see_the_same_files(spark_connect, schema_name, tmp_path, monkeypatch):
+def test_a_server_must_see_the_same_files(
+    connect_server, spark_connect, schema_name, tmp_path, monkeypatch
+):
     """A server elsewhere would make an empty table at the path: the name is refused instead."""
     (tmp_path / "rows").mkdir()
     monkeypatch.chdir(tmp_path / "rows")
@@ -106,10 +108,17 @@ def test_a_server_must_see_the_same_files(spark_connect, schema_name, tmp_path, 
     engine.ensure_schema(schema_name)
     name = ItemName(schema_name, "t")
     path = f"/proc/self/cwd/{schema_name}/t"  # another directory in every process
-    engine.create_shard(ShardSpec(path, [Column("id", "BIGINT")]))
-    with pytest.raises(EngineFailure, match="does not see the Delta table at /proc") as caught:
-        engine.register_table(name, path)
-    assert caught.value.condition == "DELTA_TABLE_NOT_FOUND"
+
+    def create(place: str, mark: str) -> None:
+        stamps = {"catalog_migrate.id": mark}
+        engine.create_shard(ShardSpec(place, [Column("id", "BIGINT")], stamps=stamps))
+
+    create(path, "u1")
+    for _ in ("missing", "another table"):
+        with pytest.raises(EngineFailure, match="does not see the Delta table at /proc") as caught:
+            engine.register_table(name, path)
+        assert caught.value.condition == "DELTA_TABLE_NOT_FOUND"
+        create(f"{connect_server.home}/{schema_name}/t", "u2")
     assert engine.names(schema_name) == frozenset()
     engine.register_table(name, str(tmp_path / "rows" / schema_name / "t"))
     assert engine.names(schema_name) == {name}
