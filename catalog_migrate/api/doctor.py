@@ -143,7 +143,8 @@ def _spark(settings: Settings, on_note: OnNote) -> str:
     with configured_spark(settings, on_note) as spark:
         engine_on(spark, settings)
         if settings.text("spark.remote") is not None:  # its disk is not ours to write to
-            return f"Spark {spark.version} with Delta answered by Spark Connect"
+            answered = f"Spark {spark.version} with Delta answered by Spark Connect"
+            return answered + _safe_commits(spark, settings)
         with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()

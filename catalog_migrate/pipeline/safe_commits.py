@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.store.address import Storage, is_remote
+from catalog_migrate.store.address import Storage, is_remote, shown_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +60,7 @@ def require_safe_commits(
     """
     if not is_remote(warehouse):
         return None
+    from catalog_migrate.engine.spark.connect import is_connect
     from catalog_migrate.engine.spark.object_stores.commit_safety import (
         UnsafeCommits,
         log_store,
@@ -67,6 +68,9 @@ def require_safe_commits(
     )
 
     asked = rules or CommitRules()
+    if is_connect(spark):
+        _take_at_its_word(spark, warehouse, asked, on_note)
+        return None
     used = log_store(spark, warehouse)
     known = used.name in asked.safe_log_stores or (
         state is not None and setting_of(used) in state.config
@@ -81,6 +85,35 @@ def require_safe_commits(
         if on_note is not None:
             on_note(error.message)
         return None
+
+
+def _take_at_its_word(
+    spark: SparkSession, warehouse: str, asked: CommitRules, on_note: Callable[[str], None] | None
+) -> None:
+    """UnsuitableSession unless a Spark Connect server names our LogStore, or one listed as safe.
+
+    A client has no hold of the moment in which the server commits, so there is nothing to race.
+    """
+    from catalog_migrate.engine.spark.connect import UnsuitableSession
+    from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
+
+    scheme = warehouse.partition("://")[0]
+    name = spark.conf.get(f"spark.delta.logStore.{scheme}.impl", "") or "Delta's own LogStore"
+    if name in asked.safe_log_stores or name == LOG_STORE:
+        return
+    said = (
+        f"the Spark Connect server commits to {shown_address(warehouse)} with {name}, which a"
+        " client cannot try: unless it puts commits where there is none, it writes over those of"
+        " other processes"
+    )
+    if asked.required:
+        raise UnsuitableSession(
+            said,
+            remedy=f"set spark.delta.logStore.{scheme}.impl to {LOG_STORE} on the server, or list"
+            " its LogStore in storage.safe_log_stores once you know that it does",
+        )
+    if on_note is not None:
+        on_note(said)
 
 
 def setting_of(used: LogStoreInUse) -> str:

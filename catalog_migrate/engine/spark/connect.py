@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from catalog_migrate.engine.spark.jars import locate_pyspark
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing, UsageError
 from catalog_migrate.store.address import HIDDEN
 
@@ -44,7 +43,7 @@ class UnsuitableSession(CatalogMigrateError, ValueError):
 class ServerUnreachable(CatalogMigrateError, ConnectionError):
     """A Spark Connect server that does not answer, or refuses whoever asks."""
 
-    code = "CM0402"
+    code = "CM0403"
 
 
 def unsuitable(doing: str, found: str) -> UnsuitableSession:
@@ -78,6 +77,8 @@ def remote_session(address: str) -> Iterator[SparkSession]:
     Raises :class:`ServerUnreachable` within 15 s, PrerequisiteMissing where packages are missing,
     UsageError for what is no address.
     """
+    from catalog_migrate.engine.spark.jars import locate_pyspark
+
     server = shown_server(address)
     locate_pyspark()
     try:

@@ -12,14 +12,17 @@ from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import connect, statements
 from catalog_migrate.engine.spark.connect import (
     ServerUnreachable,
+    UnsuitableSession,
     is_connect,
     remote_session,
     shown_server,
 )
 from catalog_migrate.engine.spark.engine import SparkEngine
+from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
+from catalog_migrate.pipeline.safe_commits import CommitRules, require_safe_commits
 from tests.services.process import free_ports
 
 
@@ -66,7 +69,7 @@ def test_a_server_that_is_not_there_is_told_soon(monkeypatch):
         remote_session(f"sc://127.0.0.1:{port}/;token=MARKED").__enter__()
     assert time.monotonic() - began < 15
     said = str(caught.value)
-    assert f"CM0402: the Spark Connect server sc://127.0.0.1:{port} cannot be used" in said
+    assert f"CM0403: the Spark Connect server sc://127.0.0.1:{port} cannot be used" in said
     assert "refused" in said
     assert "MARKED" not in said
 
@@ -132,3 +135,38 @@ def test_names_of_a_server_are_those_of_all_its_clients(connect_server, spark_co
         assert engine.persistent_names
         found = [row[0] for row in other.sql("SHOW SCHEMAS").collect()]
     assert schema_name in found
+
+
+class Client:
+    """A client's session that tells its settings, and nothing more."""
+
+    __module__ = "pyspark.sql.connect.session"
+
+    def __init__(self, **settings: str) -> None:
+        self.conf = {key.replace("_", "."): value for key, value in settings.items()}
+
+
+@pytest.mark.parametrize(
+    ("log_store", "rules", "refused"),
+    [
+        (None, CommitRules(), True),
+        (LOG_STORE, CommitRules(), False),
+        ("their.Store", CommitRules(), True),
+        ("their.Store", CommitRules(frozenset({"their.Store"})), False),
+        ("their.Store", CommitRules(required=False), False),
+    ],
+)
+def test_a_server_is_asked_with_what_it_commits(log_store, rules, refused):
+    """There is nothing to race from a client: our LogStore is safe, and what is listed."""
+    settings = {} if log_store is None else {"spark_delta_logStore_s3a_impl": log_store}
+    notes: list[str] = []
+
+    def ask():
+        require_safe_commits(Client(**settings), "s3a://b/w", rules=rules, on_note=notes.append)
+
+    if refused:
+        with pytest.raises(UnsuitableSession, match=f"with {log_store or 'Delta'}.*cannot try"):
+            ask()
+    else:
+        ask()
+    assert bool(notes) == (not rules.required)

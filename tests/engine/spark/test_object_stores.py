@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from catalog_migrate.api.doctor import Finding, safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
-from catalog_migrate.engine.spark.engine import UnsuitableSession
+from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.commit_safety import (
     UnsafeCommits,
     log_store,

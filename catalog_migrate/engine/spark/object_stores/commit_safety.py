@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from catalog_migrate.delta.race import race_against
-from catalog_migrate.engine.spark.engine import UnsuitableSession
+from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE, own_jar
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage, shown_address
