@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]")
 _PLAN = re.compile(r"\n(?:'|\+-|== SQL|\s+at |JVM stacktrace)")
+_GRPC = re.compile(r'^<.*?\n\s*details = "(.*?)"\n', re.DOTALL)
+"""What a call to a Spark Connect server came to, among what gRPC has for its own developers."""
 _TRANSIENT_CONDITIONS = frozenset({
     "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED", "DELTA_CONCURRENT_APPEND",
     "DELTA_CONCURRENT_WRITE", "DELTA_CONCURRENT_TRANSACTION", "DELTA_CONCURRENT_DELETE_READ",
@@ -88,6 +90,9 @@ def short_message(error: BaseException) -> str:
     text = str(error)
     if "\x1b" in text:  # delta-rs draws its causes
         text = plainly(error)
+    grpc = _GRPC.match(text)
+    if grpc is not None:
+        text = grpc[1]
     start = _CONDITION.search(text)
     if start is not None:
         text = text[start.start() :]

@@ -11,8 +11,11 @@ from pyspark.sql import Row
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.cli.main import main
-from catalog_migrate.engine.spark.connect import UnsuitableSession
-from catalog_migrate.hook import rollback
+from catalog_migrate.engine.spark.connect import UnsuitableSession, remote_session
+from catalog_migrate.hook import bootstrap, rollback
+from catalog_migrate.store.address import Storage
+from tests.services.object_store import ObjectStore
+from tests.services.spark_connect import SparkConnect
 
 from .conftest import Shop
 
@@ -99,3 +102,34 @@ def test_a_shop_is_upgraded_repaired_and_rolled_back(
 
     with pytest.raises(UnsuitableSession, match="the runtime of streams needs a Spark session of"):
         Catalog.open(shop.catalog, "write").runtime(shop.spark)
+
+
+@pytest.mark.soak
+def test_rows_of_a_server_lie_on_an_object_store(
+    object_store: ObjectStore, bucket: str, tmp_path: Path, schema_name: str
+) -> None:
+    """Catalog and rows in a bucket, names on the server: copied, evolved and rolled back."""
+    given = {"catalog": f"{bucket}/catalog", "storage_options": object_store.options}
+    storage = Storage(object_store.options)
+    with (
+        SparkConnect(tmp_path, storage=storage) as server,
+        remote_session(server.address) as spark,
+    ):
+        shop = Shop(spark, tmp_path, f"connected_{schema_name}")
+
+        def start(release: Path) -> str:
+            return bootstrap(
+                spark, release=release, warehouse=f"{bucket}/warehouse", **given
+            ).outcome
+
+        assert start(shop.release("1", **LITERAL)) == "initialized"
+        shop.append("orders", ROWS)
+        shop.append("tags", [("new",)])
+        assert start(shop.release("2", **LITERAL, **TWO)) == "migrated"
+        assert [row.qty for row in shop.rows("orders")] == [7, 20, None]
+        assert shop.rows("tags") == [Row(label="new", since=None)]
+        assert shop.rows("doubled") == [Row(id=4), Row(id=6)]
+        approve = [f"{shop.schema}.orders.paid", f"{shop.schema}.tags.since"]
+        assert rollback(spark, approve=approve, **given).outcome == "rolled_back"
+        assert [row.qty for row in shop.rows("orders")] == ["007", "20", None]
+        assert shop.rows("tags") == [Row(tag="new")]

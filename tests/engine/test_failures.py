@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from catalog_migrate.engine_failures import condition_of, failing, short_message
+from catalog_migrate.engine_failures import condition_of, failing, is_transient, short_message
 from catalog_migrate.errors import EngineFailure
 
 
@@ -57,3 +57,40 @@ def test_our_own_errors_are_not_logged_twice(name):
     with failing("try"):
         assert not logger.filter(record)
     assert logger.filter(record)
+
+
+class FromServer(Exception):
+    """An error as PySpark's client of Spark Connect raises it."""
+
+    def __init__(self, message: str, condition: str | None, stack: str) -> None:
+        super().__init__(message)
+        self._condition, self._stack = condition, stack
+
+    def getCondition(self) -> str | None:  # noqa: N802
+        return self._condition
+
+    def getStackTrace(self) -> str:  # noqa: N802
+        return self._stack
+
+
+def test_what_a_server_says_was_the_cause_counts():
+    """Spark Connect tells where a write failed; what failed stands in the server's stack."""
+    stack = (
+        "org.apache.spark.SparkException\n\tat a.TimeoutException(A.scala:1)\n"
+        "Caused by: java.lang.NumberFormatException: [CAST_INVALID_INPUT] The value 'x'"
+    )
+    error = FromServer("[TASK_WRITE_FAILED] Task failed", "TASK_WRITE_FAILED", stack)
+    assert condition_of(error) == "CAST_INVALID_INPUT"
+    assert not is_transient(error, None)
+    lost = FromServer("it failed", None, "x\nCaused by: java.net.SocketTimeoutException: 5 s")
+    assert is_transient(lost, None)
+    assert condition_of(FromServer("no more", "TASK_WRITE_FAILED", "")) == "TASK_WRITE_FAILED"
+
+
+def test_of_a_call_that_got_no_answer_the_details_are_told():
+    """What gRPC has for its own developers is left out."""
+    text = (
+        "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n"
+        '\tdetails = "failed to connect: Connection refused"\n\tdebug_error_string = "x"\n>'
+    )
+    assert short_message(ValueError(text)) == "failed to connect: Connection refused"

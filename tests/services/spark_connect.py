@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 from catalog_migrate.engine.spark.jars import ensure_jars, locate_pyspark
+from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.engine.spark.session import session_conf
+from catalog_migrate.store.address import Storage
 from tests.services.process import (
     Deadline,
     ServerProcess,
@@ -24,16 +26,24 @@ READY = 120.0
 class SparkConnect:
     """A running server with names of its own, in memory; :attr:`address` is ``sc://host:port``.
 
-    Its settings are those of the local session. Clients share its names, and each has its own
-    temporary views and settings.
+    Its settings are those of the local session, by ``storage`` it reaches an object store. Clients
+    share its names, and each has its own temporary views and settings.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, storage: Storage | None = None) -> None:
         self.home = home
         """The directory in which it stands."""
         pyspark = locate_pyspark()
         (self._port,) = free_ports(1)
-        conf = session_conf(ensure_jars(), warehouse_dir=str(home / "spark-warehouse"))
+        jars = ensure_jars()
+        if storage is not None:
+            jars = [*jars, *ensure_jars(jars=object_stores.s3_jars()), object_stores.own_jar()]
+        conf = session_conf(
+            jars, warehouse_dir=str(home / "spark-warehouse"), on_s3=storage is not None
+        )
+        if storage is not None:
+            hadoop = object_stores.hadoop_settings(storage)
+            conf |= {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
         conf["spark.connect.grpc.binding.address"] = "127.0.0.1"
         conf["spark.connect.grpc.binding.port"] = str(self._port)
         command = [

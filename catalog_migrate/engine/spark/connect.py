@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from catalog_migrate.engine_failures import short_message
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing, UsageError
 from catalog_migrate.store.address import HIDDEN
 
@@ -135,7 +136,7 @@ def _await_answer(spark: Any, server: str, address: str) -> None:
         return
     reason = f"no answer within {_ANSWER:g} s"
     if failures:
-        reason = _reason(failures[0], address, spark.client.token)
+        reason = _scrubbed(short_message(failures[0]), address, spark.client.token)
     raise ServerUnreachable(
         f"the Spark Connect server {server} cannot be used: {reason}",
         remedy=f"start it, or correct spark.remote (a token is given by the variable {_VARIABLE},"
@@ -148,13 +149,6 @@ def _is_away(error: BaseException) -> bool:
     """Whether nobody was connected to, rather than somebody refused the call."""
     status = getattr(error, "getGrpcStatusCode", None)
     return status is not None and status().name == "UNAVAILABLE"
-
-
-def _reason(error: BaseException, address: str, token: str | None) -> str:
-    """What gRPC says, in a line."""
-    text = str(error)
-    found = re.search(r'details = "(.*?)"\n', text, re.DOTALL)
-    return _scrubbed(" ".join((found[1] if found else text).split()), address, token)[:300]
 
 
 def _scrubbed(text: str, address: str, token: str | None) -> str:
