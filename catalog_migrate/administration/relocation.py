@@ -236,8 +236,8 @@ def _aim(
     if not is_same_place(place, old):
         if is_remote(place) and state.streams:
             raise UsageError(
-                f"the rows cannot be at {place}: sources and sinks have checkpoints with them, which"
-                " are not kept on object stores yet",
+                f"the rows cannot be at {place}: sources and sinks have checkpoints with them,"
+                " which are not kept on object stores yet",
                 remedy="copy them to a directory that every process sees",
             )
         require_rows_address(log, place)

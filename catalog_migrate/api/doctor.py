@@ -144,7 +144,7 @@ def _spark(settings: Settings, on_note: OnNote) -> str:
         engine_on(spark, settings)
         if settings.text("spark.remote") is not None:  # its disk is not ours to write to
             answered = f"Spark {spark.version} with Delta answered by Spark Connect"
-            return answered + _safe_commits(spark, settings)
+            return answered + safe_commits(spark, settings)
         with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()
