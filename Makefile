@@ -5,9 +5,10 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 SHELL := /bin/sh
 
-# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=0 runs all in one process.
+# More for pytest: make test PYTEST=--junitxml=FILE. WORKERS=0 runs all in one process. Three
+# workers on two cores: tests of servers wait for most of their time.
 PYTEST ?=
-WORKERS ?= 2
+WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help install jars java compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
@@ -57,7 +58,7 @@ test: jars compile
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
-	JAVA_HOME=/nonexistent $(TESTS) -n $(WORKERS) -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
+	JAVA_HOME=/nonexistent $(TESTS) -n 2 -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
 
 soak: jars compile
 	$(BIN)/python -m bench.soak
@@ -106,7 +107,7 @@ docs: install
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.10 --universal --extra spark --extra connect --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
+	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
 
 wheel: install
