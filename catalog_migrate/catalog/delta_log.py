@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import unquote
+
+import msgspec
 
 from catalog_migrate.catalog.errors import (
     CatalogCorrupt,
@@ -49,6 +53,10 @@ _CONFIGURATION = {
 }
 """History stays: delta-rs would delete old commit files when it makes a checkpoint."""
 
+_STATES = "states"
+"""The folder of states that are kept as one object each, on an object store alone."""
+_STATES_KEPT = 16
+"""So often those of older versions are removed."""
 _COLUMNS = ("kind", "key", "value", "diff")
 _PARTS = frozenset({"log", "renewals", "audit", "operations_log"})
 _ROWS = "SELECT kind, key, value, diff FROM log"
@@ -180,6 +188,7 @@ class DeltaLog:
         self._operations = OperationsTable(self._store.place("operations_log"), self._storage)
         self._table: DeltaTable | None = None
         self._snapshot: LogSnapshot | None = None
+        self._kept_version: int | None = None
 
     def version(self) -> int:
         """The newest version, by a listing."""
@@ -195,9 +204,52 @@ class DeltaLog:
             if newest is None:
                 raise self._absent()
             if self._snapshot is None or self._snapshot.version != newest:
-                self._snapshot = self._query(self._load(newest))
+                self._snapshot = self._kept(newest) or self._query(self._load(newest))
                 self._remember_rows(self._snapshot)
             return self._snapshot
+
+    def _kept(self, version: int) -> LogSnapshot | None:
+        """The state that was kept as one object; None where none was, or that of another log.
+
+        A log of n commits is opened by some 4n requests, which on an object store take seconds. The
+        object says which commit it is of.
+        """
+        if not self._is_remote:
+            return None
+        try:
+            data = self._store.read(_state_name(version))
+        except FileNotFoundError:
+            return None
+        try:
+            commit_id, rows = msgspec.json.decode(
+                zlib.decompress(data), type=tuple[str, list[tuple[str, str, str]]]
+            )
+        except (zlib.error, msgspec.DecodeError):
+            return None
+        if commit_id != self._commits.commit_id(version):
+            return None
+        self._kept_version = version
+        return LogSnapshot(version, rows)
+
+    def _keep_state(self) -> None:
+        """Keep the newest state for whoever opens the log next; older ones go now and then."""
+        with self._lock:
+            snapshot = self.read()
+            if self._kept_version == snapshot.version:
+                return
+            commit_id = self._commits.commit_id(snapshot.version)
+            if commit_id is None:
+                return
+            data = zlib.compress(msgspec.json.encode((commit_id, snapshot.rows)), 1)
+            name = _state_name(snapshot.version)
+            if not self._store.put_if_absent(name, data):  # of a log that was here before
+                self._store.delete(name)
+                self._store.put_if_absent(name, data)
+            self._kept_version = snapshot.version
+            if snapshot.version % _STATES_KEPT == 0:
+                for name in list(self._store.names(_STATES)):
+                    if name < _state_name(snapshot.version).rpartition("/")[2]:
+                        self._store.delete(f"{_STATES}/{name}")
 
     def _remember_rows(self, snapshot: LogSnapshot) -> None:
         """Have the options found by whoever opens a table of this catalog."""
@@ -234,7 +286,13 @@ class DeltaLog:
             yield self._commits.commit(version)
 
     def keep_audit(self) -> int:
-        """Copy what the audit table, and that of executed operations, lacks."""
+        """Copy what the audit table, and that of executed operations, lacks.
+
+        On an object store, keep the newest state as one object too.
+        """
+        if self._is_remote:
+            with suppress(CatalogMigrateError, OSError):  # the log is whole without it
+                self._keep_state()
         copied = self._audit.catch_up(self)
         if copied or not self._operations.exists():
             self._operations.catch_up(self)
@@ -447,6 +505,10 @@ class DeltaLog:
             f"{self._root} is not a catalog: {what}",
             remedy="give the directory of a catalog, or one that is empty or absent",
         )
+
+
+def _state_name(version: int) -> str:
+    return f"{_STATES}/{version:020d}"
 
 
 def _arrow(rows: Sequence[LogRow]) -> Any:

@@ -270,6 +270,20 @@ class CommitLog:
             None if milliseconds is None else _number(milliseconds), said,
         )
 
+    def transactions(self, version: int) -> Mapping[str, int]:
+        """The versions of applications that a commit carries; none of a commit that is not there.
+
+        Raises what :meth:`commit` does for one that cannot be read.
+        """
+        try:
+            actions = _actions(self._table.read(commit_name(version)))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            self._damaged(self.place(version), f"is truncated or damaged: {error}", error)
+        marks = [action["txn"] for action in actions if "txn" in action]
+        return {str(mark.get("appId", "")): int(mark.get("version", 0)) for mark in marks}
+
     def place(self, version: int) -> str:
         """The file of one version, for messages."""
         return self._table.place(commit_name(version))

@@ -11,11 +11,13 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound, NotACatalog
+from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.delta import race, table
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
+from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -62,6 +64,53 @@ class TestOnAServer:
         """doctor's race on the very store; nothing of it stays there."""
         race.race(bucket, Storage(object_store.options))
         assert "<Key>" not in object_store.objects(bucket.removeprefix("s3://"))
+
+    def test_a_start_without_changes_asks_little(
+        self, bucket: str, object_store: ObjectStore
+    ) -> None:
+        """The state is kept as one object, so that the commits before need not be read."""
+        engine = SimulatedEngine(persistent=True)
+        name = bucket.removeprefix("s3://")
+        text = "".join(
+            f"CREATE TABLE s.t{n} (a INT); CREATE VIEW s.v{n} (a INT) AS SELECT a FROM s.t{n};"
+            for n in range(100)
+        )
+        release = load_texts([("t.sql", text)], name="1")
+        outcomes = []
+        for _ in range(2):
+            before = len(object_store.requests(name))
+            outcomes.append(migrate(
+                engine, open_log(f"{bucket}/c", Storage(object_store.options)), release,
+                warehouse=f"{bucket}/rows", clock=SystemClock(), holder="1",
+            ).outcome)
+        assert outcomes == ["initialized", "unchanged"]
+        asked = object_store.requests(name)[before:]
+        assert 0 < len(asked) <= 10
+        assert {method for method, _ in asked} == {"GET"}
+
+    def test_a_state_of_another_log_is_not_taken(
+        self, bucket: str, object_store: ObjectStore
+    ) -> None:
+        """Nor one that is damaged: then the log itself is read."""
+        def opened() -> CatalogLog:
+            return open_log(f"{bucket}/c", Storage(object_store.options))
+
+        def made() -> str:
+            log = opened()
+            lineage = create_catalog(log, warehouse="w").lineage
+            log.keep_audit()
+            return lineage
+
+        store = store_at(f"{bucket}/c", Storage(object_store.options))
+        first = made()
+        assert read_state(opened()).lineage == first
+        store.delete("log")
+        second = made()
+        assert read_state(opened()).lineage == second != first
+        (kept,) = store.names("states")
+        store.delete(f"states/{kept}")
+        store.put_if_absent(f"states/{kept}", b"x")
+        assert read_state(opened()).lineage == second
 
     @pytest.mark.parametrize("wrong", ["bucket", "address"])
     def test_no_option_is_told(
