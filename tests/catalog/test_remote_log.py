@@ -87,6 +87,10 @@ class TestOnAServer:
         asked = object_store.requests(name)[before:]
         assert 0 < len(asked) <= 10
         assert {method for method, _ in asked} == {"GET"}
+        kept = read_state(open_log(f"{bucket}/c", Storage(object_store.options)))
+        store_at(f"{bucket}/c", Storage(object_store.options)).delete("states")
+        read = read_state(open_log(f"{bucket}/c", Storage(object_store.options)))
+        assert (kept.version, kept.raw) == (read.version, read.raw)
 
     def test_a_state_of_another_log_is_not_taken(
         self, bucket: str, object_store: ObjectStore
