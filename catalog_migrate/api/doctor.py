@@ -46,7 +46,7 @@ def examine(
     remote = settings.text("spark.remote") is not None
     trials: list[tuple[str, str, Callable[[], str]]] = []
     if not remote:
-        trials += [("java", "", _java), ("jars", "", lambda: _jars(on_note))]
+        trials += [("java", "", _java), ("jars", "", lambda: _jars(settings, on_note))]
     if uri is not None:
         trials += [
             ("catalog", "", lambda: _catalog(settings)),
@@ -106,10 +106,10 @@ def _java() -> str:
     return f"{executable}, version {java_version(executable)}"
 
 
-def _jars(on_note: OnNote) -> str:
-    from catalog_migrate.engine.spark.jars import ensure_jars
+def _jars(settings: Settings, on_note: OnNote) -> str:
+    from catalog_migrate.engine.spark.session import session_jars
 
-    return f"{len(ensure_jars(on_note))} jars, checksums right"
+    return f"{len(session_jars([warehouse_of(settings)], on_note))} jars, checksums right"
 
 
 def _catalog(settings: Settings) -> str:

@@ -96,6 +96,18 @@ def session_conf(
     return conf
 
 
+def session_jars(
+    addresses: Iterable[str | None] = (), on_progress: Progress | None = None
+) -> list[str]:
+    """Paths of the jars of a session that reads and writes at these addresses, fetched if absent.
+
+    Errors are those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
+    """
+    if not object_stores.needs_s3(addresses):
+        return ensure_jars(on_progress)
+    return ensure_jars(on_progress, jars=(*locked_jars(), *object_stores.s3_jars()))
+
+
 def local_session(
     warehouse_dir: str | None = None, metastore: str | None = None,
     app_name: str = "catalog-migrate", *, conf: Mapping[str, str] | None = None,
@@ -117,14 +129,12 @@ def local_session(
     """
     check_java()
     locate_pyspark()
+    addresses = tuple(addresses)
     on_s3 = object_stores.needs_s3(addresses)
-    jars = (
-        [*ensure_jars(on_progress, jars=(*locked_jars(), *object_stores.s3_jars())),
-         object_stores.own_jar()]
-        if on_s3 else ensure_jars(on_progress)
-    )
+    jars = session_jars(addresses, on_progress)
     settings = session_conf(
-        jars, warehouse_dir=warehouse_dir, metastore=metastore, extra=conf, on_s3=on_s3
+        [*jars, object_stores.own_jar()] if on_s3 else jars,
+        warehouse_dir=warehouse_dir, metastore=metastore, extra=conf, on_s3=on_s3,
     )
     if metastore is not None:
         Path(metastore).absolute().parent.mkdir(parents=True, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from catalog_migrate.engine.spark import session
+from catalog_migrate.engine.spark.jars import locked_jars
 from catalog_migrate.engine.spark.object_stores.settings import (
     SETTINGS,
     hadoop_settings,
@@ -101,8 +103,13 @@ def test_a_role() -> None:
     }
 
 
-def test_only_an_address_on_s3_asks_for_jars() -> None:
+def test_only_an_address_on_s3_asks_for_jars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A local session is as light as ever: no jar, no setting."""
+    asked: list[object] = []
+    monkeypatch.setattr(session, "ensure_jars", lambda _, jars=None: asked.append(jars) or [])
+    for addresses in ((), (None, "/a"), ("/a", "s3a://b")):
+        session.session_jars(addresses)
+    assert asked == [None, None, (*locked_jars(), *s3_jars())]
     assert needs_s3([None, "/a", "S3A://b/c"])
     assert not needs_s3([None, "/s3", "file:/a", "gs://b", "s3"])
     assert len(s3_jars()) == 31
