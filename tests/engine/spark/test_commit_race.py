@@ -85,17 +85,9 @@ def test_processes(
     """
     address = f"{bucket}/t"
     make_table(address, dict(object_store.options))
-    env = {
-        **os.environ, **{name.upper(): value for name, value in object_store.options.items()},
-        "PYTHONPATH": str(ROOT),
-    }
     kinds = ("spark", "spark", "delta-rs", "delta-rs")
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.spark.appends", kind, address, str(number), "25",
-             str(tmp_path)],
-            env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True,
-        )
+        _process(object_store, "appends", kind, address, number, 25, tmp_path)
         for number, kind in enumerate(kinds)
     ]
     try:
@@ -117,3 +109,69 @@ def test_processes(
     record_property("doubled", len(found) - len(set(found)))
     assert told == [["done"] * 25] * 4
     assert found == done
+
+
+@pytest.mark.soak
+def test_two_drivers_on_one_checkpoint(
+    object_store: ObjectStore, bucket: str, tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The second driver of a query, or the first, ends; no batch but one was executed twice."""
+    options = dict(object_store.options)
+    make_table(f"{bucket}/source", options)
+    for number in range(20):
+        append_by_delta_rs(f"{bucket}/source", 0, number, options)
+    drivers = [_process(object_store, "driver", bucket, tmp_path, 0)]
+    try:
+        _wait(lambda: len(_batches(tmp_path, 0)) > 2)
+        drivers.append(_process(object_store, "driver", bucket, tmp_path, 1))
+        for number in range(20, 60):  # until the second one is there, and after that
+            append_by_delta_rs(f"{bucket}/source", 0, number, options)
+            time.sleep(1.0)
+            if any(driver.poll() is not None for driver in drivers):
+                break
+        _wait(lambda: any(driver.poll() is not None for driver in drivers))
+        wanted = {number for _, number in rows_of(f"{bucket}/source", options)}
+
+        def executed() -> list[tuple[int, list[int]]]:
+            return [*_batches(tmp_path, 0), *_batches(tmp_path, 1)]
+
+        _wait(lambda: {number for _, rows in executed() for number in rows} == wanted)
+        (tmp_path / "stop").touch()
+        said = sorted(driver.communicate(timeout=PATIENCE)[0].strip() for driver in drivers)
+    finally:
+        for driver in drivers:
+            driver.kill()
+            driver.wait()
+    record_property("rows", len(wanted))
+    assert "CONCURRENT_STREAM_LOG_UPDATE" in said[0]
+    assert said[1] == "stopped"
+    batches = executed()
+    assert len(batches) - len({batch for batch, _ in batches}) <= 1
+    by_number = dict(batches)
+    assert all(by_number[batch] == rows for batch, rows in batches)
+    assert sorted(number for rows in by_number.values() for number in rows) == sorted(wanted)
+
+
+def _process(store: ObjectStore, module: str, *arguments: object) -> subprocess.Popen[str]:
+    """A module of the tests as a process, which finds store and login in its environment."""
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tests.engine.spark.{module}", *map(str, arguments)],
+        env={
+            **os.environ, **{name.upper(): value for name, value in store.options.items()},
+            "PYTHONPATH": str(ROOT),
+        },
+        cwd=ROOT, stdout=subprocess.PIPE, text=True,
+    )
+
+
+def _batches(place: Path, driver: int) -> list[tuple[int, list[int]]]:
+    file = place / f"batches-{driver}"
+    return [tuple(json.loads(line)) for line in file.open()] if file.exists() else []
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
