@@ -106,6 +106,7 @@ def test_only_the_store_asks_the_disk_about_tables() -> None:
     [
         "catalog_migrate",
         "catalog_migrate.delta.log",
+        "catalog_migrate.engine.spark.connect",
         "catalog_migrate.engine.spark.jars",
         "catalog_migrate.engine.spark.session",
         "catalog_migrate.streams.execute",

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from catalog_migrate.api.configured import configured_spark
+from catalog_migrate.config import load
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import connect, statements
 from catalog_migrate.engine.spark.connect import (
@@ -125,6 +127,23 @@ def test_a_server_must_see_the_same_files(
     assert engine.names(schema_name) == frozenset()
     engine.register_table(name, str(tmp_path / "rows" / schema_name / "t"))
     assert engine.names(schema_name) == {name}
+
+
+def test_a_client_sets_what_a_session_may_change(connect_server, tmp_path):
+    """What is the server's, a secret above all, is named and not set."""
+    env = {
+        "CATALOG_MIGRATE__SPARK__REMOTE": connect_server.address,
+        "CATALOG_MIGRATE__SPARK_CONF": "spark.sql.shuffle.partitions=3\nspark.master=local[7]\n"
+        "spark.hadoop.fs.s3a.secret.key=env:MARKED",
+    }
+    notes: list[str] = []
+    with configured_spark(load(tmp_path, env=env), notes.append) as spark:
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+        assert spark.conf.get("spark.master") != "local[7]"
+    assert notes[1:] == [
+        "spark_conf.spark.master belongs to the server: it is not set",
+        "spark_conf.spark.hadoop.fs.s3a.secret.key belongs to the server: it is not set",
+    ]
 
 
 def test_names_of_a_server_are_those_of_all_its_clients(connect_server, spark_connect, schema_name):
