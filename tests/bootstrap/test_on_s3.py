@@ -88,6 +88,15 @@ class Shop:
         found = self.spark.table(f"{self.schema}.{relation}").collect()
         return sorted(map(tuple, found), key=str)
 
+    def stored(self, table: str) -> list[tuple[Any, ...]]:
+        """Rows of a table as delta-rs reads them, which takes a tenth of what Spark takes."""
+        from deltalake import QueryBuilder
+
+        location = self.open().show(f"{self.schema}.{table}")["location"]
+        found = QueryBuilder().register("t", load_table(location)).execute("SELECT * FROM t")
+        read = found.read_all()
+        return sorted(zip(*(c.to_pylist() for c in read.columns), strict=True), key=str)
+
     def open(self) -> Catalog:
         return Catalog.open(self.catalog, "write", storage_options=self.options)
 
@@ -122,7 +131,7 @@ def test_a_life(shop: Shop) -> None:
     warehouse = shop.warehouse.replace("s3a:", "s3:")
     assert shop.start(two, warehouse=warehouse, **approved).rows_copied == 2
     assert shop.rows("orders") == [(1, 7, "a"), (2, 20, None)]
-    assert shop.rows("buyers") == [(1, "x", None)]
+    assert shop.stored("buyers") == [(1, "x", None)]
     assert shop.rows("big") == [(2, 20)]
 
     catalog, engine = shop.open(), SparkEngine(shop.spark)
@@ -139,8 +148,8 @@ def test_a_life(shop: Shop) -> None:
     )
     assert back.outcome == "rolled_back"
     assert shop.rows("orders") == [(1, "007", "a"), (2, "20", None)]
-    assert shop.rows("buyers") == [(1, "x")]
-    assert shop.rows("tags") == [("old",)]
+    assert shop.stored("buyers") == [(1, "x")]
+    assert shop.stored("tags") == [("old",)]
 
     replaced = {path for path, each in catalog.state().shards.items() if each.state == "retired"}
     assert replaced
@@ -150,7 +159,7 @@ def test_a_life(shop: Shop) -> None:
     )
     data = [key for key in shop.files() if key.endswith(".parquet") and "_delta_log" not in key]
     assert not [key for key in data if any(path in key for path in replaced)]
-    assert shop.rows("orders") == [(1, "007", "a"), (2, "20", None)]
+    assert shop.stored("orders") == [(1, "007", "a"), (2, "20", None)]
 
 
 def _no_such_bucket(shop: Shop) -> dict[str, Any]:
