@@ -41,11 +41,11 @@ settings.load_profile("no-deadline")
 
 pytest_plugins = ["tests.measurement"]
 
-# The workers of `pytest -n 2` have a Spark session each, and one of them Kafka and PostgreSQL.
-_GROUPS = {
-    "streams": frozenset({"kafka", "kafka_other", "postgres", "queries"}),
-    "spark": frozenset({"spark", "spark_connect", "connect_server"}),
-}
+# Each group runs on one worker, which has what it needs: Spark with Kafka and PostgreSQL, Spark
+# alone, Kafka and PostgreSQL alone.
+_GROUPS = ("streams", "spark", "servers")
+_SPARK = frozenset({"spark", "spark_connect", "connect_server"})
+_SERVERS = frozenset({"kafka", "kafka_other", "postgres"})
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
     "services": frozenset({
         "kafka", "kafka_other", "postgres", "object_store", "spark_connect", "connect_server",
@@ -88,10 +88,9 @@ def pytest_collection_modifyitems(
         # a contract suite names the implementation that it runs on by a parameter
         named = {} if callspec is None else callspec.params
         used = fixtures | set(map(str, named.values()))
-        for group, servers in _GROUPS.items():
-            if used & servers:
-                item.add_marker(pytest.mark.xdist_group(group))
-                break
+        group = _group_of(used)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
         for mark, servers in _FIXTURES_OF_MARKS.items():
             if fixtures & servers:
                 item.add_marker(mark)
@@ -114,11 +113,17 @@ def _is_soak(item: pytest.Item) -> bool:
     return item.get_closest_marker("soak") is not None
 
 
+def _group_of(fixtures: frozenset[str]) -> str | None:
+    if fixtures & _SPARK:
+        return "streams" if fixtures & {*_SERVERS, "queries"} else "spark"
+    return "servers" if fixtures & _SERVERS else None
+
+
 def _turn(item: pytest.Item) -> int:
     group = item.get_closest_marker("xdist_group")
     if group is not None:
-        return list(_GROUPS).index(group.args[0])
-    return 2 if any(item.get_closest_marker(name) for name in _SLOW) else 3
+        return _GROUPS.index(group.args[0])
+    return len(_GROUPS) + (not any(item.get_closest_marker(name) for name in _SLOW))
 
 
 @pytest.fixture(scope="session")
