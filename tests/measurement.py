@@ -144,10 +144,12 @@ class Times:
         self.workers: defaultdict[tuple[str, str], float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name, _, group = report.nodeid.partition("@")
+        name, _, group = report.nodeid.rpartition("@")
+        if not name or not group.isidentifier():  # in the midst of a parameter
+            name, group = report.nodeid, "any"
         self.seconds[name] += report.duration
         node = getattr(report, "node", None)  # there with pytest-xdist
-        self.workers["-" if node is None else node.gateway.id, group or "any"] += report.duration
+        self.workers["-" if node is None else node.gateway.id, group] += report.duration
         if report.when == "call" or report.outcome == "skipped":
             self.outcomes[report.outcome] += 1
 

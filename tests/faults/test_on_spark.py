@@ -212,7 +212,8 @@ def test_writers_by_name_and_by_path_lose_no_row(
     shop.require("2")
 
 
-@pytest.mark.parametrize("room", [16, 64, 256, 512, 1024, 1536] if MANY > 1 else [512])
+@pytest.mark.soak
+@pytest.mark.parametrize("room", [16, 64, 256, 512, 1024, 1536])
 def test_a_disk_that_is_full_in_the_middle_of_a_copy(
     shops: Any, disk: Path, room: int, record_property: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

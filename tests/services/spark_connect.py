@@ -44,6 +44,9 @@ class SparkConnect:
         if storage is not None:
             hadoop = object_stores.hadoop_settings(storage)
             conf |= {f"spark.hadoop.{key}": value for key, value in hadoop.items()}
+        # it stands beside the sessions of the tests: little memory, and nothing compiled twice
+        conf["spark.driver.memory"] = "640m"
+        conf["spark.driver.extraJavaOptions"] += " -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         conf["spark.connect.grpc.binding.address"] = "127.0.0.1"
         conf["spark.connect.grpc.binding.port"] = str(self._port)
         command = [

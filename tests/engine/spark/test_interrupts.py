@@ -5,11 +5,20 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 import pytest
 
 from catalog_migrate.engine.spark.session import interrupts_wait, silent_interrupts
+
+
+@pytest.fixture(autouse=True)
+def _a_handler_stands() -> Iterator[None]:
+    """A shell has its background processes ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_what_py4j_logs_is_silent_from_the_interrupt_on(caplog: pytest.LogCaptureFixture) -> None:
