@@ -128,7 +128,7 @@ def bring_in(
         options, holder=this_holder(), ansi=ansi, time_zone=time_zone
     )
     report = start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
-    if raced is not None:
+    if raced is not None and report.outcome != "fenced_out":
         safe_commits.remember(log, raced)
     return report
 

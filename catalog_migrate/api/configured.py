@@ -211,7 +211,7 @@ def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[
     with remote_session(remote) as spark:
         # those of a whole server, secrets among them, are not a client's to set
         for name, setting in settings.spark_conf.items():
-            if spark.conf.isModifiable(name):
+            if not re.search(REDACTED, name) and spark.conf.isModifiable(name):
                 spark.conf.set(name, str(setting.value))
             else:
                 on_note(f"{SPARK_CONF}.{name} belongs to the server: it is not set")

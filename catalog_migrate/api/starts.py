@@ -229,7 +229,7 @@ def _start(
     settings: Settings, part: Part, options: BootstrapOptions, on_note: OnNote
 ) -> BootstrapReport:
     """The start-up hook on a local session; FencedOut where it did not do what it was told."""
-    from catalog_migrate.catalog.opening import open_log
+    from catalog_migrate.catalog.opening import default_warehouse, open_log
     from catalog_migrate.hook import WAIT, bring_in
 
     warehouse, wait = settings.text("catalog.warehouse"), settings.number("bootstrap.timeout")
@@ -241,7 +241,9 @@ def _start(
         commits=rules_of(settings),
     )
     log = open_log(catalog_uri(settings), settings.storage)
-    log.exists()  # what is no catalog is told before Spark starts
+    # what is no catalog, and what says not where its rows are to be, is told before Spark starts
+    if not log.exists() and options.warehouse is None:
+        default_warehouse(log)
     with configured_spark(settings, on_note) as spark:
         report = bring_in(spark, log, part, options)
     if report.outcome == "fenced_out":

@@ -17,7 +17,7 @@ PREPARE, IN_PLACE, NAMES, SESSION = "prepare", "in place", "names", "session"
 STREAMS, RETENTION = "streams", "retention"
 
 
-class Operation(msgspec.Struct, frozen=True, tag_field="op"):
+class Operation(msgspec.Struct, frozen=True, tag_field="op", gc=False):
     """One operation on one object.
 
     ``kind`` and ``name`` say which object as a person would, ``id`` is its item id. Operations of
@@ -236,7 +236,7 @@ def numbered(
     ]
 
 
-class Executed(msgspec.Struct, frozen=True):
+class Executed(msgspec.Struct, frozen=True, gc=False):
     """One operation that was executed.
 
     ``op``, ``kind``, ``name``, ``id``, ``phase`` and ``wave`` are the operation's.

@@ -194,6 +194,25 @@ def test_a_store_that_lets_both_through_is_found_out(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.services
+def test_a_command_asks_for_the_rows_before_it_starts_spark(
+    bucket: str, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A usage error, told within a moment."""
+    from catalog_migrate.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["init"]) == 0
+    Path("catalog_migrate.toml").unlink()
+    for name, value in object_store.options.items():
+        monkeypatch.setenv(f"CATALOG_MIGRATE__STORAGE_OPTIONS__{name.upper()}", value)
+    assert main(["bootstrap", "--catalog", f"{bucket}/c", "--release", "release"]) == 64
+    said = capsys.readouterr().err
+    assert "where are the rows kept" in said
+    assert "starting Spark" not in said
+
+
 @pytest.mark.spark
 @pytest.mark.services
 def test_a_real_start_with_the_catalog_on_a_store(

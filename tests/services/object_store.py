@@ -5,21 +5,13 @@ from __future__ import annotations
 import http.client
 import re
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from tests.services.process import (
-    Deadline,
-    ServerProcess,
-    ServiceFailed,
-    free_ports,
-)
+from tests.services.process import ServerProcess, ServiceFailed, free_ports
 
 _REQUEST = re.compile(r'"(?:\x1b\[[0-9;]*m)*([A-Z]+) (\S+) HTTP/')
-READY = 120.0
-"""Seconds that the server may take to answer."""
 
 
 class ObjectStore:
@@ -37,11 +29,9 @@ class ObjectStore:
         self._log = home / "object-store.log"
         self._key = key
         self._secret = secret
-        try:
-            self._wait()
-        except BaseException:
-            self._server.kill()
-            raise
+        self._server.await_ready(
+            lambda: self._ask("GET", "/")[0] == 200, "the object store did not answer"
+        )
 
     def __enter__(self) -> ObjectStore:
         return self
@@ -87,15 +77,3 @@ class ObjectStore:
             return answer.status, answer.read().decode()
         finally:
             connection.close()
-
-    def _wait(self) -> None:
-        deadline = Deadline(READY)
-        while not deadline.passed and self._server.running:
-            try:
-                if self._ask("GET", "/")[0] == 200:
-                    return
-            except OSError:
-                time.sleep(0.1)
-        raise ServiceFailed(
-            f"the object store did not answer:\n{self._server.tail()}", remedy="read its log"
-        )

@@ -10,21 +10,23 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from catalog_migrate.errors import CatalogMigrateError
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _TAIL_LINES = 20
+READY = 120.0
+"""Seconds that a server may take until it is ready."""
 # Below the range from which Linux and macOS take the ports of outgoing connections: a port that a
 # stopped server gave up is still free when the server comes back.
 _PORTS = range(20000, 32000)
 
 
 class ServiceFailed(CatalogMigrateError, RuntimeError):
-    """A Kafka broker or PostgreSQL server of the tests that does not start, answer or end."""
+    """A server of the tests that does not start, answer or end."""
 
     code = "CM0790"
 
@@ -96,6 +98,23 @@ class ServerProcess:
     def running(self) -> bool:
         """Whether the server has not ended."""
         return self._keeper.poll() is None
+
+    def await_ready(self, ready: Callable[[], bool], what: str) -> None:
+        """Wait until the server is ready; an OSError says that it is not yet.
+
+        Raises ServiceFailed with the end of its log, after which the server is gone.
+        """
+        deadline = Deadline(READY)
+        try:
+            while not deadline.passed and self.running:
+                with suppress(OSError):
+                    if ready():
+                        return
+                time.sleep(0.1)
+            raise ServiceFailed(f"{what}:\n{self.tail()}", remedy="read its log")
+        except BaseException:
+            self.kill()
+            raise
 
     def send(self, number: signal.Signals) -> None:
         """Send the server a signal; nothing happens when it has ended."""

@@ -5,21 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 from catalog_migrate.engine.spark.jars import locate_pyspark
-from tests.services.process import (
-    Deadline,
-    ServerProcess,
-    ServiceFailed,
-    free_ports,
-)
-
-READY = 120.0
-"""Seconds that a master or worker may take to be there."""
+from tests.services.process import ServerProcess, free_ports
 
 
 class SparkCluster:
@@ -93,15 +84,6 @@ class SparkCluster:
             return json.load(answer)
 
     def _await(self, workers: int) -> None:
-        deadline = Deadline(READY)
-        while not deadline.passed and self._servers[-1].running:
-            try:
-                if self._ask()["aliveworkers"] == workers:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.1)
-        raise ServiceFailed(
-            f"the Spark cluster did not come up:\n{self._servers[-1].tail()}",
-            remedy="read its log",
+        self._servers[-1].await_ready(
+            lambda: bool(self._ask()["aliveworkers"] == workers), "the Spark cluster is not there"
         )

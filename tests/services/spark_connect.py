@@ -5,22 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 
 from catalog_migrate.engine.spark.jars import ensure_jars, locate_pyspark
 from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.engine.spark.session import session_conf
 from catalog_migrate.store.address import Storage
-from tests.services.process import (
-    Deadline,
-    ServerProcess,
-    ServiceFailed,
-    free_ports,
-)
-
-READY = 120.0
-"""Seconds that the server may take to listen."""
+from tests.services.process import ServerProcess, free_ports
 
 
 class SparkConnect:
@@ -60,11 +51,7 @@ class SparkConnect:
             [*command, "spark-internal"], log=home / "spark-connect.log", cwd=home,
             env={**os.environ, "SPARK_HOME": str(pyspark), "PYSPARK_PYTHON": sys.executable},
         )
-        try:
-            self._wait()
-        except BaseException:
-            self._server.kill()
-            raise
+        self._server.await_ready(self._listens, "Spark Connect did not listen")
 
     def __enter__(self) -> SparkConnect:
         return self
@@ -77,14 +64,6 @@ class SparkConnect:
         """Where clients find it."""
         return f"sc://127.0.0.1:{self._port}"
 
-    def _wait(self) -> None:
-        deadline = Deadline(READY)
-        while not deadline.passed and self._server.running:
-            try:
-                socket.create_connection(("127.0.0.1", self._port), 1).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise ServiceFailed(
-            f"Spark Connect did not listen:\n{self._server.tail()}", remedy="read its log"
-        )
+    def _listens(self) -> bool:
+        socket.create_connection(("127.0.0.1", self._port), 1).close()
+        return True
