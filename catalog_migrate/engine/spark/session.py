@@ -120,9 +120,9 @@ def local_session(
     keeps its own settings. ``addresses`` are those that Spark is to read and write; when one is on
     S3 the jars for that are fetched too, and the session reaches it by the options of ``storage``,
     which no page, log or command line of Spark shows; nor do they show ``hadoop``, settings of
-    Hadoop. ``on_progress`` hears about jars being
-    fetched, and of a Ctrl-C, which takes effect once the JVM has started. What the JVM writes on
-    stdout and stderr is kept from the terminal, and quoted when it does not start.
+    Hadoop. ``on_progress`` hears about jars being fetched, and of a Ctrl-C, which takes effect once
+    the JVM has started. What the JVM writes on stdout and stderr is kept from the terminal, and
+    quoted when it does not start.
 
     Raises :class:`PrerequisiteMissing` when Java, PySpark or a jar is missing, or Spark does not
     start.
