@@ -117,7 +117,7 @@ def adopt(
     if not found.candidates:
         return proposed
     if state is None:
-        refuse_lost(log.home, warehouse)
+        refuse_lost(log, warehouse)
         try:
             create_catalog(log, warehouse=warehouse)
         except CommitConflict:

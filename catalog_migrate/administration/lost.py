@@ -7,7 +7,7 @@ from shlex import quote
 
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.errors import CatalogCorrupt, CatalogNotFound, NotACatalog
-from catalog_migrate.catalog.log import is_withheld
+from catalog_migrate.catalog.log import CatalogLog, is_withheld
 from catalog_migrate.catalog.marks import Mark, read_mark
 from catalog_migrate.catalog.opening import EXPORTED, read_state
 from catalog_migrate.catalog.state import State
@@ -16,7 +16,7 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError, Problem, Refusal
 from catalog_migrate.model.paths import shard_location
 from catalog_migrate.store import is_seen
-from catalog_migrate.store.address import is_remote, resolved
+from catalog_migrate.store.address import is_remote, remember, resolved
 
 NOTHING_LOST = "CM0831"
 WHOSE = "CM0835"
@@ -85,11 +85,14 @@ def require_homeless(
             )
 
 
-def refuse_lost(home: str | None, warehouse: str) -> None:
-    """Raise CatalogLost when shards below ``warehouse`` are of a catalog at ``home``.
+def refuse_lost(log: CatalogLog, warehouse: str) -> None:
+    """Raise CatalogLost when shards below ``warehouse`` are of the catalog that ``log`` was.
 
-    For whoever finds no catalog there: its tables would be made anew beside their rows.
+    For whoever finds no catalog there: its tables would be made anew beside their rows. The rows
+    are looked at with the options of the log: no catalog says yet that these are theirs.
     """
+    home = log.home
+    remember(warehouse, log.storage)
     if home is None or not is_seen(warehouse):
         return
     for path in tables_below(warehouse):

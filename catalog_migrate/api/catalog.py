@@ -87,7 +87,7 @@ class Catalog:
             else rows_address(os.fspath(warehouse), untried_stores)
         )
         if not log.exists():
-            refuse_lost(log.home, rows)
+            refuse_lost(log, rows)
         create_catalog(log, warehouse=rows)
         return cls.open(uri, "write", storage_options)
 

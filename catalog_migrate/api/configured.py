@@ -108,9 +108,9 @@ def _refuse_lost(uri: str, settings: Settings) -> None:
     log = open_log(uri, settings.storage)
     warehouse = settings.text("catalog.warehouse")
     if warehouse is not None:
-        refuse_lost(log.home, rows_address(warehouse, settings.untried_stores))
+        refuse_lost(log, rows_address(warehouse, settings.untried_stores))
     elif not is_remote(uri):
-        refuse_lost(log.home, default_warehouse(log))
+        refuse_lost(log, default_warehouse(log))
 
 
 def read_release(settings: Settings, path: str | None = None) -> Release:

@@ -187,7 +187,7 @@ def _free_place(log: CatalogLog, warehouse: str | None) -> str:
     from catalog_migrate.administration.lost import refuse_lost
 
     place = warehouse or default_warehouse(log)
-    refuse_lost(log.home, place)
+    refuse_lost(log, place)
     return place
 
 

@@ -219,7 +219,7 @@ class TestRebuild:
         rebuild(delta_log(place, "new"), release_of(ORDERS), warehouse=rows)
         shutil.rmtree(place.home / "new")
         with pytest.raises(CatalogLost):
-            refuse_lost(delta_log(place, "new").home, rows)
+            refuse_lost(delta_log(place, "new"), rows)
 
     def test_a_catalog_that_is_gone_is_made_again_elsewhere(self, place: Place) -> None:
         """Where nothing stands at the home of the tables, another place will do; nor does a
@@ -424,7 +424,7 @@ class TestNotMadeAnew:
         shutil.move(place.warehouse(), elsewhere)
         shutil.rmtree(place.home / "catalog")
         with pytest.raises(CatalogLost) as lost:
-            refuse_lost(place.log().home, elsewhere)
+            refuse_lost(place.log(), elsewhere)
         assert "rebuild" in str(lost.value)
         with pytest.raises(CatalogLost):
             adopt(place.log(), release_of(ORDERS),
@@ -432,7 +432,7 @@ class TestNotMadeAnew:
         with pytest.raises(CatalogLost):
             Catalog.create(place.log().uri, elsewhere)
         assert not (place.home / "catalog").exists()
-        refuse_lost(place.log("another").home, elsewhere)
+        refuse_lost(place.log("another"), elsewhere)
         done = rebuild(delta_log(place), release_of(ORDERS), warehouse=elsewhere)
         assert done.lineage == state.lineage
 

@@ -17,7 +17,7 @@ from catalog_migrate.delta import race, table
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.hook import migrate
 from catalog_migrate.release.loader import load_texts
-from catalog_migrate.store import store_at
+from catalog_migrate.store import address, store_at
 from catalog_migrate.store.address import Storage
 from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -211,6 +211,25 @@ def test_a_command_asks_for_the_rows_before_it_starts_spark(
     said = capsys.readouterr().err
     assert "where are the rows kept" in said
     assert "starting Spark" not in said
+
+
+@pytest.mark.services
+def test_rows_are_reached_by_the_options_of_their_own_catalog(
+    bucket: str, object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where this process was given others before, for other stores."""
+    from catalog_migrate.api import Catalog
+
+    others = {
+        f"s3://other-{number}": Storage({**object_store.options, "aws_region": f"r-{number}"})
+        for number in range(2)
+    }
+    monkeypatch.setattr(address, "_given", others)
+    catalog = Catalog.create(
+        tmp_path / "catalog", f"{bucket}/rows", storage_options=object_store.options
+    )
+    assert catalog.state().setting("warehouse") == f"{bucket}/rows"
+    assert address.storage_of(f"{bucket}/rows/s/t").options() == object_store.options
 
 
 @pytest.mark.spark
