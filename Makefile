@@ -53,17 +53,22 @@ java: jars
 compile: install
 	@$(BIN)/python -m compileall -q catalog_migrate tests examples
 
-test: jars compile
+# once a set-up: each JVM of the tests maps them, instead of reading jars
+build/spark-classes.jsa: $(STAMP)
+	@$(BIN)/python -m catalog_migrate.engine.spark.jars
+	@$(BIN)/python -m tests.services.spark_classes
+
+test: jars compile build/spark-classes.jsa
 	$(TESTS) -n $(WORKERS) --durations=15 --times=build/times.md $(PYTEST)
 
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
 	JAVA_HOME=/nonexistent $(TESTS) -n 2 -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
 
-soak: jars compile
+soak: jars compile build/spark-classes.jsa
 	$(BIN)/python -m bench.soak
 
-coverage: jars compile
+coverage: jars compile build/spark-classes.jsa
 	rm -rf build/coverage
 	$(BIN)/coverage run -m pytest --dist loadgroup --no-loadscope-reorder -n $(WORKERS) $(PYTEST)
 	$(BIN)/coverage combine --quiet
@@ -87,17 +92,17 @@ bench: jars
 simulate: install
 	$(BIN)/python -m tests.simulation.simulate $(N) $(if $(JOBS),--jobs $(JOBS)) --keep tests/simulation/seeds
 
-crash: jars
+crash: jars build/spark-classes.jsa
 	CRASH_ALL=1 $(BIN)/python -m pytest -s --soak tests/crash
 
-crash-streams: jars
+crash-streams: jars build/spark-classes.jsa
 	CRASH_STREAMS=25 $(BIN)/python -m pytest -s --soak tests/streams/crash
 
-crash-unsafe: jars
+crash-unsafe: jars build/spark-classes.jsa
 	CRASH_UNSAFE=$${CRASH_UNSAFE:-50} $(BIN)/python -m pytest -s --soak tests/streams/unsafe/test_killed.py \
 	  tests/streams/crash/test_unsafe_killed.py
 
-crash-faults: jars
+crash-faults: jars build/spark-classes.jsa
 	CRASH_FAULTS=20 $(BIN)/python -m pytest -s --soak tests/faults
 
 docs: install

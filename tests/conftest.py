@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from catalog_migrate.engine.spark.java import prefer_short_runs
+from tests.services import spark_classes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ KEY_ID, SECRET = "MARKED-KEY-ID", "MARKED-SECRET"
 prefer_short_runs(os.environ)
 # A JVM has some fifty threads, and malloc would give most of them an arena of their own.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", spark_classes.submit_arguments())
 
 # How long one example takes says something about the machine, and about what else runs on it.
 settings.register_profile("no-deadline", deadline=None)
@@ -66,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = tempfile.mkdtemp(prefix="catalog-migrate-tests-")
     os.chmod(directory, 0o755)  # PostgreSQL refuses to run as root: its account must get in
     tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = directory
-    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={directory}"
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-Djava.io.tmpdir={directory} {spark_classes.mapped()}"
     config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 

@@ -185,8 +185,6 @@ class Upgrade:
 
         self.restore()
         if WHOLE:
-            self.series.victims.archive_classes(self.undisturbed)
-            self.restore()
             code, said, wrong = self.series.victims.run(self.task(None))
             assert code == 0, wrong
             assert said.splitlines()[-1].startswith("migrated "), said

@@ -24,32 +24,20 @@ class Victims:
     """Starts processes of ``killed_upgrade.py``, each in a process group of its own.
 
     With ``ahead`` the next one is started as soon as one is dead, so that its JVM comes up while
-    what the dead one left is looked at. After :meth:`archive_classes` their JVMs map the classes of
-    a whole upgrade from a file instead of loading them one by one, which takes a third off.
+    what the dead one left is looked at.
     """
 
     def __init__(self, spark_warehouse: Path) -> None:
         self.ahead = False
-        self._archive = spark_warehouse.with_name("classes.jsa")
         self._spark_warehouse = spark_warehouse
         self._spare: subprocess.Popen[str] | None = None
 
-    def _start(self, java: str = "", place: Sequence[str] = ()) -> subprocess.Popen[str]:
-        if self._archive.exists():
-            java = f"-XX:SharedArchiveFile={self._archive} -Xshare:auto"
-        java = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {java}"
+    def _start(self, place: Sequence[str] = ()) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, str(PROGRAM), *(place or [str(self._spark_warehouse)])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, start_new_session=True, env={**os.environ, "SPARK_SUBMIT_OPTS": java},
+            text=True, start_new_session=True,
         )  # fmt: skip
-
-    def archive_classes(self, task: Task) -> None:
-        """Run a task to its end to learn which classes it loads; once for all later victims."""
-        if not self._archive.exists():
-            self._spare = self._start(f"-XX:ArchiveClassesAtExit={self._archive}")
-            code, _, wrong = self.run(task)
-            assert code == 0, wrong
 
     def run(self, task: Task, within: OwnJvm | None = None) -> tuple[int, str, str]:
         """Give a process its task and wait until all of it is gone: exit code, output, errors.

@@ -135,7 +135,7 @@ def test_the_installed_wheel_upgrades_as_the_readme_says(
     assert capsys.readouterr().out == "initialized 1.0 1 orders\n"
 
     with monkeypatch.context() as patch:
-        patch.delenv("SPARK_CONF_DIR")  # what users have
+        patch.delenv("PYSPARK_SUBMIT_ARGS")  # what users have
         script = ("sh", str(EXAMPLES / "upgrade.sh"), str(EXAMPLES / "v2"), catalog)
         upgrade = _run(*script, cwd=tmp_path)
     assert upgrade.returncode == 0, upgrade.stderr

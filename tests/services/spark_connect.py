@@ -11,6 +11,7 @@ from catalog_migrate.engine.spark.jars import ensure_jars, locate_pyspark
 from catalog_migrate.engine.spark.object_stores import settings as object_stores
 from catalog_migrate.engine.spark.session import session_conf
 from catalog_migrate.store.address import Storage
+from tests.services import spark_classes
 from tests.services.process import ServerProcess, free_ports
 
 
@@ -44,6 +45,7 @@ class SparkConnect:
             str(pyspark / "bin" / "spark-submit"),
             "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
             "--name", "connect",
+            "--properties-file", str(spark_classes.PROPERTIES),
         ]
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
