@@ -3,11 +3,15 @@
 ``KIND`` is ``spark`` or ``delta-rs``; the store's options come by the environment. It says in the
 directory ``PLACE`` that it is ready, waits until all may begin, appends ``COUNT`` rows in as many
 commits, and prints for each what its writer was told.
+
+An ``ADDRESS`` of the form ``CATALOG#TABLE`` is looked up in the catalog before each append, and an
+append that is refused because the table has moved is tried again where it is then.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = ("writer", "number")
+_PATIENCE = 300.0
 
 
 def make_table(address: str, storage_options: dict[str, str] | None = None) -> None:
@@ -44,7 +49,7 @@ def append_by_delta_rs(
     rows = Table.from_pydict({name: Array([v], DataType.int64()) for name, v in row.items()})
     write_deltalake(
         address, rows, mode="append", storage_options=storage_options,
-        commit_properties=CommitProperties(max_commit_retries=200),
+        commit_properties=CommitProperties(max_commit_retries=200), schema_mode="merge",
     )
 
 
@@ -56,8 +61,39 @@ def rows_of(address: str, storage_options: dict[str, str] | None = None) -> list
     return sorted((row["writer"], row["number"]) for row in table.to_pylist())
 
 
+def located(address: str, storage_options: dict[str, str] | None = None) -> Callable[[], str]:
+    """Where the rows are when they are asked for; options by default from the environment."""
+    catalog, of_table, name = address.partition("#")
+    if not of_table:
+        return lambda: address
+
+    from catalog_migrate.api import Catalog
+
+    options = storage_options or {
+        key.lower(): value for key, value in os.environ.items() if key.startswith("AWS_")
+    }
+    return lambda: str(Catalog.open(catalog, storage_options=options).show(name)["location"])
+
+
+def until_taken(append: Callable[[], None]) -> None:
+    """Append once the table is not sealed any more: it is in another place then.
+
+    Spark and delta-rs have words of their own for a seal, before it and behind it; a refusal of an
+    append that did commit would show as a row that is there twice.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return append()
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def main(kind: str, address: str, writer: int, count: int, place: Path) -> None:
     append: Callable[[int], None]
+    where = located(address)
     if kind == "spark":
         from catalog_migrate.engine.spark.session import local_session
 
@@ -65,13 +101,13 @@ def main(kind: str, address: str, writer: int, count: int, place: Path) -> None:
             str(place / f"warehouse-{writer}"), addresses=[address],
             conf={"spark.master": "local[1]", "spark.driver.memory": "768m"},
         )
-        spark.read.format("delta").load(address).count()
+        spark.read.format("delta").load(where()).count()
 
         def append(number: int) -> None:
-            append_by_spark(spark, address, writer, number)
+            append_by_spark(spark, where(), writer, number)
     else:
         def append(number: int) -> None:
-            append_by_delta_rs(address, writer, number)
+            append_by_delta_rs(where(), writer, number)
             time.sleep(0.2)  # Spark is slower, and is to be met until the end
 
     (place / f"ready-{writer}").touch()
@@ -80,7 +116,10 @@ def main(kind: str, address: str, writer: int, count: int, place: Path) -> None:
     told = []
     for number in range(count):
         try:
-            append(number)
+            if where() == address:
+                append(number)
+            else:
+                until_taken(lambda number=number: append(number))
             told.append("done")
         except Exception as error:  # noqa: BLE001 - told to who counts
             told.append(str(error)[:500])

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.hook import bootstrap
+from catalog_migrate.release.loader import load_texts
 from tests.engine.spark.appends import (
     append_by_delta_rs,
     append_by_spark,
+    located,
     make_table,
     rows_of,
 )
@@ -85,23 +88,7 @@ def test_processes(
     """
     address = f"{bucket}/t"
     make_table(address, dict(object_store.options))
-    kinds = ("spark", "spark", "delta-rs", "delta-rs")
-    processes = [
-        _process(object_store, "appends", kind, address, number, 25, tmp_path)
-        for number, kind in enumerate(kinds)
-    ]
-    try:
-        deadline = time.monotonic() + PATIENCE
-        while len(list(tmp_path.glob("ready-*"))) < len(kinds):
-            assert all(process.poll() is None for process in processes), "a writer has ended"
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        (tmp_path / "go").touch()
-        told = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    told = _race(object_store, address, 25, tmp_path)
     found = rows_of(address, dict(object_store.options))
     done = [(w, n) for w, each in enumerate(told) for n, said in enumerate(each) if said == "done"]
     record_property("rows", len(found))
@@ -109,6 +96,47 @@ def test_processes(
     record_property("doubled", len(found) - len(set(found)))
     assert told == [["done"] * 25] * 4
     assert found == done
+
+
+@pytest.mark.soak
+def test_processes_and_migrations(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str, schema_name: str,
+    tmp_path: Path, record_property: Callable[[str, object], None],
+) -> None:
+    """The same writers while four releases copy the table: each row that was told done, once.
+
+    An append to a sealed table is refused, and its writer looks the table up again.
+    """
+    name = f"{schema_name}.t"
+    releases = 0
+
+    def migrate(note: str) -> str:
+        nonlocal releases
+        releases += 1
+        text = f"CREATE TABLE {name} (writer BIGINT, number BIGINT, note {note});"
+        return bootstrap(
+            spark_on_s3, release=load_texts([("a.sql", text)], name=str(releases)),
+            catalog=f"{bucket}/catalog", warehouse=f"{bucket}/w",
+            storage_options=object_store.options,
+        ).outcome
+
+    def migrations() -> None:
+        for kind in ("INT", "STRING", "BIGINT", "DECIMAL(20, 0)"):
+            time.sleep(5.0)
+            outcomes.append(migrate(f"{kind} USING CAST(note AS {kind})"))
+
+    outcomes = [migrate("STRING")]
+    told = _race(object_store, f"{bucket}/catalog#{name}", 25, tmp_path, migrations)
+    where = located(f"{bucket}/catalog#{name}", dict(object_store.options))()
+    found = rows_of(where, dict(object_store.options))
+    done = [(w, n) for w, each in enumerate(told) for n, said in enumerate(each) if said == "done"]
+    record_property("rows", len(found))
+    record_property("lost", len(set(done) - set(found)))
+    record_property("doubled", len(found) - len(set(found)))
+    assert outcomes == ["initialized"] + ["migrated"] * 4
+    assert told == [["done"] * 25] * 4
+    assert found == done
+    spark_on_s3.sql(f"DROP DATABASE `{schema_name}` CASCADE")
 
 
 @pytest.mark.soak
@@ -151,6 +179,31 @@ def test_two_drivers_on_one_checkpoint(
     by_number = dict(batches)
     assert all(by_number[batch] == rows for batch, rows in batches)
     assert sorted(number for rows in by_number.values() for number in rows) == sorted(wanted)
+
+
+def _race(
+    store: ObjectStore, address: str, count: int, place: Path,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> list[list[str]]:
+    """What two Spark and two delta-rs processes were told of ``count`` appends each."""
+    kinds = ("spark", "spark", "delta-rs", "delta-rs")
+    processes = [
+        _process(store, "appends", kind, address, number, count, place)
+        for number, kind in enumerate(kinds)
+    ]
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while len(list(place.glob("ready-*"))) < len(kinds):
+            assert all(process.poll() is None for process in processes), "a writer has ended"
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        (place / "go").touch()
+        meanwhile()
+        return [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def _process(store: ObjectStore, module: str, *arguments: object) -> subprocess.Popen[str]:

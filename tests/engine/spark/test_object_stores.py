@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from catalog_migrate.api import Catalog
 from catalog_migrate.api.doctor import Finding, safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
+from catalog_migrate.delta import seal as seals
+from catalog_migrate.delta.log import commit_name
+from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.commit_safety import (
+    SparkCommit,
     UnsafeCommits,
     log_store,
     race_session,
@@ -30,6 +35,7 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.hook import bootstrap
 from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require_safe_commits
+from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
@@ -372,3 +378,64 @@ def test_a_start_refuses_commits_that_write_over_others(
         told.clear()
         assert start(require_safe_commits=False) == "unchanged"
     assert any(STOCK in said for said in told)
+
+
+def test_a_seal_that_a_stock_session_writes_over_is_noticed(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str, schema_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its append lands where the seal was: the upgrade ends before its commit, all rows kept.
+
+    The append looked for its version before the seal took it. The next start has its rows.
+    """
+    from arro3.core import Array, DataType, Table
+
+    def start(quantity: str) -> str:
+        text = f"CREATE TABLE {schema_name}.t (id BIGINT, qty {quantity});"
+        return bootstrap(
+            spark_on_s3, release=load_texts([("a.sql", text)], name=quantity),
+            catalog=f"{bucket}/catalog", warehouse=f"{bucket}/w",
+            storage_options=object_store.options, require_safe_commits=False,
+        ).outcome
+
+    def append(number: int) -> None:
+        write_rows(load_table(shard), Table.from_pydict({
+            "id": Array([number], DataType.int64()), "qty": Array([str(number)], DataType.string()),
+        }))
+
+    def rows() -> list[tuple[Any, ...]]:
+        return sorted(map(tuple, spark_on_s3.table(f"{schema_name}.t").collect()))
+
+    assert start("STRING") == "initialized"
+    catalog = Catalog.open(f"{bucket}/catalog", "write", storage_options=object_store.options)
+    shard = catalog.show(f"{schema_name}.t")["location"]
+    append(1)
+    version = load_table(shard).version() + 1
+    append(2)
+    log = store_at(shard, storage_of(object_store))
+    name = commit_name(version)
+    first, rest = log.read(name).split(b"\n", 1)
+    log.delete(name)  # its rows are there, and their writer is about to commit them
+    held = SparkCommit(
+        spark_on_s3, storage_of(object_store), f"{shard.replace('s3:', 's3a:')}/{name}",
+        first + b"\n", rest,
+    )
+    seal = seals.seal
+
+    def overtaken(path: str, **given: Any) -> int:
+        with committing_with(spark_on_s3, STOCK):
+            held.begin()
+            sealed = seal(path, **given)
+            assert sealed == version
+            held.release()
+            assert held.join()
+        return sealed
+
+    monkeypatch.setattr(seals, "seal", overtaken)
+    with pytest.raises(PrepareFailed, match="written over by another writer"):
+        start("INT USING CAST(qty AS INT)")
+    monkeypatch.undo()
+    assert rows() == [(1, "1"), (2, "2")]
+    assert start("INT USING CAST(qty AS INT)") == "migrated"
+    assert rows() == [(1, 1), (2, 2)]
+    spark_on_s3.sql(f"DROP DATABASE `{schema_name}` CASCADE")

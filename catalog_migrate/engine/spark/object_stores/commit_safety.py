@@ -82,8 +82,8 @@ def race_session(
     held = storage or Storage()
     used = log_store(spark, address)
 
-    def writer(file: str, first: bytes, second: bytes) -> _SparkCommit:
-        return _SparkCommit(spark, held, file, first, second)
+    def writer(file: str, first: bytes, second: bytes) -> SparkCommit:
+        return SparkCommit(spark, held, file, first, second)
 
     if not race_against(writer, address, held):
         raise unsafe(used)
@@ -109,7 +109,7 @@ def unsafe(used: LogStoreInUse) -> UnsafeCommits:
     )
 
 
-class _SparkCommit:
+class SparkCommit:
     """A commit by the session's LogStore, which takes its lines one by one.
 
     The second line comes by a pipe when it is released: a LogStore that looks whether the version
