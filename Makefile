@@ -23,7 +23,7 @@ help:
 	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
 	@echo "make coverage        make test with its coverage by lines and branches; slow"
 	@echo "make lint            ruff, mypy --strict, layers"
-	@echo "make demo            watch a real catalog of 208 objects upgraded twice"
+	@echo "make demo            watch a real catalog of 208 objects upgraded twice; on S3: WAREHOUSE=s3://demo"
 	@echo "make demo-streams    watch a password rotated and a broker moved under running queries"
 	@echo "make bench           the figures; OUT=docs/benchmarks.md writes them there as well"
 	@echo "make simulate        N=$(N) random schedules on the simulated engine; JOBS=…"
@@ -81,7 +81,7 @@ lint: install
 	$(BIN)/lint-imports
 
 demo: jars
-	$(BIN)/catalog-migrate demo
+	$(BIN)/catalog-migrate demo $(if $(WAREHOUSE),--warehouse $(WAREHOUSE))
 
 demo-streams: jars
 	$(BIN)/catalog-migrate demo --streams

@@ -15,7 +15,9 @@ from pathlib import Path
 from bench import page
 from bench.measure import Measure
 
-GROUPS = ("version", "plan", "large", "history", "spark", "simulation", "streams", "unsafe")
+GROUPS = (
+    "version", "plan", "large", "history", "spark", "s3", "simulation", "streams", "unsafe",
+)
 
 
 def measures(group: str, directory: Path) -> Iterator[Measure]:
@@ -32,6 +34,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench.spark import measures as in_session
 
         yield from in_session(directory)
+    elif group == "s3":
+        from bench import s3
+
+        yield from s3.measures(directory)
     elif group == "large":
         from bench import large
 

@@ -14,11 +14,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
+from catalog_migrate.store import is_seen
 
 KILL_AT = ("copy rows", 3)
 """The killed process dies once it has reported this many steps of this phase."""
@@ -48,13 +49,52 @@ def fixtures() -> Path:
     return place
 
 
-def run(directory: Path | None = None, *, keep: bool = False) -> None:
-    """Run all steps below ``directory`` (a temporary one by default)."""
-    source = fixtures()
+ON_S3 = "s3://demo"
+"""The address for which the S3 server of the tests is started."""
+WAREHOUSE = "DEMO_WAREHOUSE"
+"""The variable that tells a step's process the address on S3."""
+
+
+def run(
+    directory: Path | None = None, *, keep: bool = False, warehouse: str | None = None
+) -> None:
+    """Run all steps below ``directory`` (a temporary one by default).
+
+    ``warehouse`` is an address on S3 for catalog and rows, which the variables ``AWS_…`` reach:
+    with ``s3://demo`` those of the S3 server of the tests, which is started for it.
+    """
     workspace = Path(directory) if directory is not None else Path(tempfile.mkdtemp(prefix="demo-"))
     workspace.mkdir(parents=True, exist_ok=True)
-    catalog = workspace / "catalog"
-    if catalog.exists():
+    try:
+        with _object_store(workspace) if warehouse == ON_S3 else nullcontext():
+            if warehouse is not None:
+                os.environ[WAREHOUSE] = warehouse
+            _run(workspace, keep or directory is not None)
+    finally:
+        if directory is None and not keep:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+@contextmanager
+def _object_store(home: Path) -> Iterator[None]:
+    """An S3 server on this machine with the bucket ``demo``, which the variables then reach."""
+    try:
+        from tests.services.object_store import ObjectStore
+    except ImportError as error:
+        raise PrerequisiteMissing(
+            f"{ON_S3} is on the S3 server of the tests, which is not here",
+            remedy="run it from a checkout: `make demo WAREHOUSE=s3://demo`",
+        ) from error
+    with ObjectStore(home) as store:
+        store.bucket(ON_S3.removeprefix("s3://"))
+        os.environ.update({name.upper(): value for name, value in store.options.items()})
+        yield
+
+
+def _run(workspace: Path, keep: bool) -> None:
+    source = fixtures()
+    catalog = _catalog(workspace)
+    if is_seen(catalog):
         raise DemoFailed(f"{catalog} exists", remedy="name an empty directory")
     began = time.monotonic()
     try:
@@ -73,18 +113,19 @@ def run(directory: Path | None = None, *, keep: bool = False) -> None:
         _step("18", workspace)
         _status(catalog)
         _say(f"\nDone in {time.monotonic() - began:.0f} s. Every row is there.")
-        if keep or directory is not None:
+        if keep:
             _say(f"The catalog is at {catalog}; try: catalog-migrate status --catalog {catalog}")
     except KeyboardInterrupt:
-        kept = keep or directory is not None
-        what = f"its catalog is left at {workspace}" if kept else "its catalog is removed"
+        what = f"its catalog is left at {workspace}" if keep else "its catalog is removed"
         raise KeyboardInterrupt(
             f"interrupted: the demonstration ends here, {what}; run it again to begin anew"
-            + (" in an empty directory" if directory is not None else "")
+            + (" in an empty directory" if keep else "")
         ) from None
-    finally:
-        if directory is None and not keep:
-            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _catalog(workspace: Path) -> str:
+    warehouse = os.environ.get(WAREHOUSE)
+    return str(workspace / "catalog") if warehouse is None else f"{warehouse}/catalog"
 
 
 def _say(text: str) -> None:
@@ -136,7 +177,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _report(manifest: Path, catalog: Path) -> None:
+def _report(manifest: Path, catalog: str) -> None:
     from catalog_migrate.api import Catalog
     from catalog_migrate.report.layouts import render_text
 
@@ -145,7 +186,7 @@ def _report(manifest: Path, catalog: Path) -> None:
         _say("    " + line)
 
 
-def _status(catalog: Path) -> None:
+def _status(catalog: str) -> None:
     from catalog_migrate.api import Catalog
 
     status = Catalog.open(catalog).status()
@@ -161,7 +202,9 @@ def _status(catalog: Path) -> None:
 def _step_main(step: str, workspace: Path) -> None:
     from catalog_migrate.engine.spark.session import local_session, silent_interrupts
 
-    spark = local_session(warehouse_dir=str(workspace / "spark-warehouse"))
+    spark = local_session(
+        warehouse_dir=str(workspace / "spark-warehouse"), addresses=[_catalog(workspace)]
+    )
     with silent_interrupts():
         _upgrade(step, workspace, spark)
     spark.stop()
@@ -171,11 +214,11 @@ def _upgrade(step: str, workspace: Path, spark: Any) -> None:
     from catalog_migrate.hook import bootstrap
 
     release = "15" if step == "load" else step
-    source = fixtures()
+    source, warehouse = fixtures(), os.environ.get(WAREHOUSE)
     began = time.monotonic()
     report = bootstrap(
-        spark, release=source / f"{release}.json", catalog=workspace / "catalog",
-        on_progress=_Lines(),
+        spark, release=source / f"{release}.json", catalog=_catalog(workspace),
+        warehouse=None if warehouse is None else f"{warehouse}/rows", on_progress=_Lines(),
     )
     _say(f"{report.outcome}: release {report.release} is in force, serial {report.serial},"
          f" {report.rows_copied} rows copied, {time.monotonic() - began:.1f} s")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
     from tests.services.spark_connect import SparkConnect
+    from tests.services.store_proxy import StoreProxy
 
 _numbers = itertools.count(1)
 
@@ -224,6 +225,24 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
         tmp_path_factory.mktemp("objects"), key=KEY_ID, secret=SECRET
     ) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def _store_proxy(
+    object_store: ObjectStore, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StoreProxy]:
+    from tests.services.store_proxy import StoreProxy
+
+    with StoreProxy(object_store, tmp_path_factory.mktemp("store-proxy")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store_proxy(_store_proxy: StoreProxy) -> Iterator[StoreProxy]:
+    """A proxy before the run's object store, without faults and without a memory."""
+    _store_proxy.clear()
+    yield _store_proxy
+    _store_proxy.clear()
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ _STATES = "states"
 _STATES_KEPT = 16
 """So often those of older versions are removed."""
 _COLUMNS = ("kind", "key", "value", "diff")
-_PARTS = frozenset({"log", "renewals", "audit", "operations_log"})
+_PARTS = frozenset({"log", "renewals", "audit", "operations_log", _STATES})
 _ROWS = "SELECT kind, key, value, diff FROM log"
 _REFUSALS = (
     "permission denied", "read-only file system", "no space left", "disk quota exceeded",
@@ -138,6 +138,10 @@ class DeltaLog:
         with self._lock:
             if self.exists():
                 raise self._conflict(0)
+            if self._is_remote:
+                strange = sorted({*self._store.names()} - _PARTS)
+                if strange:
+                    raise self._not_ours(f"the prefix holds {strange[0]!r} and no log")
             return self._commit(
                 rows, follows=-1, commit_id=commit_id,
                 metadata={

@@ -17,9 +17,12 @@ from catalog_migrate.store.address import (
     Storage,
     catalog_address,
     is_remote,
+    is_same_bucket,
     is_same_place,
     remember,
+    storage_of,
 )
+from catalog_migrate.store.object_store import require_fit
 
 HOME = "home"
 """Setting: the directory that this catalog is at home in; a copy is opened somewhere else."""
@@ -51,13 +54,17 @@ def create_catalog(
     ``time_zone`` are set on every session, so that no hash depends on one. Raises
     :class:`CommitConflict` when there is a catalog already,
     :class:`NotACatalog` when something else is there, StoreFailure when the store of the rows does
-    not answer or has no such bucket.
+    not answer or has no such bucket, and when one cannot keep commits.
     """
     require_rows_address(log, warehouse)
     if log.exists():
         raise CommitConflict(
             f"there is a catalog at {log.uri} already", remedy="use it, or choose another place"
         )
+    if is_remote(log.uri):
+        require_fit(log.uri, log.storage)
+    if is_remote(warehouse) and not is_same_bucket(warehouse, log.uri):
+        require_fit(warehouse, storage_of(warehouse))
     settings = {
         "format_version": str(FIRST_FORMAT),
         "lineage": uuid4().hex,

@@ -16,7 +16,7 @@ from catalog_migrate.catalog.log import damaged
 from catalog_migrate.delta.commits import commit_log
 from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
-from catalog_migrate.store.address import Storage, plainly
+from catalog_migrate.store.address import Storage, is_remote, plainly
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties, Transaction
@@ -137,6 +137,10 @@ class Renewals(SideTable):
     )
     unwritable_remedy = "make the catalog directory writable, or free space on its disk"
 
+    def __init__(self, address: str, storage: Storage) -> None:
+        super().__init__(address, storage)
+        self._written: tuple[DeltaTable | None, dict[str, str]] | None = None
+
     def heartbeat(self, key: str) -> str | None:
         """The newest heartbeat of a lease, None before the first."""
         return self._beats(self.open()).get(key)
@@ -150,8 +154,10 @@ class Renewals(SideTable):
 
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
         for _ in range(_ATTEMPTS):
-            table = self.open()
-            beats = self._beats(table)
+            # what we have written last is the newest, unless the store says otherwise
+            (table, beats), self._written = self._written or self._opened(), None
+            if beats.get(key) == beat:
+                return  # it was written, and only the answer was lost
             beats[key] = beat
             try:
                 self.write(table, _arrow_beats(beats), mode="overwrite", post_commit=hooks)
@@ -159,8 +165,14 @@ class Renewals(SideTable):
                 continue
             if table is not None and table.version() % _TIDY_EVERY == 0:
                 self._tidy(table)
+            elif table is not None and is_remote(self._address):
+                self._written = table, beats
             return
         raise self.refused(None)
+
+    def _opened(self) -> tuple[DeltaTable | None, dict[str, str]]:
+        table = self.open()
+        return table, self._beats(table)
 
     def _beats(self, table: DeltaTable | None) -> dict[str, str]:
         from deltalake import QueryBuilder

@@ -133,13 +133,18 @@ def doctor(no_spark: bool, format_: str) -> int:
     help="The demonstration of sources and sinks: a password rotated, a broker moved.",
 )
 @click.option("--keep", is_flag=True, help="Leave catalog and tables there to look at.")
-def demo(directory: str | None, streams: bool, keep: bool) -> None:
+@click.option(
+    "--warehouse", metavar="ADDRESS",
+    help="Where on S3 catalog and rows are to lie; for s3://demo a server is started (checkout).",
+)
+def demo(directory: str | None, streams: bool, keep: bool, warehouse: str | None) -> None:
     """Upgrade a real catalog of 208 objects twice, killed in the middle, every row checked.
 
     \b
     Example:
       catalog-migrate demo
       catalog-migrate demo --streams
+      catalog-migrate demo --warehouse s3://demo
     """
     from catalog_migrate.engine.spark.java import prefer_short_runs
 
@@ -148,7 +153,8 @@ def demo(directory: str | None, streams: bool, keep: bool) -> None:
     if streams:
         _example("demo_streams").run(keep=keep)
     else:
-        _example("demo").run(Path(directory) if directory else None, keep=keep)
+        place = Path(directory) if directory else None
+        _example("demo").run(place, keep=keep, warehouse=warehouse)
 
 
 def _example(name: str) -> ModuleType:

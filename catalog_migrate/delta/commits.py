@@ -18,9 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from uuid import uuid4
 
-import msgspec
-
-from catalog_migrate.delta.log import LOG, checksum_name, commit_name, versions_of
+from catalog_migrate.delta.log import LOG, checksum_name, commit_name, decode, versions_of
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import Storage, is_remote
@@ -28,12 +26,11 @@ from catalog_migrate.store.object_store import StoreFailure
 from catalog_migrate.version import __version__
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from catalog_migrate.delta.table import TableView
 
 OURS = "catalog_migrate."
 """Begins the names under which a commit of the catalog says more of itself than Delta asks."""
 
-_DECODER = msgspec.json.Decoder()
 _RACES = 200
 """Versions that other writers may take from one commit before it is given up."""
 
@@ -86,7 +83,7 @@ def rows_added(path: str, first: int, upto: int) -> int:
 def read_actions(path: str, version: int) -> list[dict[str, Any]]:
     """The actions of one commit; EngineFailure when it is missing or cannot be read."""
     try:
-        return _actions(store_at(path).read(commit_name(version)))
+        return decode(store_at(path).read(commit_name(version)))
     except (OSError, ValueError, RecursionError) as error:
         raise EngineFailure(f"cannot read version {version} of {path}: {error}") from error
 
@@ -95,10 +92,6 @@ def is_same_commit(one: str, other: str, version: int) -> bool:
     """Whether a version of one table is, byte for byte, in the log of another too."""
     name, there = commit_name(version), store_at(other)
     return there.exists(name) and there.read(name) == store_at(one).read(name)
-
-
-def _actions(data: bytes) -> list[dict[str, Any]]:
-    return [_DECODER.decode(line) for line in data.splitlines() if line.strip()]
 
 
 # -- a commit of metadata --------------------------------------------------------------------------
@@ -141,7 +134,7 @@ def encode(actions: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in actions).encode()
 
 
-def refuse_later_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> None:
+def refuse_later_epoch(table: TableView, path: str, app_id: str, epoch: int) -> None:
     """EngineFailure ``FENCED`` when a holder of a later epoch has left its mark in the table."""
     if app_id and (table.transaction_version(app_id) or 0) > epoch:
         raise _fenced(path, epoch)
@@ -276,7 +269,7 @@ class CommitLog:
         Raises what :meth:`commit` does for one that cannot be read.
         """
         try:
-            actions = _actions(self._table.read(commit_name(version)))
+            actions = decode(self._table.read(commit_name(version)))
         except FileNotFoundError:
             return {}
         except ValueError as error:
@@ -292,7 +285,7 @@ class CommitLog:
         """What a commit says about itself; an error names its file if it is not whole."""
         place = self.place(version)
         try:
-            actions = _actions(self._table.read(commit_name(version)))
+            actions = decode(self._table.read(commit_name(version)))
         except FileNotFoundError as error:
             self._damaged(place, "is missing", error)
         except StoreFailure:  # nobody could look: that is no damage

@@ -8,6 +8,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from catalog_migrate.delta.log import LOG, has_log
+from catalog_migrate.delta.replay import forget
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import folders_above
@@ -52,6 +53,7 @@ def delete_table(path: str) -> None:
     with failing(f"remove {path}"):
         if not table.exists("/"):
             return
+        forget(path)
         for name in table.names():
             if name != LOG:
                 table.delete(name)

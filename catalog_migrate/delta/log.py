@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import PurePath
+from typing import Any
+
+import msgspec
 
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store import is_seen, store_at
@@ -15,6 +18,7 @@ from catalog_migrate.store import is_seen, store_at
 LOG = "_delta_log"
 """The folder of a table's log (Delta protocol, *Delta Log Entries*)."""
 
+_DECODER = msgspec.json.Decoder()
 _COMMIT = re.compile(r"(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\.")
 
@@ -27,6 +31,11 @@ def commit_name(version: int) -> str:
 def checksum_name(version: int) -> str:
     """The object of one version checksum, below the table."""
     return f"{LOG}/{version:020d}.crc"
+
+
+def decode(data: bytes) -> list[dict[str, Any]]:
+    """The actions of a commit as its file has them; ValueError for what is none."""
+    return [_DECODER.decode(line) for line in data.splitlines() if line.strip()]
 
 
 def versions_of(names: Iterable[str]) -> tuple[set[int], set[int]]:
@@ -75,11 +84,12 @@ def refuse_damaged_log(path: str) -> None:
 
     table = store_at(path)
     with failing(f"read the log of {path}"):
-        commits, checkpoints = versions_of(table.names(LOG))
+        sizes = table.sizes(LOG)
+        commits, checkpoints = versions_of(sizes)
         since = max(checkpoints, default=-1)
         empty = [
             version for version in sorted(commits)
-            if version > since and not table.size(commit_name(version))
+            if version > since and not sizes[commit_name(version).rpartition("/")[2]]
         ]
     if empty:
         raise EngineFailure(

@@ -9,15 +9,20 @@ and behind the fence of another holder (Delta protocol, *Transaction Identifiers
 from __future__ import annotations
 
 from collections.abc import Mapping
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from catalog_migrate.delta.protocol import form_of
-from catalog_migrate.delta.table import commit_nothing, open_table
+from catalog_migrate.delta.commits import put_commit
+from catalog_migrate.delta.protocol import create_empty, form_of
+from catalog_migrate.delta.table import commit_nothing, open_table, view_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+    from catalog_migrate.delta.table import TableView
 
 CONSTRAINTS = "delta.constraints."
 """What the name of a CHECK follows in a table's configuration."""
@@ -34,19 +39,22 @@ _UNSEALED = {"delta.appendOnly": "false", "delta.minWriterVersion": "2"}
 
 _RACES = 200
 """Versions that other writers may take from one commit before delta-rs gives it up."""
+_OVERTAKEN = (
+    "FENCED", "DELTA_METADATA_CHANGED", "DELTA_CONCURRENT_APPEND", "DELTA_CONCURRENT_WRITE",
+)
 _ATTEMPTS = 20
 """Commits of a seal that may be refused for data that others removed meanwhile."""
 
 
 def seal_properties(path: str) -> Mapping[str, str | None]:
     """What the properties that :func:`seal` sets are now (None: not set)."""
-    standing = open_table(path).metadata().configuration
+    standing = view_table(path).metadata().configuration
     return {name: standing.get(name) for name in SEAL}
 
 
 def is_sealed(path: str) -> bool:
     """Whether the seal's constraint stands at the newest version."""
-    return _is_sealed(open_table(path))
+    return _is_sealed(view_table(path))
 
 
 def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
@@ -56,10 +64,12 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
     ``follows``, when it is sealed already, or when a holder of a newer epoch than ``epoch`` has
     fenced ``app_id``: then somebody else has the right to the shard, or the plan is out of date.
     """
+    if is_remote(path):
+        return _seal_there(path, follows, app_id, epoch)
     from deltalake import CommitProperties, Transaction
     from deltalake.exceptions import CommitFailedError
 
-    planned = form_of(open_table(path, version=follows))
+    planned = form_of(view_table(path, version=follows))
     refused: CommitFailedError | None = None
     for _ in range(_ATTEMPTS):
         table = open_table(path)
@@ -82,6 +92,29 @@ def seal(path: str, *, follows: int, app_id: str, epoch: int) -> int:
                 continue
         return _sealed_at(path, table.version())
     raise _conflict(path, f"{_ATTEMPTS} attempts lost against other writers") from refused
+
+
+def _seal_there(path: str, follows: int, app_id: str, epoch: int) -> int:
+    """The same on an object store: what delta-rs makes of the table, worked out on this machine."""
+    planned, table = form_of(view_table(path, version=follows)), view_table(path)
+    if (table.transaction_version(app_id) or 0) > epoch:
+        raise _conflict(path, f"a holder of an epoch above {epoch} has fenced it")
+    if form_of(table) != planned:
+        raise _conflict(path, f"its metadata changed after version {follows}")
+    with failing(f"seal {path}"), TemporaryDirectory(prefix="catalog-migrate-") as here:
+        create_empty(here, planned)
+        shadow = open_table(here)
+        shadow.alter.set_table_properties(SEAL, raise_if_not_exists=False)
+        actions = form_of(shadow).actions(planned)
+    try:
+        return put_commit(
+            path, actions, follows=table.version(), operation="SET TBLPROPERTIES", app_id=app_id,
+            epoch=epoch,
+        )
+    except EngineFailure as error:
+        if error.condition not in _OVERTAKEN:
+            raise
+        raise _conflict(path, error.message) from error
 
 
 def unseal(
@@ -139,7 +172,7 @@ def _require_epoch(table: DeltaTable, path: str, app_id: str, epoch: int) -> Non
         )
 
 
-def _is_sealed(table: DeltaTable) -> bool:
+def _is_sealed(table: TableView) -> bool:
     return CONSTRAINTS + SEAL_CONSTRAINT in table.metadata().configuration
 
 
@@ -154,7 +187,7 @@ def _rest_of_seal(table: DeltaTable, earlier: Mapping[str, str | None]) -> bool:
 
 def _sealed_at(path: str, version: int) -> int:
     """The version of the sealing commit: at or below ``version``, and the first that is sealed."""
-    while version > 0 and _is_sealed(open_table(path, version=version - 1)):
+    while version > 0 and _is_sealed(view_table(path, version=version - 1)):
         version -= 1
     return version
 

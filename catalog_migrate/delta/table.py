@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from catalog_migrate.delta.datatypes import columns_of
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.model.objects import Column
-from catalog_migrate.store.address import local_path, storage_of
+from catalog_migrate.store.address import is_remote, local_path, storage_of
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 
+    from catalog_migrate.delta.replay import ReplayedTable
     from catalog_migrate.store.address import Storage
+
+    TableView: TypeAlias = DeltaTable | ReplayedTable
+    """A table that is looked at and not written by."""
 
 
 def load_table(
@@ -96,47 +100,64 @@ def open_table(path: str, *, version: int | None = None) -> DeltaTable:
         return load_table(local_path(path), version=version)
 
 
+def view_table(path: str, *, version: int | None = None) -> TableView:
+    """Like :func:`open_table`, for questions alone: on an object store they cost few requests."""
+    if not is_remote(path):
+        return open_table(path, version=version)
+    from catalog_migrate.delta.replay import replayed
+
+    with failing(f"read the shard {path}"):
+        return replayed(path, version, lambda found: load_table(path, version=found))
+
+
 def shard_version(path: str) -> int | None:
     """Newest version of the Delta table at ``path``, None when there is none; needs no Spark."""
     from deltalake import DeltaTable
 
     path = local_path(path)
     with failing(f"read the shard {path}"):
-        options = options_for(path)
-        if not DeltaTable.is_deltatable(path, options):
+        if is_remote(path):
+            from catalog_migrate.delta.replay import newest_version
+
+            return newest_version(path)
+        if not DeltaTable.is_deltatable(path):
             return None
-        return DeltaTable(path, storage_options=options).version()
+        return DeltaTable(path).version()
 
 
 def shard_columns(path: str) -> Sequence[Column]:
     """Columns as the log has them now, with canonical types; needs no Spark."""
-    return columns_of(json.loads(open_table(path).schema().to_json()))
+    return columns_of(json.loads(view_table(path).schema().to_json()))
 
 
 def shard_size(path: str) -> tuple[int, int]:
     """(rows or -1, bytes) by the statistics in the log; needs no Spark."""
-    return table_size(open_table(path))
+    return table_size(view_table(path))
 
 
 def grown(path: str, after: int, upto: int | None = None) -> int | None:
     """Rows that came after a version, -1 when unknown, None when files of before went; no Spark."""
-    newest = open_table(path).version() if upto is None else upto
+    newest = view_table(path).version() if upto is None else upto
     before, until = data_files(path, after), data_files(path, newest)
     if before - until:
         return None
     if not until - before:
         return 0
-    rows = [table_size(open_table(path, version=version))[0] for version in (after, newest)]
+    rows = [table_size(view_table(path, version=version))[0] for version in (after, newest)]
     return -1 if -1 in rows else rows[1] - rows[0]
 
 
 def data_files(path: str, version: int) -> frozenset[str]:
     """Paths of a version's data files, as the log has them."""
-    return frozenset(file_sizes(open_table(path, version=version)))
+    return frozenset(file_sizes(view_table(path, version=version)))
 
 
-def file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:
+def file_sizes(table: TableView) -> Mapping[str, tuple[int, int]]:
     """Data file -> (rows or -1, bytes)."""
+    from deltalake import DeltaTable
+
+    if not isinstance(table, DeltaTable):
+        return table.files
     with failing(f"list the files of {table.table_uri}"):
         actions = table.get_add_actions(flatten=True)
         names = actions.schema.names
@@ -153,7 +174,7 @@ def file_sizes(table: DeltaTable) -> dict[str, tuple[int, int]]:
     }
 
 
-def table_size(table: DeltaTable) -> tuple[int, int]:
+def table_size(table: TableView) -> tuple[int, int]:
     """(rows or -1, bytes) of an open table by the statistics in its log."""
     files = file_sizes(table).values()
     rows = -1 if any(count < 0 for count, _ in files) else sum(count for count, _ in files)

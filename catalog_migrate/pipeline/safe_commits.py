@@ -7,12 +7,14 @@ configuration lists. Nothing of it concerns tables on a local disk.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.store.address import Storage, is_remote, shown_address
 
 if TYPE_CHECKING:
@@ -135,3 +137,5 @@ def remember(log: CatalogLog, used: LogStoreInUse) -> None:
         return made
 
     commit(log, changes, kind=RACED)
+    with suppress(CatalogMigrateError):  # whoever opens the log next finds its state kept
+        log.keep_audit()

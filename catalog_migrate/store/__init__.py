@@ -6,7 +6,7 @@ No module here knows what the bytes mean: Delta's log is read and written by
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from catalog_migrate.errors import CatalogMigrateError
@@ -50,6 +50,10 @@ class Store(Protocol):
     def names(self, folder: str = "", after: str = "") -> Iterable[str]:
         """The names directly in a folder, without its own; in no order, those ``after`` one alone.
         """
+        ...
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """How many bytes are under each name directly in a folder that is no folder itself."""
         ...
 
     def folders(self, folder: str = "") -> Iterable[str]:

@@ -293,6 +293,11 @@ def shown_cause(error: Exception) -> Exception:
     return RuntimeError(f"{type(error).__name__}: {hidden(plainly(error))}")
 
 
+def is_same_bucket(one: str, other: str) -> bool:
+    """Whether two addresses are in one bucket of an object store."""
+    return is_remote(one) and is_remote(other) and _bucket(one) == _bucket(other)
+
+
 def _bucket(address: str) -> str:
     scheme, _, place = spelled(address).partition("://")
     return f"{scheme}://{place.partition('/')[0]}"

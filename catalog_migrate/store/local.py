@@ -60,6 +60,10 @@ class LocalStore:
         found = os.listdir(self.place(folder))
         return [name for name in found if name > after] if after else found
 
+    def sizes(self, folder: str) -> dict[str, int]:
+        with os.scandir(self.place(folder)) as entries:
+            return {each.name: each.stat().st_size for each in entries if not each.is_dir()}
+
     def folders(self, folder: str = "") -> list[str]:
         with os.scandir(self.place(folder)) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

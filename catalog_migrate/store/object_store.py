@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.store.address import Storage, plainly
@@ -94,6 +95,14 @@ class ObjectStore:
             paths = [each["path"] for some in listed for each in some]
         return iter(dict.fromkeys(path[start:].partition("/")[0] for path in paths))
 
+    def tags(self, folder: str) -> dict[str, str]:
+        """The ETag of each object directly in a folder, by the same listing."""
+        return {_last(each): str(each["e_tag"]) for each in self._listed(folder)["objects"]}
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """By the same listing."""
+        return {_last(each): int(each["size"]) for each in self._listed(folder)["objects"]}
+
     def folders(self, folder: str = "") -> Iterator[str]:
         """By the same listing."""
         return (path.rpartition("/")[2] for path in self._listed(folder)["common_prefixes"])
@@ -152,11 +161,13 @@ class ObjectStore:
         with self._objects() as (obstore, objects):
             for listed in obstore.list(objects, name):
                 obstore.delete(objects, [each["path"] for each in listed])
-            if name:
-                try:
-                    obstore.delete(objects, name)
-                except FileNotFoundError:
-                    return
+        if name:
+            self.delete_one(name)
+
+    def delete_one(self, name: str) -> None:
+        """The object of this name alone, if it is there; by one request."""
+        with suppress(FileNotFoundError), self._objects() as (obstore, objects):
+            obstore.delete(objects, name)
 
     def _listed(self, folder: str) -> Any:
         with self._objects() as (obstore, objects):
@@ -181,14 +192,85 @@ class ObjectStore:
             raise refused(self.address, error, self._storage) from self._storage.cause(error)
 
 
+def _last(found: Any) -> str:
+    """The last part of an object's name."""
+    return str(found["path"]).rpartition("/")[2]
+
+
+_REMEDIES = (
+    (("NoSuchBucket",), "make the bucket, or correct the address"),
+    (
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch"),
+        "the store does not know these keys: correct them",
+    ),
+    (("ExpiredToken",), "the credentials are over: get new ones"),
+    (
+        ("RequestTimeTooSkewed",),
+        "set the clock of this machine: the store refuses what is signed 15 minutes off",
+    ),
+    (
+        ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraint"),
+        "give the bucket's own region (aws_region)",
+    ),
+    (
+        ("AccessDenied", "403 Forbidden"),
+        "have these credentials list the bucket, and get, put and delete what is in it",
+    ),
+    (
+        ("SlowDown", "503 Service Unavailable"),
+        "the store is asked too much: try again later, or let requests be repeated for longer"
+        " (retry_timeout)",
+    ),
+)
+"""What to do, by what S3 says (Amazon S3 API Reference, *Error responses*)."""
+
+
 def refused(address: str, error: BaseException, storage: Storage) -> StoreFailure:
     """The typed error for a store that did not answer, or said no."""
     said = storage.hidden(plainly(error))
+    remedy = "check the address, the network and permissions"
+    for codes, known in _REMEDIES:
+        if any(code in said for code in codes):
+            remedy = known
+            break
     return StoreFailure(
         f"the object store of {address} did not do what was asked: {said}",
-        remedy="check the address, the network, permissions and [storage_options] (or the store's"
-        " own variables); nothing was changed that is not in the log",
+        remedy=f"{remedy}; options are those of [storage_options] or the store's own variables, and"
+        " nothing was changed that is not in the log",
     )
+
+
+def require_fit(address: str, storage: Storage) -> None:
+    """StoreFailure for a store that cannot keep commits: by four requests, of which nothing stays.
+
+    One that lets nobody delete keeps every attempt for good; one without conditional writes would
+    have two processes commit the same version.
+    """
+    store = ObjectStore(address, storage)
+    name = f"probe-{uuid4().hex}"
+    with _telling("delete what is in it", address):
+        store.delete_one(name)  # permission is looked at first, and there is nothing yet
+    with _telling("put where nothing is (a conditional write)", address):
+        first, second = (store.put_if_absent(name, uuid4().bytes) for _ in range(2))
+    store.delete_one(name)
+    if not first or second:
+        raise StoreFailure(
+            f"the object store of {address} puts an object where one is, although it is asked not"
+            " to: of two commits at one version both would go through",
+            remedy="keep catalog and rows on a store with conditional writes (If-None-Match)",
+        )
+
+
+@contextmanager
+def _telling(what: str, address: str) -> Iterator[None]:
+    """Say of a refusal what was refused."""
+    try:
+        yield
+    except StoreFailure as error:
+        raise StoreFailure(
+            f"the object store of {address} does not let these credentials {what}: {error.message}",
+            remedy=error.remedy,
+        ) from error.__cause__
 
 
 # -- options ---------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from catalog_migrate.hook import BootstrapReport
+    from tests.services.object_store import ObjectStore
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "postgres_catalog"
 RELEASES = ("15", "16", "18")
@@ -80,6 +81,8 @@ class Series:
     columns: dict[str, dict[str, list[dict[str, Any]]]]
     victims: Victims
     jvm: OwnJvm
+    kept: set[str] = field(default_factory=set)
+    name: str = "disk"
 
     @property
     def home(self) -> Path:
@@ -92,25 +95,39 @@ class Series:
         return self.base / "rows"
 
     @property
-    def catalog(self) -> Path:
-        """The catalog's directory."""
-        return self.home / "catalog"
+    def catalog(self) -> str:
+        """The catalog's directory, or its address."""
+        return str(self.home / "catalog")
+
+    @property
+    def warehouse(self) -> str | None:
+        """Where the rows are, where that has to be said."""
+        return None
 
     def restore(self, release: str) -> None:
         """A release with its rows again, and nothing of it in this session's memory."""
         self.forget()
-        pristine = self.base / f"pristine-{release}"
-        if not pristine.exists():  # 15 was laid down when all began
+        if release not in self.kept:  # 15 was laid down when all began
             self.restore("15")
             self.bootstrap(release)
             self.keep(release)
-        shutil.rmtree(self.home, ignore_errors=True)
-        shutil.copytree(pristine, self.home)
+        self.copy(f"pristine-{release}", "home")
 
     def keep(self, release: str) -> None:
         """Remember what is there now as ``release``."""
         self.forget()
-        shutil.copytree(self.home, self.base / f"pristine-{release}")
+        self.copy("home", f"pristine-{release}")
+        self.kept.add(release)
+
+    def copy(self, one: str, other: str) -> None:
+        """Have all of one place in another, and nothing else there."""
+        shutil.rmtree(self.base / other, ignore_errors=True)
+        shutil.copytree(self.base / one, self.base / other)
+
+    def directories(self, warehouse: str) -> set[str]:
+        """What lies where shards do, below the warehouse."""
+        places = Path(warehouse).glob("*/*/*")
+        return {str(each.relative_to(warehouse)) for each in places if each.is_dir()}
 
     def forget(self) -> None:
         """Take all names and cached snapshots of the catalog out of this session."""
@@ -129,11 +146,44 @@ class Series:
             self.spark,
             release=self.releases[release],
             catalog=self.catalog,
+            warehouse=self.warehouse,
             session=False,  # else this process would keep the killed ones from acting in place
             on_progress=lambda progress: phases.append(progress.phase),
         )
         assert "wait for the lease" not in phases, "the killed holder was not proven dead"
         return report
+
+
+@dataclass
+class SeriesOnS3(Series):
+    """The same in a bucket, where victims find it by their variables."""
+
+    name: str = "s3"
+    bucket: str = ""
+
+    @property
+    def catalog(self) -> str:
+        return f"{self.bucket}/home/catalog"
+
+    @property
+    def warehouse(self) -> str:
+        return f"{self.bucket}/home/rows"
+
+    def copy(self, one: str, other: str) -> None:
+        from obstore import store
+
+        objects: Any = store.from_url(self.bucket)
+        for some in objects.list(other):
+            objects.delete([each["path"] for each in some])
+        for some in objects.list(one):
+            for each in some:
+                objects.copy(each["path"], other + each["path"].removeprefix(one))
+
+    def directories(self, warehouse: str) -> set[str]:
+        from obstore import store
+
+        rows: Any = store.from_url(warehouse)
+        return {"/".join(each["path"].split("/")[:3]) for some in rows.list() for each in some}
 
 
 @dataclass
@@ -149,11 +199,11 @@ class Upgrade:
     @property
     def calls_file(self) -> Path:
         """The calls with their seconds, which a victim reads."""
-        return self.series.base / f"calls-{self.old}-{self.new}.json"
+        return self.series.base / f"calls-{self.series.name}-{self.old}-{self.new}.json"
 
     @property
-    def catalog(self) -> Path:
-        """The catalog's directory."""
+    def catalog(self) -> str:
+        """The catalog's directory, or its address."""
         return self.series.catalog
 
     @property
@@ -191,7 +241,7 @@ class Upgrade:
         else:
             calls = Calls([], None, "")
             engine = SparkEngine(self.series.spark, threads=4)
-            assert upgrade(engine, str(self.catalog), str(self.release), calls).rows_copied > 0
+            assert upgrade(engine, self.catalog, str(self.release), calls).rows_copied > 0
             self.calls_file.write_text(json.dumps(calls.made))
         made = json.loads(self.calls_file.read_text())
         self.calls = [(label, number) for label, number, _ in made]
@@ -218,7 +268,7 @@ class Upgrade:
     def task(self, fatal: tuple[str, int, str] | None) -> Any:
         """What a process is told."""
         return {
-            "catalog": str(self.catalog),
+            "catalog": self.catalog,
             "release": str(self.release),
             "calls": str(self.calls_file),
             "fatal": fatal,
@@ -294,11 +344,11 @@ def decided(column: dict[str, Any], before: dict[str, dict[str, Any]]) -> str:
     return f"CAST({column.get('using', source)} AS {column['type']})"
 
 
-def committed(catalog: Path) -> dict[str, Any]:
+def committed(catalog: str) -> dict[str, Any]:
     """The catalog's state without what may differ: paths of shards, versions, epochs, times."""
     from catalog_migrate.catalog.opening import open_log, read_state
 
-    state = read_state(open_log(str(catalog)))
+    state = read_state(open_log(catalog))
     shards: dict[str, Counter[str]] = {}
     for record in state.shards.values():
         if record.state != "gone":
@@ -351,27 +401,20 @@ def verify_disk(series: Series) -> None:
     from catalog_migrate.catalog.opening import open_log, read_state
     from catalog_migrate.engine.spark.engine import SparkEngine
 
-    state = read_state(open_log(str(series.catalog)))
-    warehouse = Path(state.config["warehouse"].value)
+    state = read_state(open_log(series.catalog))
+    warehouse = state.config["warehouse"].value
     engine = SparkEngine(series.spark)
     kept = {path for path, record in state.shards.items() if record.state != "gone"}
     assert {record.state for record in state.shards.values()} <= {"live", "retired", "gone"}
-    found = {
-        str(place.relative_to(warehouse)) for place in warehouse.glob("*/*/*") if place.is_dir()
-    }
-    assert found == kept
-    assert {
-        str(Path(path).relative_to(warehouse)) for path in engine.list_shards(str(warehouse))
-    } == kept
-    sealed = {path: engine.is_sealed(str(warehouse / path)) for path in kept}
+    assert series.directories(warehouse) == kept
+    assert {path.removeprefix(f"{warehouse}/") for path in engine.list_shards(warehouse)} == kept
+    sealed = {path: engine.is_sealed(f"{warehouse}/{path}") for path in kept}
     assert sealed == {path: state.shards[path].state == "retired" for path in kept}
 
 
 @pytest.fixture(scope="session")
 def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Series]:
     """The reduced catalog at release 15 with its rows, made once."""
-    from examples.demo import load_rows
-
     base = tmp_path_factory.mktemp("crash")
     releases, columns = {}, {}
     for name in RELEASES:
@@ -386,44 +429,80 @@ def series(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
         if file.stem in columns["15"]:
             shutil.copy(file, made.rows)
     made.home.mkdir()
-    made.forget()
-    assert made.bootstrap("15").outcome == "initialized"
-    load_rows(spark, made.rows)
-    made.keep("15")
+    _lay_down(made)
     yield made
     made.victims.close()
     made.jvm.close()
 
 
+def _lay_down(series: Series) -> None:
+    """Release 15 with its rows."""
+    from examples.demo import load_rows
+
+    series.forget()
+    assert series.bootstrap("15").outcome == "initialized"
+    load_rows(series.spark, series.rows)
+    series.keep("15")
+
+
 @pytest.fixture(scope="session")
-def learned(series: Series) -> Callable[[str, str], Upgrade]:
-    """Upgrades by their releases, each tried once undisturbed when it is first asked for."""
-    known: dict[tuple[str, str], Upgrade] = {}
+def series_on_s3(series: Series, object_store: ObjectStore) -> Iterator[SeriesOnS3]:
+    """The same on S3: reached by variables, which the processes that are killed inherit."""
+    from catalog_migrate.engine.spark.object_stores.settings import hadoop_settings
+    from catalog_migrate.engine.spark.session import hand_over
+    from catalog_migrate.store.address import Storage
 
-    def ask(old: str, new: str) -> Upgrade:
-        if (old, new) not in known:
-            known[old, new] = Upgrade(series, old, new)
-            known[old, new].learn()
-        return known[old, new]
+    with pytest.MonkeyPatch.context() as variables:
+        for name, value in object_store.options.items():
+            variables.setenv(name.upper(), value)
+        bucket = object_store.bucket("crash")
+        variables.setenv("CRASH_ADDRESS", bucket)
+        hand_over(series.spark.sparkContext, hadoop_settings(Storage(object_store.options)))
+        made = SeriesOnS3(
+            series.spark, series.base, series.releases, series.columns,
+            Victims(series.base / "spark-s3"), series.jvm, bucket=bucket,
+        )
+        _lay_down(made)
+        yield made
+        made.victims.close()
 
-    return ask
+
+_Learned = dict[tuple[str, str, str], Upgrade]
 
 
-@pytest.fixture
-def upgrades(
-    series: Series, learned: Callable[[str, str], Upgrade]
-) -> Iterator[Callable[[str, str], Upgrade]]:
-    """Asks for an upgrade, its old release ready for a round; no name is left afterwards."""
+@pytest.fixture(scope="session")
+def learned() -> _Learned:
+    """Upgrades by place and releases, each tried undisturbed when it is first asked for."""
+    return {}
 
+
+def _upgrades(series: Series, known: _Learned) -> Iterator[Callable[[str, str], Upgrade]]:
     def ready(old: str, new: str) -> Upgrade:
-        upgrade = learned(old, new)
-        upgrade.restore()
-        return upgrade
+        key = (series.name, old, new)
+        if key not in known:
+            known[key] = Upgrade(series, old, new)
+            known[key].learn()
+        known[key].restore()
+        return known[key]
 
     yield ready
     series.victims.ahead = False
     if series.jvm.alive:
         series.forget()
+
+
+@pytest.fixture
+def upgrades(series: Series, learned: _Learned) -> Iterator[Callable[[str, str], Upgrade]]:
+    """Asks for an upgrade, its old release ready for a round; no name is left afterwards."""
+    yield from _upgrades(series, learned)
+
+
+@pytest.fixture
+def upgrades_on_s3(
+    series_on_s3: SeriesOnS3, learned: _Learned
+) -> Iterator[Callable[[str, str], Upgrade]]:
+    """The same of what lies on S3."""
+    yield from _upgrades(series_on_s3, learned)
 
 
 @pytest.fixture

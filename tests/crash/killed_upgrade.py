@@ -1,6 +1,7 @@
 """A process that upgrades a catalog and kills its own process group at a chosen call.
 
-Run as ``killed_upgrade.py SPARK_WAREHOUSE``, or ``killed_upgrade.py --jvm PORT TOKEN`` to work in
+Run as ``killed_upgrade.py SPARK_WAREHOUSE`` (with an address on S3 in ``CRASH_ADDRESS`` where the
+catalog is there), or ``killed_upgrade.py --jvm PORT TOKEN`` to work in
 the JVM of another process, which lives on. It starts its session, says ``ready``, then reads one
 line of JSON from stdin, a :class:`Task`; when there is none it ends. Engine and log are wrapped so
 that every call of them is seen. A task without ``fatal`` goes through, and ``calls`` becomes a JSON
@@ -136,7 +137,11 @@ def attached(port: str, token: str) -> SparkSession:
 def main(arguments: list[str]) -> None:
     """Upgrade, and die or write down the calls."""
     own = len(arguments) == 1
-    spark = local_session(warehouse_dir=arguments[0]) if own else attached(*arguments[1:])
+    if own:
+        place = os.environ.get("CRASH_ADDRESS")
+        spark = local_session(warehouse_dir=arguments[0], addresses=[place])
+    else:
+        spark = attached(*arguments[1:])
     end = spark.stop if own else sys.stdout.flush
     print("ready", flush=True)
     line = sys.stdin.readline()

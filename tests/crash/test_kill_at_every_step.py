@@ -72,6 +72,18 @@ def points(calls: list[tuple[str, int]]) -> list[Point]:
 
 
 def test_killed_four_times_in_a_row(upgrade: Any, record_property: Any) -> None:
+    """Rows and log on a disk."""
+    killed_four_times(upgrade, record_property)
+
+
+@pytest.mark.soak
+@pytest.mark.services
+def test_killed_four_times_in_a_row_on_s3(upgrades_on_s3: Any, record_property: Any) -> None:
+    """Rows and log in a bucket."""
+    killed_four_times(upgrades_on_s3("15", "16"), record_property)
+
+
+def killed_four_times(upgrade: Any, record_property: Any) -> None:
     """While rows are copied, with its JVM; after a seal; while the next start takes that seal off;
     and after the commit, which the last start carries out. Same rows, same ids, same state, and
     only known shards on disk.
@@ -110,6 +122,20 @@ def test_every_call_of_an_upgrade_may_be_its_last(
     upgrades: Any, old: str, new: str, record_property: Any
 ) -> None:
     """Killed at every call that changes something: each time the next start ends the same."""
+    killed_at_every_call(upgrades(old, new), record_property)
+
+
+@pytest.mark.skipif(not os.environ.get("CRASH_ALL"), reason="more than an hour: make crash")
+@pytest.mark.services
+def test_every_call_of_an_upgrade_on_s3_may_be_its_last(
+    upgrades_on_s3: Any, record_property: Any
+) -> None:
+    """The same in a bucket."""
+    killed_at_every_call(upgrades_on_s3("15", "16"), record_property)
+
+
+def killed_at_every_call(upgrade: Any, record_property: Any) -> None:
+    """Each time the next start ends the same."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -117,8 +143,8 @@ def test_every_call_of_an_upgrade_may_be_its_last(
 
     failed: dict[Point, str] = {}
     kills = 0
-    upgrade = upgrades(old, new)
     upgrade.series.victims.ahead = True
+    old, new = upgrade.old, upgrade.new
     chosen = points(upgrade.calls)
     for number, point in enumerate(chosen[FIRST - 1 : LAST], start=FIRST):
         began, killed = time.monotonic(), 0.0
@@ -137,7 +163,8 @@ def test_every_call_of_an_upgrade_may_be_its_last(
             f"{killed:.0f} s and {time.monotonic() - began - killed:.0f} s, "
             f"{upgrade.series.jvm.heap} MiB", flush=True,
         )
-    record_property("series", f"killed at every call, {old} to {new}")
+    where = ", on S3" if upgrade.series.name == "s3" else ""
+    record_property("series", f"killed at every call, {old} to {new}{where}")
     record_property("rounds", len(chosen[FIRST - 1 : LAST]))
     record_property("kills", kills)
     record_property("failures", len(failed))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta.log import refuse_damaged_log
-from catalog_migrate.delta.table import data_files, open_table, shard_columns
+from catalog_migrate.delta.table import data_files, shard_columns, view_table
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.statements import run, without_substitution
@@ -54,7 +54,7 @@ class Copies:
             return None
         added = sorted(path.rsplit("/", 1)[-1] for path in until - before)
         if not added:
-            return CopyResult(0, open_table(target).version())
+            return CopyResult(0, view_table(target).version())
         version = statements.at_version(local_path(source), upto)
         rows = statements.in_files(version, added)
         return self._insert(rows, source, local_path(target), projection)
@@ -169,6 +169,6 @@ class Copies:
 def _newest_write(target: str) -> CopyResult:
     """Rows and version of the last commit; the target is private, so it is ours."""
     with failing(f"read the shard {target}"):
-        commit = open_table(target).history(1)[0]
+        commit = view_table(target).history(1)[0]
     metrics = commit.get("operationMetrics") or {}
     return CopyResult(int(metrics.get("numOutputRows", 0)), int(commit["version"]))

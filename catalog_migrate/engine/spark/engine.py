@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
-from catalog_migrate.delta.table import open_table
+from catalog_migrate.delta.table import view_table
 from catalog_migrate.engine.port import Registration, ViewSpec
 from catalog_migrate.engine.spark.binding import Binding
 from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
@@ -120,7 +120,7 @@ class SparkEngine(Registrations, Shards, Copies, Binding):
 
         A server on another machine would make an empty table at a path that it does not see.
         """
-        configuration = open_table(path).metadata().configuration
+        configuration = view_table(path).metadata().configuration
         ours = {key: value for key, value in configuration.items() if key.startswith(_MARKS)}
         theirs: dict[str, str] | None = None
         try:

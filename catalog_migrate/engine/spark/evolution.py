@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.commits import lost, put_commit, refuse_later_epoch
@@ -26,7 +27,7 @@ from catalog_migrate.delta.protocol import (
     form_of,
 )
 from catalog_migrate.delta.seal import CONSTRAINTS, SEAL_CONSTRAINT
-from catalog_migrate.delta.table import open_table, shard_columns
+from catalog_migrate.delta.table import open_table, shard_columns, view_table
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
 from catalog_migrate.engine.spark.statements import rows, run
@@ -36,11 +37,12 @@ from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, ste
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
 from catalog_migrate.store import store_at
-from catalog_migrate.store.address import local_path
+from catalog_migrate.store.address import is_remote, local_path
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
+
+    from catalog_migrate.delta.table import TableView
 
     Session = Callable[[], SparkSession]
 
@@ -73,7 +75,7 @@ def evolve(
     and for what Spark refuses; transient ones where others changed the table meanwhile, and
     ``FENCED`` where a holder of a later epoch than ``epoch`` did.
     """
-    table = open_table(path)
+    table = view_table(path)
     refuse_later_epoch(table, path, app_id, epoch)
     standing = form_of(table)
     reached = _tried(session, path, standing, wanted)
@@ -87,7 +89,7 @@ def evolve(
             remedy="ALTER TABLE … DROP FEATURE inCommitTimestamp, then start again",
         )
     # the statements took their time: what came meanwhile was not raced for
-    table = open_table(path)
+    table = view_table(path)
     refuse_later_epoch(table, path, app_id, epoch)
     if form_of(table) != standing:
         raise lost(path, "DELTA_METADATA_CHANGED", "others changed its metadata")
@@ -101,14 +103,48 @@ def evolve(
 def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
     """The form that a shadow table has after the statements.
 
-    It is inside the shard's directory for the time being. EngineFailure with the shard's own place
-    where it was refused; transient where the shadow table was taken away by another holder
-    meanwhile.
+    EngineFailure with the shard's own place where it was refused.
+    """
+    apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
+    bare, held = _undressed(standing, apart)
+    reached = _tried_here(path, bare, wanted) if is_remote(path) else None
+    if reached is None:
+        reached = _tried_there(session, path, bare, wanted)
+    features = reached.features | (apart & standing.features)
+    return reached.with_features(features).with_configuration({**held, **reached.configuration})
+
+
+class _SparkNeeded(Exception):
+    """A statement that delta-rs has not."""
+
+
+def _tried_here(path: str, bare: Form, wanted: Wanted) -> Form | None:
+    """By delta-rs alone, on a shadow table of this machine; None where Spark is needed."""
+
+    def session() -> NoReturn:
+        raise _SparkNeeded
+
+    with TemporaryDirectory(prefix="catalog-migrate-") as shadow:
+        try:
+            create_shadow_table(shadow, bare)
+            _alter(session, shadow, wanted)
+            return form_of(open_table(shadow))
+        except _SparkNeeded:
+            return None
+        except EngineFailure as refused:
+            raise EngineFailure(
+                refused.message.replace(shadow, path), remedy=refused.remedy,
+                condition=refused.condition, transient=refused.transient,
+            ) from refused
+
+
+def _tried_there(session: Session, path: str, bare: Form, wanted: Wanted) -> Form:
+    """On a shadow table that is inside the shard's directory for the time being.
+
+    A failure is transient where another holder took it away meanwhile.
     """
     sweep_shadow_tables(path)
     table = store_at(path)
-    apart = ELSEWHERE | IN_EVERY_COMMIT if wanted.shape is None else IN_EVERY_COMMIT
-    bare, held = _undressed(standing, apart)
     name = shadow_name()
     shadow = table.place(name)
     try:
@@ -116,7 +152,7 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
             table.make_folder(name)  # never the shard with it: that may be missing
         create_shadow_table(shadow, bare)
         _alter(session, shadow, wanted)
-        reached = form_of(open_table(shadow))
+        return form_of(view_table(shadow))
     except EngineFailure as refused:
         taken = table.exists("/") and not has_log(shadow)
         raise EngineFailure(
@@ -125,8 +161,6 @@ def _tried(session: Session, path: str, standing: Form, wanted: Wanted) -> Form:
         ) from refused
     finally:
         discard(table, name)
-    features = reached.features | (apart & standing.features)
-    return reached.with_features(features).with_configuration({**held, **reached.configuration})
 
 
 def _undressed(form: Form, apart: frozenset[str]) -> tuple[Form, dict[str, str]]:
@@ -148,7 +182,7 @@ def _alter(session: Session, path: str, wanted: Wanted) -> None:
     """Reshape, add, lengthen, relax, comment, constrain a table; each only where it differs."""
     columns = wanted.columns
     if wanted.shape is not None:
-        _reshape(session(), open_table(path), columns, wanted.shape)
+        _reshape(session(), view_table(path), columns, wanted.shape)
     standing = {column.name.lower(): column for column in shard_columns(path)}
     _refuse_unevolvable(path, standing, columns)
     _add_columns(session, path, standing, columns)
@@ -178,7 +212,7 @@ def _add_columns(
     plain = not any(datatypes.holds(parse_type(c.type), *_FEATURE_TYPES) for c in new)
     with failing(f"add columns to {path}"):
         # delta-rs refuses to add a column to a table with column mapping
-        if at_the_end and plain and not _is_mapped(open_table(path)):
+        if at_the_end and plain and not _is_mapped(view_table(path)):
             from deltalake import Schema
 
             schema = Schema.from_json(json.dumps(datatypes.json_schema(new, stored=True)))
@@ -196,7 +230,7 @@ def _add_columns(
 
 def _describe(session: Session, path: str, shard: ShardSpec) -> None:
     """Table comment, properties and checks."""
-    metadata = open_table(path).metadata()
+    metadata = view_table(path).metadata()
     present = metadata.configuration
     with failing(f"change {path} in place"):
         if (shard.comment or "") != (metadata.description or ""):
@@ -278,12 +312,12 @@ def _refuse_unevolvable(
 # properties, empty; not ADD COLUMN. So nothing but that depends on whether a shard is mapped, a
 # shard is created without, and mapping is turned on by the first rename or drop.
 
-def _is_mapped(table: DeltaTable) -> bool:
+def _is_mapped(table: TableView) -> bool:
     """Whether column mapping is on, so that names are not those in the files."""
     return table.metadata().configuration.get(_MAPPING_MODE, "none").lower() != "none"
 
 
-def shard_layout(table: DeltaTable) -> Layout:
+def shard_layout(table: TableView) -> Layout:
     """Physical and given names of a table's columns, with canonical types, in order."""
     schema: Mapping[str, Any] = json.loads(table.schema().to_json())
     given = datatypes.columns_of(schema)
@@ -299,7 +333,7 @@ def shard_layout(table: DeltaTable) -> Layout:
 
 
 def _reshape(
-    spark: SparkSession, table: DeltaTable, columns: Sequence[Column], shape: Shape
+    spark: SparkSession, table: TableView, columns: Sequence[Column], shape: Shape
 ) -> bool:
     """Issue what is still missing of ``shape``; whether that was anything.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from catalog_migrate.delta import datatypes
@@ -11,17 +12,17 @@ from catalog_migrate.delta import seal as seals
 from catalog_migrate.delta.commits import write_checksum
 from catalog_migrate.delta.directory import delete_data, delete_table, tables_below
 from catalog_migrate.delta.log import refuse_damaged_log, why_no_log
-from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of
+from catalog_migrate.delta.protocol import create_empty, create_shadow_table, form_of, publish
 from catalog_migrate.delta.seal import CONSTRAINTS
 from catalog_migrate.delta.table import (
     file_sizes,
     grown,
     open_table,
-    options_for,
     shard_columns,
     shard_size,
     shard_version,
     table_size,
+    view_table,
 )
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark import statements
@@ -34,7 +35,7 @@ from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
 from catalog_migrate.model.types import parse_type
 from catalog_migrate.store import store_at
-from catalog_migrate.store.address import local_path
+from catalog_migrate.store.address import is_remote, local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -74,17 +75,30 @@ class Shards:
         return self._session_given
 
     def create_shard(self, shard: ShardSpec) -> None:
-        """Create through delta-rs (3 ms), or Spark for what delta-rs cannot do."""
+        """Create through delta-rs (3 ms), or Spark for what delta-rs cannot do.
+
+        For an object store delta-rs makes it on this machine.
+        """
         path = local_path(shard.path)
         if self.shard_version(path) is not None:
             self._confirm(shard)
             return
         if needs_spark(shard):
             self._create_by_spark(shard)
-            return
+        elif not is_remote(path):
+            self._create(path, shard)
+        else:
+            with TemporaryDirectory(prefix="catalog-migrate-") as here:
+                self._create(here, shard)
+                with failing(f"create the shard {path}"):
+                    made = publish(here, path)
+            if not made:
+                self._confirm(shard)
+
+    def _create(self, path: str, shard: ShardSpec) -> None:
         from deltalake import DeltaTable, Schema
 
-        with failing(f"create the shard {path}"):
+        with failing(f"create the shard {shard.path}"):
             table = DeltaTable.create(
                 path,
                 schema=Schema.from_json(
@@ -94,10 +108,9 @@ class Shards:
                 description=shard.comment,
                 configuration=configuration(shard),
                 raise_if_key_not_exists=False,
-                storage_options=options_for(path),
             )
         write_checksum(path, 0)
-        self._add_missing_features(table, shard)
+        self._add_missing_features(path, table, shard)
 
     def _confirm(self, shard: ShardSpec) -> None:
         """A shard that is there must be an empty one in the same form (a repeated call)."""
@@ -110,9 +123,9 @@ class Shards:
                 f"cannot create the shard {path}: another table is there",
                 condition="DELTA_TABLE_ALREADY_EXISTS",
             )
-        self._add_missing_features(open_table(path), shard)
+        self._add_missing_features(path, open_table(path), shard)
 
-    def _add_missing_features(self, table: DeltaTable, shard: ShardSpec) -> None:
+    def _add_missing_features(self, path: str, table: DeltaTable, shard: ShardSpec) -> None:
         """Name the features that Spark demands of a table whose protocol lists features.
 
         delta-rs lists only those of the types: Spark then refuses a NOT NULL column with
@@ -135,7 +148,7 @@ class Shards:
         if missing:
             with failing(f"create the shard {shard.path}"):
                 table.alter.add_feature(missing, allow_protocol_versions_increase=True)
-            write_checksum(shard.path, table.version())
+            write_checksum(path, table.version())
 
     def _create_by_spark(self, shard: ShardSpec) -> None:
         with failing(f"create the shard {shard.path}"):
@@ -151,7 +164,7 @@ class Shards:
 
     def count_rows(self, path: str, version: int) -> int:
         """Rows at a version: by statistics, else counted by Spark."""
-        known, _ = table_size(open_table(path, version=version))
+        known, _ = table_size(view_table(path, version=version))
         if known >= 0:
             return known
         with failing(f"count the rows of {path} at version {version}"):
@@ -174,17 +187,17 @@ class Shards:
             raise EngineFailure(
                 f"cannot empty {path}: it is sealed", condition="DELTA_CANNOT_MODIFY_APPEND_ONLY"
             )
-        if not file_sizes(open_table(path)):
+        if not file_sizes(view_table(path)):
             return
         with failing(f"empty {path}"):
             open_table(path).delete()
 
     def shard_layout(self, path: str) -> Layout:
         """Physical names by the log's newest schema."""
-        return shard_layout(open_table(path))
+        return shard_layout(view_table(path))
 
     def create_shadow_table(self, path: str, shadow: str) -> None:
-        create_shadow_table(shadow, form_of(open_table(path)))
+        create_shadow_table(shadow, form_of(view_table(path)))
 
     def evolve(
         self, path: str, columns: Sequence[Column], shard: ShardSpec, shape: Shape | None = None, *,
@@ -214,7 +227,7 @@ def create_placeholder(path: str) -> str | None:
                 remedy="restore its log, or move the directory away",
             )
         return None
-    form = form_of(open_table(path))
+    form = form_of(view_table(path))
     mapping = {
         name: value for name, value in form.configuration.items()
         if name.startswith("delta.columnMapping.")

@@ -39,7 +39,7 @@ from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
-from tests.services.store_proxy import Fault, StoreProxy
+from tests.services.store_proxy import StoreProxy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,8 +213,10 @@ class TestNetwork:
     """A network that loses answers, and a server that is busy."""
 
     @pytest.fixture
-    def proxy(self, spark: SparkSession, object_store: ObjectStore) -> Iterator[StoreProxy]:
-        with StoreProxy(object_store) as proxy:
+    def proxy(
+        self, spark: SparkSession, object_store: ObjectStore, tmp_path: Path
+    ) -> Iterator[StoreProxy]:
+        with StoreProxy(object_store, tmp_path) as proxy:
             hand_over(spark.sparkContext, hadoop_settings(Storage(proxy.options)))
             yield proxy
 
@@ -230,17 +232,17 @@ class TestNetwork:
             return str(error.java_exception.getClass().getName())
         return None
 
-    @pytest.mark.parametrize("fault", ["cut", "slow down"])
+    @pytest.mark.parametrize("fault", ["cut", "SlowDown"])
     def test_a_commit_is_made_once(
-        self, spark: SparkSession, proxy: StoreProxy, bucket: str, fault: Fault
+        self, spark: SparkSession, proxy: StoreProxy, bucket: str, fault: str
     ) -> None:
         """The PUT is repeated; refused by its own object it has gone through, by another's not."""
-        proxy.next(fault, lambda request: request.is_conditional_put)
+        proxy.next(fault, conditional=True)
         assert self.put(spark, f"{bucket}/one", "mine") is None
         assert proxy.pending == 0
         assert len([each for each in proxy.seen if each.is_conditional_put]) == 2
         # the same bytes: what tells writers apart is no content
-        proxy.next(fault, lambda request: request.is_conditional_put)
+        proxy.next(fault, conditional=True)
         assert self.put(spark, f"{bucket}/one", "mine") == (
             "java.nio.file.FileAlreadyExistsException"
         )
@@ -252,7 +254,7 @@ class TestNetwork:
         jvm, hadoop = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
         path = jvm.org.apache.hadoop.fs.Path(f"{bucket}/checkpoint/commits/0")
         manager = jvm.catalogmigrate.ConditionalPutCheckpointFileManager(path, hadoop)
-        proxy.next("cut", lambda request: request.is_conditional_put)
+        proxy.next("cut", conditional=True)
         for _ in range(2):
             stream = manager.createAtomic(path, False)
             stream.write(1)
