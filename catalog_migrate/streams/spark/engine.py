@@ -38,10 +38,12 @@ class SparkQueries:
 
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
+    ``warehouse`` is where their rows and checkpoints lie; UnsuitableSession where queries of this
+    session cannot.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = settings.query_session(spark)
+    def __init__(self, spark: SparkSession, warehouse: str = "") -> None:
+        self._spark = settings.query_session(spark, warehouse)
 
     def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
         """Have Spark make the plan of a query: most of what a start costs, before anything stops.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from catalog_migrate.api import Catalog
 from catalog_migrate.api.doctor import Finding, safe_commits, tried
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
 from catalog_migrate.config import load
@@ -25,6 +26,7 @@ from catalog_migrate.engine.spark.object_stores.commit_safety import (
 from catalog_migrate.engine.spark.object_stores.settings import (
     CHECKPOINT_MANAGER,
     LOG_STORE,
+    MANAGED_BY,
     hadoop_settings,
 )
 from catalog_migrate.engine.spark.session import hand_over
@@ -33,6 +35,8 @@ from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
+from catalog_migrate.streams.spark import settings as query_settings
+from catalog_migrate.streams.spark.engine import SparkQueries
 from tests.services.store_proxy import Fault, StoreProxy
 
 if TYPE_CHECKING:
@@ -372,3 +376,24 @@ def test_a_start_refuses_commits_that_write_over_others(
         told.clear()
         assert start(require_safe_commits=False) == "unchanged"
     assert any(STOCK in said for said in told)
+
+
+def test_a_runtime_refuses_what_loses_rows_and_keeps_checkpoints_that_fence(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever manager of checkpoint files the caller's session has, that of its queries stops a
+    second driver; a session without our jar, or whose commits are unsafe, runs no query."""
+    catalog = Catalog.create(bucket, storage_options=object_store.options)
+    with committing_with(spark_on_s3, STOCK, "s3"), pytest.raises(UnsafeCommits):
+        catalog.runtime(spark_on_s3)
+    spark_on_s3.conf.set(MANAGED_BY, "a.manager.of.the.Caller")
+    try:
+        queries = catalog.runtime(spark_on_s3).engine
+        assert isinstance(queries, SparkQueries)
+        assert queries._spark.conf.get(MANAGED_BY) == CHECKPOINT_MANAGER
+        monkeypatch.setattr(query_settings, "CHECKPOINT_MANAGER", "no.such.Manager")
+        with pytest.raises(UnsuitableSession, match=r"no\.such\.Manager"):
+            catalog.runtime(spark_on_s3)
+    finally:
+        spark_on_s3.conf.set(MANAGED_BY, CHECKPOINT_MANAGER)
