@@ -8,9 +8,7 @@ sinks get checkpoints and query ids of their own.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from uuid import uuid4
 
 import msgspec
@@ -63,7 +61,6 @@ from catalog_migrate.model.wording import counted
 from catalog_migrate.reconciler.actions import FORMER, former, originals
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
-    is_remote,
     is_same_place,
     moved_along,
     resolved,
@@ -234,12 +231,6 @@ def _aim(
         if away and home is not None and here is not None:
             place = moved_along(old, home, here)
     if not is_same_place(place, old):
-        if is_remote(place) and state.streams:
-            raise UsageError(
-                f"the rows cannot be at {place}: sources and sinks have checkpoints with them,"
-                " which are not kept on object stores yet",
-                remedy="copy them to a directory that every process sees",
-            )
         require_rows_address(log, place)
     if new_lineage and away and is_same_place(place, old):
         problems.append(Problem(
@@ -519,10 +510,10 @@ def unready_checkpoints(state: State, warehouse: str) -> Iterator[str]:
     """Names of sinks whose checkpoint in ``warehouse`` cannot be gone on from, with the reason."""
     for item_id, stream in _sinks(state):
         name = state.items[item_id].definition.item_name
-        checkpoint = Checkpoint(Path(warehouse, stream.checkpoint))
+        checkpoint = Checkpoint(shard_location(warehouse, stream.checkpoint))
         try:
             if checkpoint.query_id is not None and checkpoint.restoring is not None:
-                yield f"{name}: a snapshot was being put back into {checkpoint.path}"
+                yield f"{name}: a snapshot was being put back into {checkpoint.address}"
         except CheckpointCorrupt as error:
             yield f"{name}: {error.message}"
 
@@ -537,14 +528,14 @@ def copy_checkpoints(
     """
     records: dict[str, StreamRecord] = {}
     for item_id, stream in _sinks(state):
-        old = Path(warehouse, stream.checkpoint)
-        if Checkpoint(old).query_id is None:
+        old = Checkpoint(shard_location(warehouse, stream.checkpoint))
+        if old.query_id is None:
             continue
         directory = f"{CHECKPOINTS}/{item_id}/{lineage}"
-        new = Path(warehouse, directory)
-        on_step(f"part {new}")
-        shutil.copytree(old, new, ignore=shutil.ignore_patterns("*.tmp"))
-        new_query_id(Checkpoint(new), {}, active=())
+        new = Checkpoint(shard_location(warehouse, directory))
+        on_step(f"part {new.address}")
+        new.files.copy_tree(old.store, new.store)
+        new_query_id(new, {}, active=())
         records[item_id] = msgspec.structs.replace(stream, checkpoint=directory)
     return records
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from catalog_migrate.hook import BootstrapReport
     from catalog_migrate.model.graph import DependencyGraph
     from catalog_migrate.pipeline.plan import Sight
+    from catalog_migrate.pipeline.safe_commits import CommitRules
     from catalog_migrate.planner.migration import Migration
     from catalog_migrate.planner.missing_data import MissingData
     from catalog_migrate.planner.plan import Plan
@@ -332,21 +333,36 @@ class Catalog:
         options: RuntimeOptions | None = None,
         on_event: Callable[[str], None] | None = None,
         threads: int = 4,
+        commits: CommitRules | None = None,
     ) -> Runtime:
         """The runtime of a cluster in the caller's session: ``run()`` it, or ``start()`` it in a
-        thread and ``close()`` it in the end."""
+        thread and ``close()`` it in the end.
+
+        On an object store the session's commits are looked at first as by a start, with its rules
+        for ``commits``: UnsafeCommits, UnsuitableSession, StoreFailure.
+        """
         self._writing("running a cluster")
         from catalog_migrate.engine.spark.connect import is_connect, unsuitable
         from catalog_migrate.engine.spark.engine import SparkEngine
+        from catalog_migrate.pipeline import safe_commits
         from catalog_migrate.streams.runtime import Runtime
         from catalog_migrate.streams.spark.engine import SparkQueries
         from catalog_migrate.streams.tables import ShardMaker
 
         if is_connect(spark):
             raise unsuitable("the runtime of streams", "this one is a client's of Spark Connect")
+        state = self.state()
+        warehouse = state.setting("warehouse")
+        raced = safe_commits.require_safe_commits(
+            spark, warehouse, storage=self.log.storage, state=state, rules=commits,
+            on_note=on_event,
+        )
+        if raced is not None:
+            safe_commits.remember(self.log, raced)
         engine = SparkEngine(spark, threads=threads)
         return Runtime(
-            self.log, cluster, SparkQueries(spark), ensure_shards=ShardMaker.local(spark).ensure,
+            self.log, cluster, SparkQueries(spark, warehouse),
+            ensure_shards=ShardMaker.local(spark).ensure,
             reconcile=lambda state: self._bring_in_line(engine, state), options=options,
             on_event=on_event,
         )

@@ -42,6 +42,7 @@ def cluster_runtime(
 
     ``wait`` bounds in seconds how long another runtime of the cluster is waited for.
     """
+    from catalog_migrate.pipeline.safe_commits import rules_of
     from catalog_migrate.streams.plain_secrets import plain_secrets
     from catalog_migrate.streams.runtime import RuntimeOptions
 
@@ -57,7 +58,8 @@ def cluster_runtime(
         on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
     with local_spark(settings, on_note) as spark:
         yield catalog.runtime(
-            spark, cluster, options=options, on_event=on_note, threads=threads_of(settings)
+            spark, cluster, options=options, on_event=on_note, threads=threads_of(settings),
+            commits=rules_of(settings),
         )
 
 
@@ -185,7 +187,9 @@ def read_skipped(settings: Settings, operation: str, *, on_note: OnNote = unhear
     operation_row(catalog.state(), operation)  # an unknown one is told before Spark starts
     client = catalog.unsafe(on_progress=on_note)
     with local_spark(settings, on_note) as spark:
-        return client.read_skipped(operation, SparkQueries(spark))
+        return client.read_skipped(
+            operation, SparkQueries(spark, catalog.state().setting("warehouse"))
+        )
 
 
 def acknowledge(settings: Settings, operation: str) -> bool:

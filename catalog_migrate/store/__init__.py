@@ -56,6 +56,18 @@ class Store(Protocol):
         """How many bytes are under each name directly in a folder that is no folder itself."""
         ...
 
+    def tree(self, folder: str = "") -> Iterable[str]:
+        """The names of all files in a folder and those below it, relative to the address.
+
+        None where there is no such folder. Hadoop marks a folder in an object store by an object
+        without bytes, so that such ones are left out there.
+        """
+        ...
+
+    def read_all(self, names: Iterable[str]) -> Mapping[str, bytes]:
+        """All bytes under each of many names, side by side where a store lets one wait."""
+        ...
+
     def folders(self, folder: str = "") -> Iterable[str]:
         """Those of the names directly in a folder that are folders; links are none."""
         ...
@@ -71,8 +83,15 @@ class Store(Protocol):
         """Put all bytes in place of those that a tag was read with; False where they went."""
         ...
 
-    def make_folder(self, name: str = "", *, above: bool = False) -> None:
-        """Make a folder, where a store has any; with ``above`` those that it lies in too."""
+    def put_all(self, contents: Mapping[str, bytes], *, durable: bool = True) -> None:
+        """Put many at an address that is nobody else's, on no condition and with their folders."""
+        ...
+
+    def make_folder(
+        self, name: str = "", *, above: bool = False, durable: bool = False
+    ) -> None:
+        """Make a folder, where a store has any; with ``above`` those that it lies in too, and then
+        it may be there."""
         ...
 
     def remove_folder(self, name: str) -> None:
@@ -83,7 +102,7 @@ class Store(Protocol):
         """Give a file or folder another name, whole and at once; no object store can."""
         ...
 
-    def delete(self, name: str = "") -> None:
+    def delete(self, name: str = "", *, durable: bool = False) -> None:
         """Delete what is under a name, or all below the address; a link and not what it names."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from uuid import uuid4
 
@@ -22,12 +22,17 @@ _KINDS = (
 
 
 class LocalStore:
-    """The files below a directory, as a :class:`~catalog_migrate.store.Store`."""
+    """The files below a directory, as a :class:`~catalog_migrate.store.Store`.
 
-    __slots__ = ("address",)
+    ``on_step`` hears of each step of what is made or put, before it takes effect; a test ends the
+    process there.
+    """
 
-    def __init__(self, directory: str) -> None:
+    __slots__ = ("_on_step", "address")
+
+    def __init__(self, directory: str, on_step: Callable[[str], None] = lambda _: None) -> None:
         self.address = directory
+        self._on_step = on_step
 
     def place(self, name: str) -> str:
         return f"{self.address}/{name}" if name else self.address
@@ -64,6 +69,16 @@ class LocalStore:
         with os.scandir(self.place(folder)) as entries:
             return {each.name: each.stat().st_size for each in entries if not each.is_dir()}
 
+    def tree(self, folder: str = "") -> Iterator[str]:
+        above = self.place(folder)
+        for directory, _, files in os.walk(above):
+            within = os.path.relpath(directory, self.address)
+            for name in files:
+                yield name if within == os.curdir else f"{within}/{name}"
+
+    def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
+        return {name: self.read(name) for name in names}
+
     def folders(self, folder: str = "") -> list[str]:
         with os.scandir(self.place(folder)) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -76,14 +91,15 @@ class LocalStore:
         folder = os.path.dirname(target)
         partial = os.path.join(folder, f".{uuid4().hex}.tmp")
         try:
+            self._on_step(f"write {os.path.basename(name)}")
             _write(partial, data, durable=durable)
+            self._on_step(f"rename {os.path.basename(name)}")  # in effect, but where one is
             os.link(partial, target)
         except FileExistsError:
             return False
         finally:
             _unlink(partial)
-        if durable:
-            _make_durable(folder)
+        self._settle(folder, durable=durable)
         return True
 
     def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:
@@ -98,20 +114,52 @@ class LocalStore:
             except FileNotFoundError:
                 return False
             try:
+                self._on_step(f"write {os.path.basename(name)}")
                 _write(partial, data, durable=durable)
+                self._on_step(f"rename {os.path.basename(name)}")
                 os.replace(partial, target)
             finally:
                 _unlink(partial)
-        if durable:
-            _make_durable(folder)
+        self._settle(folder, durable=durable)
         return True
 
-    def make_folder(self, name: str = "", *, above: bool = False) -> None:
+    def put_all(self, contents: Mapping[str, bytes], *, durable: bool = True) -> None:
+        """All are written first and synced then: the file system writes them in one go."""
+        written: dict[str, None] = {}
+        for name, data in contents.items():
+            target = self.place(name)
+            folder = os.path.dirname(target)
+            os.makedirs(folder, exist_ok=True)
+            _write(target, data, durable=False)
+            written |= dict.fromkeys((target, folder))
+        for path in written if durable else ():
+            _make_durable(path)
+
+    def make_folder(
+        self, name: str = "", *, above: bool = False, durable: bool = False
+    ) -> None:
         """Without ``above`` FileExistsError where one is."""
+        path = self.place(name)
         if above:
-            os.makedirs(self.place(name), exist_ok=True)
+            if os.path.isdir(path):
+                return
+            self._make_above(os.path.dirname(path), durable=durable)
+            self._on_step(f"make {os.path.basename(path)}")
+            with suppress(FileExistsError):
+                os.mkdir(path)
         else:
-            os.mkdir(self.place(name))
+            os.mkdir(path)
+        if durable:
+            _make_durable(os.path.dirname(path))
+
+    def _make_above(self, path: str, *, durable: bool) -> None:
+        if path and not os.path.isdir(path):
+            LocalStore(path, self._on_step).make_folder(above=True, durable=durable)
+
+    def _settle(self, folder: str, *, durable: bool) -> None:
+        self._on_step(f"sync {os.path.basename(folder)}")
+        if durable:
+            _make_durable(folder)
 
     def remove_folder(self, name: str) -> None:
         os.rmdir(self.place(name))
@@ -119,14 +167,16 @@ class LocalStore:
     def move(self, name: str, to: str) -> None:
         os.rename(self.place(name), self.place(to))
 
-    def delete(self, name: str = "") -> None:
-        path = self.place(name)
+    def delete(self, name: str = "", *, durable: bool = False) -> None:
+        path = self.place(name).rstrip("/")
         if os.path.isdir(path) and not os.path.islink(path):
             import shutil  # here: it takes longer than all that a start without changes asks of us
 
             shutil.rmtree(path)
         else:
             _unlink(path)
+        if durable:
+            _make_durable(os.path.dirname(path))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

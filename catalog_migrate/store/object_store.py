@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -30,6 +30,9 @@ _CLIENT = frozenset({
 _SECONDS = re.compile(r"(\d+) ?s(?:ec)?(?:ond)?s?")
 _PROFILE = "aws_profile"
 _NO_BUCKET = "NoSuchBucket"
+_AT_ONCE = 16
+"""Requests side by side where many objects are read or put."""
+_Found = TypeVar("_Found")
 
 
 class StoreFailure(CatalogMigrateError, OSError):
@@ -86,7 +89,19 @@ class ObjectStore:
             return self._after(folder.rstrip("/"), after)
         found = self._listed(folder)
         paths = [*found["common_prefixes"], *(each["path"] for each in found["objects"])]
-        return (path.rpartition("/")[2] for path in paths)
+        marker = folder.rstrip("/")  # an object of the folder's own name, of Hadoop
+        return (path.rpartition("/")[2] for path in paths if path != marker)
+
+    def tree(self, folder: str = "") -> Iterator[str]:
+        """By a listing, a request for every thousand."""
+        with self._objects() as (obstore, objects):
+            listed = obstore.list(objects, folder.rstrip("/") or None)
+            found = [each["path"] for some in listed for each in some if each["size"]]
+        return iter(found)
+
+    def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
+        """By one request for each, many at once."""
+        return dict(self._at_once(lambda name: (name, self.read(name)), names))
 
     def _after(self, folder: str, after: str) -> Iterator[str]:
         start = len(folder) + 1 if folder else 0
@@ -114,6 +129,22 @@ class ObjectStore:
     def put_if_match(self, name: str, data: bytes, tag: str, *, durable: bool = True) -> bool:  # noqa: ARG002 (it always is)
         """By ``If-Match``, which the store itself refuses where another object is."""
         return self._put(name, data, {"e_tag": tag})
+
+    def put_all(self, contents: Mapping[str, bytes], *, durable: bool = True) -> None:  # noqa: ARG002 (they always are)
+        """By one request for each, many at once."""
+
+        def put(name: str) -> None:
+            with self._objects() as (obstore, objects):
+                obstore.put(objects, name, contents[name])
+
+        self._at_once(put, contents)
+
+    @staticmethod
+    def _at_once(act: Callable[[str], _Found], names: Iterable[str]) -> list[_Found]:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(_AT_ONCE, "objects") as pool:
+            return list(pool.map(act, names))
 
     def _put(self, name: str, data: bytes, mode: Any) -> bool:
         """Whether the bytes are there by this call, also where only its answer was lost.
@@ -149,13 +180,15 @@ class ObjectStore:
             remedy="copy it with a tool of the store, and name the new place",
         )
 
-    def make_folder(self, name: str = "", *, above: bool = False) -> None:
+    def make_folder(
+        self, name: str = "", *, above: bool = False, durable: bool = False
+    ) -> None:
         """An object store has no folders."""
 
     def remove_folder(self, name: str) -> None:
         """An object store has no folders."""
 
-    def delete(self, name: str = "") -> None:
+    def delete(self, name: str = "", *, durable: bool = False) -> None:  # noqa: ARG002 (it always is)
         """The object, and everything in the folder, of this name; a request for every thousand."""
         name = name.rstrip("/")
         with self._objects() as (obstore, objects):

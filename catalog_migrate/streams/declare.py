@@ -18,7 +18,6 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import QueryKind
-from catalog_migrate.store.address import is_remote
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import Draft, Effect
@@ -185,17 +184,7 @@ def create_cluster(
 
 
 def put_cluster(draft: Draft, name: str) -> str:
-    """A cluster and its log; returns the cluster's item id.
-
-    RefusedStatement where its checkpoints would lie on an object store.
-    """
-    warehouse = draft.state.setting("warehouse")
-    if is_remote(warehouse):
-        raise RefusedStatement(
-            f"queries cannot run beside {warehouse}: their checkpoints are kept with the rows, and"
-            " not on object stores yet",
-            remedy="declare them in a catalog whose warehouse is a directory",
-        )
+    """A cluster and its log; returns the cluster's item id."""
     cluster = named("cluster", name, external=External())
     log = named("log", free_name(draft.state, "log", f"{cluster.name}_log", cluster.schema))
     index = f"{log.name}-{cluster.name}-primary-idx"

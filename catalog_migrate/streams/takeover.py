@@ -10,10 +10,9 @@ fenced as soon as that works.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -117,12 +116,11 @@ def _fence_one(
 ) -> str:
     """The directory of a query's fenced copy; its own one when it has not started yet."""
     directory = f"{CHECKPOINTS}/{item_id}/{supervisor.lease.epoch}"
-    old = Path(dependencies.location(state, stream.checkpoint))
-    new = Path(dependencies.location(state, directory))
-    if directory == stream.checkpoint or Checkpoint(old).query_id is None:
+    old = supervisor.ports.checkpoint(dependencies.location(state, stream.checkpoint))
+    if directory == stream.checkpoint or old.query_id is None:
         return stream.checkpoint
-    _copy(old, new)
-    checkpoint = supervisor.ports.checkpoint(new)
+    checkpoint = supervisor.ports.checkpoint(dependencies.location(state, directory))
+    _copy(old, checkpoint)
     if checkpoint.restoring is not None:
         _restored(supervisor, state, item_id, old, checkpoint)
     batches = new_query_id(checkpoint, _fences(supervisor, state, item_id), active=())
@@ -130,46 +128,41 @@ def _fence_one(
     return directory
 
 
-def _copy(old: Path, new: Path) -> None:
+def _copy(old: Checkpoint, new: Checkpoint) -> None:
     """Copy a checkpoint whole, its state too; what another attempt left is replaced.
 
     Whoever owns it may be at work in it still, and take files away: then it is copied again.
     """
-    building = new.with_name(f".{new.name}.tmp")
-    shutil.rmtree(new, ignore_errors=True)
     for left in reversed(range(_ATTEMPTS)):
-        shutil.rmtree(building, ignore_errors=True)
         try:
-            shutil.copytree(old, building, ignore=shutil.ignore_patterns("*.tmp"))
-            break
-        except (shutil.Error, OSError) as error:
+            new.files.copy_tree(old.store, new.store)
+            return
+        except OSError as error:
             if not left:
                 raise EngineFailure(
-                    f"the checkpoint {old} cannot be copied: {error}",
+                    f"the checkpoint {old.address} cannot be copied: {error}",
                     remedy="look at disk space and permissions, then start the runtime again",
                 ) from error
-    building.rename(new)
 
 
 def _restored(
-    supervisor: Supervisor, state: State, item_id: str, old: Path, checkpoint: Checkpoint
+    supervisor: Supervisor, state: State, item_id: str, old: Checkpoint, checkpoint: Checkpoint
 ) -> None:
     """End a restore that the earlier runtime died in, in the copy and before its id changes.
 
-    Snapshots stay with the old directory: they hold the old id, which is barred.
+    Snapshots stay with the old checkpoint: they hold the old id, which is barred.
     """
-    snapshots, number = Snapshots(checkpoint), checkpoint.restoring
+    number = checkpoint.restoring
     assert number is not None
-    taken = Snapshots(Checkpoint(old)).directory
-    shutil.rmtree(snapshots.directory, ignore_errors=True)
-    shutil.copytree(taken, snapshots.directory)
     spec = supervisor.spec(state, item_id)
     batches = supervisor.engine.last_batch(spec, checkpoint.query_id or "")
+    snapshots = Snapshots(checkpoint, taken_of=old)
     snapshots.restore(number, sinks_latest=batches, active=())
-    shutil.rmtree(snapshots.directory)
 
 
-def catch_up(checkpoint: Checkpoint, old: Path, batches: Mapping[str, int | None]) -> None:
+def catch_up(
+    checkpoint: Checkpoint, old: Checkpoint, batches: Mapping[str, int | None]
+) -> None:
     """Complete a copy by what its owner did between the copy and the fence.
 
     ``batches`` are the newest that the fenced destinations have. No later one can arrive, so up to
@@ -181,21 +174,21 @@ def catch_up(checkpoint: Checkpoint, old: Path, batches: Mapping[str, int | None
     if batches:
         arrived = max(_newest(batch) for batch in batches.values())
     else:
-        arrived = _newest(Checkpoint(old).latest_commits) + 1
+        arrived = _newest(old.latest_commits) + 1
     _fill(checkpoint, old, "commits", _newest(checkpoint.latest_commits), arrived - 1)
     committed = _newest(checkpoint.latest_commits)
     _fill(
         checkpoint, old, "offsets", _newest(checkpoint.latest_offsets), max(arrived, committed)
     )
     while (latest := _newest(checkpoint.latest_offsets)) > committed + 1:
-        checkpoint.files.remove(checkpoint.offsets_file(latest))
+        checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(latest))
 
 
-def _fill(checkpoint: Checkpoint, old: Path, log: str, after: int, last: int) -> None:
+def _fill(checkpoint: Checkpoint, old: Checkpoint, log: str, after: int, last: int) -> None:
     for number in range(after + 1, last + 1):
-        source = old / log / str(number)
-        if source.is_file():
-            checkpoint.files.replace(checkpoint.path / log / str(number), source.read_bytes())
+        name = f"{log}/{number}"
+        with suppress(FileNotFoundError):
+            checkpoint.files.replace(checkpoint.store, name, old.store.read(name))
 
 
 def _newest(batch: int | None) -> int:

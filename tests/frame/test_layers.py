@@ -87,7 +87,7 @@ def test_only_one_package_knows_the_log_of_a_table() -> None:
 
 
 def test_only_the_store_asks_the_disk_about_tables() -> None:
-    """Who else knows of files: processes, Spark's own, a copy's checkpoints, doctor's place."""
+    """Who else knows of files: processes, Spark's own, doctor's place."""
     package = ROOT / "catalog_migrate"
     found = {
         str(path.relative_to(package).with_suffix(""))
@@ -96,7 +96,7 @@ def test_only_the_store_asks_the_disk_about_tables() -> None:
         if re.search(r"^\s*(import (os|shutil)|from pathlib import Path)\b", path.read_text(), re.M)
     }
     assert found == {
-        "administration/relocation", "catalog/process", "delta/race", "engine/spark/jars",
+        "catalog/process", "delta/race", "engine/spark/jars",
         "engine/spark/java", "engine/spark/session",
     }
 

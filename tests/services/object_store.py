@@ -57,6 +57,10 @@ class ObjectStore:
             raise ServiceFailed(f"no bucket {name}: {status} {body}", remedy="read the log")
         return f"s3://{name}"
 
+    def mark_folder(self, address: str) -> None:
+        """Put the object without bytes that Hadoop marks a folder with."""
+        self._ask("PUT", f"/{quote(address.partition('://')[2])}/")
+
     def objects(self, name: str) -> str:
         """The listing of a bucket, as the server writes it."""
         return self._ask("GET", f"/{quote(name)}?list-type=2&max-keys=1000")[1]

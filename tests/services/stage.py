@@ -23,6 +23,7 @@ from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.unsafe.planning import UnsafePlan
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
@@ -81,7 +82,7 @@ class Stage:
             first_stream(item), upstream=self.cluster_id, topics={topic: self.kafka.topic_id(topic)}
         )
         self.put("stream", item, stream)
-        path = self.checkpoint.path
+        path = root(self.checkpoint)
         for name in ("offsets", "commits", "sources/0"):
             (path / name).mkdir(parents=True)
         (path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
@@ -97,12 +98,12 @@ class Stage:
     def write_offsets(self, batch: int, line: str) -> None:
         """An entry of the offset log."""
         meta = '{"batchWatermarkMs":0,"batchTimestampMs":1795277816210,"conf":{}}'
-        file = self.checkpoint.offsets_file(batch)
+        file = root(self.checkpoint) / f"offsets/{batch}"
         file.write_text(f"v1\n{meta}\n{line}")
 
     def write_commit(self, batch: int) -> None:
         """An entry of the commit log."""
-        self.checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (root(self.checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
     def put(self, collection: str, key: str, record: Any) -> None:
         """Commit one row."""

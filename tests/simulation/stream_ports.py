@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from catalog_migrate.catalog.clock import Clock
@@ -285,13 +284,6 @@ class SimulatedThreads:
                 act()
 
 
-class SimulatedFiles(Files):
-    """Real files on a disk that is never slow."""
-
-    def sync(self, path: Path) -> None:
-        """Nothing is lost with the machine."""
-
-
 class NoLog(ClusterLog):
     """A cluster's log, which nothing here hangs on."""
 
@@ -307,5 +299,5 @@ def simulated_ports(
     """The ports of one process; ``on_file`` hears of every step that it takes on a checkpoint."""
     return Ports(
         resolve, SimulatedUpstreams(world), SimulatedTables(world), SimulatedThreads(clock),
-        SimulatedFiles(on_file), NoLog,
+        Files(on_file, durable=False), NoLog,
     )

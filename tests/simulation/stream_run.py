@@ -25,6 +25,7 @@ from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.operation_records import (
     ALTER,
@@ -39,6 +40,7 @@ from catalog_migrate.streams.runtime import Runtime, RuntimeOptions
 from catalog_migrate.streams.specs import first_stream
 from catalog_migrate.streams.tables import transaction
 from catalog_migrate.streams.unsafe.undo import undo_request
+from tests.services.checkpoints import root
 from tests.simulation.crashes import SimulatedCrash
 from tests.simulation.invariants import InvariantBroken, require
 from tests.simulation.scenario import Fault
@@ -46,7 +48,6 @@ from tests.simulation.scheduler import ProcessClock, Scheduler, Task
 from tests.simulation.stream_faults import NO_FAULT, StreamFault
 from tests.simulation.stream_ports import (
     NoLog,
-    SimulatedFiles,
     SimulatedTables,
     SimulatedThreads,
     SimulatedUpstreams,
@@ -101,7 +102,7 @@ class Actor(ABC):
         self.threads = SimulatedThreads(self.clock)
         self.ports = play.fault.ports(Ports(
             resolve, self.upstreams, SimulatedTables(play.world), self.threads,
-            SimulatedFiles(lambda step: self.point(f"file: {step}")), NoLog,
+            Files(lambda step: self.point(f"file: {step}"), durable=False), NoLog,
         ))
         self.engine = SimulatedQueries(play.world, self.point, self.upstreams.told)
         self.runtime: Runtime | None = None
@@ -406,7 +407,7 @@ class StreamRun:
         stream = state.streams.get(item_id) or first_stream(item_id)
         checkpoint = Checkpoint(f"{self.warehouse}/{stream.checkpoint}")
         latest = checkpoint.latest_offsets
-        initial = checkpoint.source_directory(0) / "0"
+        initial = root(checkpoint) / "sources/0/0"
         if latest is None and initial.is_file():
             return dict(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
         if latest is None or checkpoint.latest_commits != latest:

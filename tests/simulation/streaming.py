@@ -22,6 +22,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec, Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.lines import START
 from catalog_migrate.streams.queries import QueryFailure, QueryProgress, QuerySpec
+from tests.services.checkpoints import root
 from tests.simulation import stream_sinks
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
@@ -289,7 +290,7 @@ class SimulatedQuery:
 def _written(checkpoint: Checkpoint, batch: int) -> dict[Partition, int]:
     """What a checkpoint says of the position after a batch (-1: before the first)."""
     found: dict[Partition, int] = {}
-    initial = checkpoint.source_directory(0) / "0"
+    initial = root(checkpoint) / "sources/0/0"
     if initial.is_file():  # what the query was first told, or what an operator put there
         found.update(KafkaCodec().read_initial(initial.read_bytes(), str(initial)))
     if batch < 0:
@@ -304,7 +305,7 @@ def write_entry(checkpoint: Checkpoint, batch: int, line: str) -> None:
 
 
 def _write(checkpoint: Checkpoint, name: str, text: str) -> None:
-    file = checkpoint.path / name
+    file = root(checkpoint) / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 

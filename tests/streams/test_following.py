@@ -31,6 +31,7 @@ from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.streams.plans import plan_statement
 from catalog_migrate.streams.tables import DeltaTables, ShardMaker
+from tests.services.checkpoints import root
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 SINK = "CREATE SINK {} FROM t INTO POSTGRES CONNECTION pg (TABLE 't') {}"
@@ -125,18 +126,18 @@ class Place:
         """A checkpoint whose last batch ends behind the version ``upto`` of a shard."""
         from deltalake import DeltaTable
 
-        root = self.checkpoint.path
+        top = root(self.checkpoint)
         for part in ("offsets", "commits"):
-            (root / part).mkdir(parents=True)
-        (root / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+            (top / part).mkdir(parents=True)
+        (top / "metadata").write_text(f'{{"id":"{QUERY}"}}')
         table_id = str(DeltaTable(self.path(shard)).metadata().id)
         head = {"batchWatermarkMs": 0, "batchTimestampMs": 1, "conf": {}}
         for number in range(batches):
             position = DeltaPosition(table_id, upto + 1 - (batches - 1 - number))
             text = "\n".join(["v1", json.dumps(head), DeltaCodec().write(position)])
-            (root / "offsets" / str(number)).write_text(text)
+            (top / "offsets" / str(number)).write_text(text)
             if committed or number < batches - 1:
-                (root / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+                (top / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
         self.claim(adopt=True)
 
     def claim(self, *, adopt: bool = False) -> None:
@@ -215,7 +216,7 @@ def test_in_the_midst_of_a_version(place: Place) -> None:
     old, last = place.shard, place.append(place.shard, 1)
     place.migrated()
     place.read(old, last, batches=1)
-    entry = place.checkpoint.offsets_file(0)
+    entry = root(place.checkpoint) / "offsets/0"
     whole = entry.read_text()
     for half in ('"index":0', '"isStartingVersion":true'):
         name = half.split(":", 1)[0]

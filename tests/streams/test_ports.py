@@ -24,7 +24,6 @@ from catalog_migrate.streams.tables import DeltaTables, Stretch, Tables
 from catalog_migrate.streams.upstream import ServerUpstreams, Upstreams
 from catalog_migrate.testing.world import SimulatedClock
 from tests.simulation.stream_ports import (
-    SimulatedFiles,
     SimulatedTables,
     SimulatedThreads,
     SimulatedUpstreams,
@@ -356,14 +355,15 @@ class TestThreads:
         assert len(times) == 3
 
 
-@pytest.mark.parametrize("files", [Files, SimulatedFiles])
-def test_files(files: type[Files], tmp_path: Path) -> None:
+@pytest.mark.parametrize("durable", [True, False])
+def test_files(durable: bool, tmp_path: Path) -> None:
     """Both write the same, and tell of the same steps before them."""
     steps: list[str] = []
-    port = files(steps.append)
-    port.replace(tmp_path / "offsets" / "0", b"v1\n")
+    port = Files(steps.append, durable=durable)
+    store = port.store(str(tmp_path))
+    port.replace(store, "offsets/0", b"v1\n")
     assert (tmp_path / "offsets" / "0").read_bytes() == b"v1\n"
-    port.remove(tmp_path / "offsets" / "0")
+    port.remove(store, "offsets/0")
     assert steps == ["make offsets", "write 0", "rename 0", "sync offsets", "remove 0"]
 
 

@@ -1,38 +1,30 @@
 """Files of a directory as one tar file and back.
 
 A checkpoint keeps hundreds of files of a line each. As one file they are made durable by one sync
-instead of one each, and nobody who edits the checkpoint by hand can change the copy with it.
+instead of one each, or by one request to an object store, and nobody who edits the checkpoint by
+hand can change the copy with it.
 """
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Mapping
+from pathlib import PurePosixPath
 
+from catalog_migrate.store import Store
 from catalog_migrate.streams.checkpoint.files import is_litter
 
 Tree = Mapping[str, bytes | None]
-"""Relative names to contents, None for a directory, each after the directory that it is in."""
+"""Relative names to contents; None for a directory, which earlier versions kept too."""
 
 
-def read_tree(root: Path, names: Iterable[str]) -> dict[str, bytes | None]:
-    """What stands below ``root`` under ``names``, files or directories; litter is left out."""
-    found: dict[str, bytes | None] = {}
-
-    def add(path: Path, name: str) -> None:
-        if path.is_dir():
-            found[name] = None
-            for entry in sorted(path.iterdir()):
-                if not is_litter(entry):
-                    add(entry, f"{name}/{entry.name}")
-        elif path.exists():
-            found[name] = path.read_bytes()
-
-    for name in names:
-        add(root / name, name)
-    return found
+def read_tree(store: Store, names: Collection[str]) -> dict[str, bytes]:
+    """All files in a store that are, or lie in a folder that is, among ``names``; no litter."""
+    found = sorted(
+        name for name in store.tree() if name.partition("/")[0] in names and not is_litter(name)
+    )
+    return dict(store.read_all(found))
 
 
 def pack(tree: Tree) -> bytes:
@@ -70,9 +62,3 @@ def unpack(data: bytes) -> dict[str, bytes | None]:
     except tarfile.TarError as error:
         raise ValueError(str(error)) from error
     return found
-
-
-def subtree(tree: Tree, directory: str) -> dict[str, bytes | None]:
-    """The part of a tree in one of its directories, with names relative to that."""
-    start = f"{directory}/"
-    return {name[len(start) :]: data for name, data in tree.items() if name.startswith(start)}

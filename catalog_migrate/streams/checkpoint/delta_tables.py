@@ -220,8 +220,8 @@ def new_query_id(
     except ValueError as error:
         raise UsageError(f"not a query id: {successor}") from error
     if new == old:
-        raise UsageError(f"the query of {checkpoint.path} already has the id {new}")
+        raise UsageError(f"the query of {checkpoint.address} already has the id {new}")
     batches = {name: fence(old, new) for name, fence in fences.items()}
     content = json.dumps({"id": new}, separators=(",", ":"))
-    checkpoint.files.replace(checkpoint.path / "metadata", content.encode())
+    checkpoint.files.replace(checkpoint.store, "metadata", content.encode())
     return batches

@@ -11,15 +11,14 @@ import json
 import os
 import re
 import uuid
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any, Literal, NoReturn
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.errors import (
     CheckpointCorrupt,
+    EditConflict,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
 )
@@ -81,42 +80,45 @@ class OffsetEntry(msgspec.Struct, frozen=True):
 
 
 class Checkpoint:
-    """A checkpoint directory on a local path, which need not exist yet.
+    """A checkpoint at a local path or an address on an object store, which need not exist yet.
 
-    Nothing is remembered: every property reads the files. ``files`` carries out changes.
+    Nothing is remembered: every property reads the ``store``. ``files`` carries out changes.
     """
 
-    __slots__ = ("files", "path")
+    __slots__ = ("files", "store")
 
-    def __init__(self, path: str | os.PathLike[str], *, files: Files | None = None) -> None:
-        self.path = _local(os.fspath(path))
+    def __init__(self, address: str | os.PathLike[str], *, files: Files | None = None) -> None:
         self.files = files or Files()
+        self.store = self.files.store(os.fspath(address))
 
     def __repr__(self) -> str:
-        return f"Checkpoint({str(self.path)!r})"
+        return f"Checkpoint({self.address!r})"
 
     # what is there -----------------------------------------------------------------------
     @property
+    def address(self) -> str:
+        """The directory, or the address on an object store."""
+        return self.store.address
+
+    @property
     def query_id(self) -> str | None:
         """The query's id, None before the first start; :class:`CheckpointCorrupt` if not one."""
-        file = self.path / "metadata"
         try:
-            text = file.read_text("utf-8")
-            found = json.loads(text)["id"]
-            return str(uuid.UUID(found))
+            data = self.store.read("metadata")
         except FileNotFoundError:
             return None
+        try:
+            return str(uuid.UUID(json.loads(data.decode("utf-8"))["id"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            file = self.store.place("metadata")
             raise CheckpointCorrupt(
-                f"{file} holds no query id: found {file.read_bytes()[:80]!r}",
-                file=str(file),
-                found=repr(file.read_bytes()[:80]),
+                f"{file} holds no query id: found {data[:80]!r}", file=file, found=repr(data[:80])
             ) from error
 
     @property
     def mark(self) -> Mark | None:
         """Our mark, None on a checkpoint that we never touched."""
-        return read_mark(self.path)
+        return read_mark(self.store)
 
     @property
     def latest_offsets(self) -> int | None:
@@ -131,19 +133,17 @@ class Checkpoint:
     @property
     def is_stateful(self) -> bool:
         """Whether the query keeps state between batches."""
-        directory = self.path / "state"
-        return directory.is_dir() and any(directory.iterdir())
+        return any(self._names("state"))
 
     @property
     def restoring(self) -> int | None:
         """The number of the snapshot whose restore was cut off, None when none was."""
-        file = self.path / RESTORING_NAME
         try:
-            return int(file.read_text("ascii"))
+            return int(self.store.read(RESTORING_NAME).decode("ascii"))
         except FileNotFoundError:
             return None
         except ValueError:
-            _corrupt(file, "names no snapshot")
+            _corrupt(self.store.place(RESTORING_NAME), "names no snapshot")
 
     def state(self) -> State:
         """How the checkpoint stands; reads the newest two entries whole.
@@ -198,13 +198,13 @@ class Checkpoint:
         state = self.state()
         if state.kind == "uncommitted":
             raise UnsettledCheckpoint(
-                f"batch {state.batch} of {self.path} is not committed",
+                f"batch {state.batch} of {self.address} is not committed",
                 remedy="settle it first: finish it, or remove it when no sink has it",
                 batch=state.batch,
             )
         if state.kind == "broken":
             raise UnsettledCheckpoint(
-                f"the checkpoint {self.path} is broken: {state.reason}",
+                f"the checkpoint {self.address} is broken: {state.reason}",
                 remedy="restore a snapshot of it",
                 batch=state.batch,
             )
@@ -216,8 +216,12 @@ class Checkpoint:
         Raises :class:`CheckpointCorrupt` naming the file and what was found, and
         :class:`UnsupportedCheckpoint` for another version of the log.
         """
-        file = self.offsets_file(batch)
-        header, *lines = _text_lines(file)
+        return self.tagged_entry(batch)[0]
+
+    def tagged_entry(self, batch: int) -> tuple[OffsetEntry, str]:
+        """The entry of one batch and the tag by which it is replaced; errors as in entry."""
+        file = self.store.place(self.offsets_file(batch))
+        (header, *lines), tag = self._lines(self.offsets_file(batch))
         _require_version(file, header)
         if not lines:
             _corrupt(file, "ends after its first line")
@@ -241,12 +245,12 @@ class Checkpoint:
                     json.loads(line)
                 except ValueError:
                     _corrupt(file, f"line {number} is no offset: {line[:80]!r}")
-        return OffsetEntry(header, metadata, sources)
+        return OffsetEntry(header, metadata, sources), tag
 
     def committed_watermark(self, batch: int) -> int:
         """The watermark, ms, that a commit hands to the batch after it; errors as in entry."""
-        file = self.commits_file(batch)
-        header, *lines = _text_lines(file)
+        file = self.store.place(self.commits_file(batch))
+        (header, *lines), _ = self._lines(self.commits_file(batch))
         _require_version(file, header)
         try:
             watermark = json.loads(lines[0])["nextBatchWatermarkMs"]
@@ -256,26 +260,40 @@ class Checkpoint:
             _corrupt(file, f"no commit: {lines[:1]!r}")
         return watermark
 
-    # places ------------------------------------------------------------------------------
-    def offsets_file(self, batch: int) -> Path:
-        """Where the offsets of a batch are."""
-        return self.path / "offsets" / str(batch)
+    # names -------------------------------------------------------------------------------
+    def offsets_file(self, batch: int) -> str:
+        """The name of the offsets of a batch."""
+        return f"offsets/{batch}"
 
-    def commits_file(self, batch: int) -> Path:
-        """Where the commit of a batch is."""
-        return self.path / "commits" / str(batch)
+    def commits_file(self, batch: int) -> str:
+        """The name of the commit of a batch."""
+        return f"commits/{batch}"
 
-    def source_directory(self, source: int) -> Path:
-        """Where a source keeps its initial offsets or its list of files."""
-        return self.path / "sources" / str(source)
+    def source_directory(self, source: int) -> str:
+        """The name of the folder with a source's initial offsets, or its list of files."""
+        return f"sources/{source}"
+
+    def initial_offsets(self, source: int) -> str:
+        """The name of the file that says where a source without a batch begins."""
+        return f"{self.source_directory(source)}/0"
 
     # changes -----------------------------------------------------------------------------
-    def replace_line(self, batch: int, source: int, line: str) -> None:
-        """Overwrite one source's line of one entry; every other byte of the file stays."""
-        file = self.offsets_file(batch)
-        lines = file.read_bytes().split(b"\n")
+    def replace_line(self, batch: int, source: int, line: str, tag: str | None = None) -> None:
+        """Overwrite one source's line of one entry; every other byte of the file stays.
+
+        ``tag`` is that of the entry as it was looked at (default: as it is now). Raises
+        :class:`EditConflict`, and nothing is written, when it is another one by now.
+        """
+        name = self.offsets_file(batch)
+        data, found = self.store.read_tagged(name)
+        if tag not in (None, found):
+            raise EditConflict(
+                f"{self.store.place(name)} was changed by another process since it was looked at",
+                remedy="find out who else works on this checkpoint, then try again",
+            )
+        lines = data.split(b"\n")
         lines[2 + source] = line.encode()
-        self.files.replace(file, b"\n".join(lines))
+        self.files.put(self.store, name, b"\n".join(lines), found)
 
     def forget_state_after(self, batch: int | None) -> None:
         """Remove the state that batches after ``batch`` left (state version n+1 is batch n's).
@@ -283,66 +301,56 @@ class Checkpoint:
         A batch that runs again under its id writes deltas anew, but would believe in a snapshot
         file that the maintenance task made of the earlier attempt.
         """
-        directory = self.path / "state"
-        if not directory.is_dir():
-            return
         keep = 0 if batch is None else batch + 1
-        for file in sorted(directory.rglob("*")):
-            match = _STATE_VERSION.match(file.name)
-            if match and int(match[1]) > keep and file.is_file() and "_metadata" not in file.parts:
-                self.files.remove(file)
+        for name in sorted(self.store.tree("state")):
+            *folders, last = name.split("/")
+            match = _STATE_VERSION.match(last)
+            if match and int(match[1]) > keep and "_metadata" not in folders:
+                self.files.remove(self.store, name)
+
+    def _names(self, folder: str) -> Iterable[str]:
+        try:
+            return self.store.names(folder)
+        except FileNotFoundError:
+            return ()
 
     def _numbers(self, log: str) -> frozenset[int]:
         """The batches in a log; names that are no numbers are litter."""
-        try:
-            names = os.listdir(os.path.join(self.path, log))
-        except FileNotFoundError:
-            return frozenset()
-        return frozenset(int(name) for name in names if name.isascii() and name.isdecimal())
-
-
-def _local(path: str) -> Path:
-    """The directory behind a path or a ``file:`` URI."""
-    parts = urlsplit(path)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if "://" in path:
-        raise UsageError(
-            f"checkpoints on {parts.scheme} are not supported: {path}",
-            remedy="put checkpoints on a file system that every process sees as local paths",
+        return frozenset(
+            int(name) for name in self._names(log) if name.isascii() and name.isdecimal()
         )
-    return Path(path)
+
+    def _lines(self, name: str) -> tuple[list[str], str]:
+        """The lines of a log file, at least one, and its tag; a newline at the end adds none."""
+        file = self.store.place(name)
+        try:
+            data, tag = self.store.read_tagged(name)
+            text = data.decode("utf-8")
+        except FileNotFoundError as error:
+            raise CheckpointCorrupt(f"{file} is missing", file=file, found="nothing") from error
+        except UnicodeDecodeError:
+            _corrupt(file, "bytes that are no text")
+        if not text:
+            _corrupt(file, "it is empty")
+        return text.removesuffix("\n").split("\n"), tag
 
 
-def _text_lines(file: Path) -> list[str]:
-    """The lines of a log file, at least one; a newline at the very end adds none."""
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except FileNotFoundError as error:
-        raise CheckpointCorrupt(f"{file} is missing", file=str(file), found="nothing") from error
-    except UnicodeDecodeError:
-        _corrupt(file, "bytes that are no text")
-    if not text:
-        _corrupt(file, "it is empty")
-    return text.removesuffix("\n").split("\n")
-
-
-def _require_version(file: Path, header: str) -> None:
+def _require_version(file: str, header: str) -> None:
     if header == VERSION:
         return
     if re.fullmatch(r"v\d+", header):
         raise UnsupportedCheckpoint(
             f"{file} is of log version {header}, known is {VERSION}",
             remedy="run the query with version 1 of the offset log",
-            file=str(file),
+            file=file,
         )
     _corrupt(file, f"the first line is {header[:40]!r}, not {VERSION}")
 
 
-def _corrupt(file: Path, found: str) -> NoReturn:
+def _corrupt(file: str, found: str) -> NoReturn:
     raise CheckpointCorrupt(
         f"{file} is corrupt: {found}",
-        file=str(file),
+        file=file,
         found=found,
         remedy="restore a snapshot of the checkpoint",
     ) from None

@@ -20,9 +20,10 @@ import msgspec
 from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import EditConflict, InvalidPosition
+from catalog_migrate.streams.checkpoint.files import tag_of
 from catalog_migrate.streams.checkpoint.guards import require_item, require_stopped
 from catalog_migrate.streams.checkpoint.lines import START
-from catalog_migrate.streams.checkpoint.mark import Mark, write_mark
+from catalog_migrate.streams.checkpoint.mark import Mark, read_tagged_mark, write_mark
 
 
 class LineEdit(msgspec.Struct, frozen=True):
@@ -67,7 +68,7 @@ def move(checkpoint: Checkpoint, source: int, line: str) -> Edit:
         sources = checkpoint.entry(batch).sources
         if not 0 <= source < len(sources):
             raise InvalidPosition(
-                f"the query of {checkpoint.path} has {len(sources)} sources, none is number"
+                f"the query of {checkpoint.address} has {len(sources)} sources, none is number"
                 f" {source}"
             )
         lines.append(LineEdit(batch, source, sources[source], line))
@@ -88,7 +89,7 @@ def begin(checkpoint: Checkpoint, source: int, initial: bytes) -> Edit:
     latest = checkpoint.settled_batch()
     if latest is not None:
         raise UsageError(
-            f"{checkpoint.path} has batches up to {latest}: initial offsets would not be read"
+            f"{checkpoint.address} has batches up to {latest}: initial offsets would not be read"
         )
     return Edit(None, initial=((source, initial.decode()),))
 
@@ -143,20 +144,30 @@ def apply(
 
     Raises before anything is written: :class:`QueryRunning`, :class:`ForeignCheckpoint`,
     :class:`UnsettledCheckpoint`, :class:`EditConflict` when the lines are neither those before nor
-    those after, or the query has run since.
+    those after, or the query has run since. It is raised as well when another process writes
+    meanwhile, as the successor of a driver that was fenced and wakes up does: then at the first
+    file that both write, over which nothing is written.
     """
     require_stopped(checkpoint, active)
-    mark = require_item(checkpoint, item) or Mark(item)
+    files, store = checkpoint.files, checkpoint.store
+    found, tag = read_tagged_mark(store)
+    mark = require_item(checkpoint, item, found) or Mark(item)
     if mark.generation >= generation:
         return False
-    _require_applicable(checkpoint, edit)
+    entries = _applicable(checkpoint, edit)
+    begins = {
+        source: tag_of(store, checkpoint.initial_offsets(source)) for source, _ in edit.initial
+    }
     for line in edit.lines:
-        checkpoint.replace_line(line.batch, line.source, line.after)
+        # the tag of what was looked at; a second line goes into what we put ourselves
+        checkpoint.replace_line(line.batch, line.source, line.after, entries.pop(line.batch, None))
     for source in edit.forget:
-        checkpoint.files.remove_tree(checkpoint.source_directory(source))
+        files.remove_tree(store, checkpoint.source_directory(source))
     for source, initial in edit.initial:
-        checkpoint.files.replace(checkpoint.source_directory(source) / "0", initial.encode())
-    write_mark(checkpoint.files, checkpoint.path, Mark(item, generation, mark.sources))
+        files.put(
+            store, checkpoint.initial_offsets(source), initial.encode(), begins[source]
+        )
+    write_mark(files, store, Mark(item, generation, mark.sources), tag)
     return True
 
 
@@ -165,22 +176,24 @@ def _neighbours(latest: int) -> tuple[int, ...]:
     return (latest - 1, latest) if latest > 0 else (latest,)
 
 
-def _require_applicable(checkpoint: Checkpoint, edit: Edit) -> None:
-    """Refuse an edit that is not of this checkpoint as it stands."""
+def _applicable(checkpoint: Checkpoint, edit: Edit) -> dict[int, str]:
+    """The tags of the entries that an edit changes; refuses one of another checkpoint than this."""
     latest = checkpoint.settled_batch()
     if latest != edit.latest:
         raise EditConflict(
-            f"the edit of {checkpoint.path} is of batch {edit.latest}, the newest is {latest}",
+            f"the edit of {checkpoint.address} is of batch {edit.latest}, the newest is {latest}",
             remedy="the query has run since: plan the change of position again",
             latest=latest,
         )
+    entries = {line.batch: checkpoint.tagged_entry(line.batch) for line in edit.lines}
     for line in edit.lines:
-        sources = checkpoint.entry(line.batch).sources
+        sources = entries[line.batch][0].sources
         found = sources[line.source] if line.source < len(sources) else None
         if found not in (line.before, line.after):
             raise EditConflict(
-                f"{checkpoint.offsets_file(line.batch)}: source {line.source} stands at {found},"
-                f" neither at {line.before} nor at {line.after}",
+                f"{checkpoint.store.place(checkpoint.offsets_file(line.batch))}: source"
+                f" {line.source} stands at {found}, neither at {line.before} nor at {line.after}",
                 remedy="somebody else changed the checkpoint: plan the change of position again",
                 found=found,
             )
+    return {batch: tag for batch, (_, tag) in entries.items()}

@@ -49,7 +49,8 @@ class InvalidPosition(CatalogMigrateError, ValueError):
 
 
 class EditConflict(CatalogMigrateError, RuntimeError):
-    """A checkpoint holds neither the lines before a committed edit nor those after it."""
+    """A checkpoint holds neither the lines before a committed edit nor those after it, or another
+    process has written a file of it since that was read; nothing was written over it."""
 
     code = "CM0736"
 

@@ -1,18 +1,23 @@
 """File operations that may be cut off between any two steps without leaving half a file.
 
-A file is replaced by writing a hidden temporary name in the same directory, fsync, rename, fsync
-of the directory. Hidden names that end in ``.tmp`` are litter of crashes; Spark ignores them too.
+On a disk a file is replaced by writing a hidden temporary name in the same directory, fsync,
+rename, fsync of the directory. Hidden names that end in ``.tmp`` are litter of crashes; Spark
+ignores them too. On an object store it is one conditional PUT, and there is no litter. Everywhere
+only those bytes are replaced that were read: a driver that was fenced and wakes up writes nothing
+over what its successor wrote.
+
 Hadoop keeps a checksum ``.<name>.crc`` beside every file of a local file system. It goes *before*
 the file changes: a file without one is read without a check, one with an old one is refused.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import uuid
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
+
+from catalog_migrate.store import Store, store_at
+from catalog_migrate.store.address import directory_of, is_remote
+from catalog_migrate.store.local import LocalStore
+from catalog_migrate.streams.checkpoint.errors import EditConflict
 
 Step = Callable[[str], None]
 """Hears of each step before it takes effect; a test ends the process there."""
@@ -25,129 +30,116 @@ def _unheard(_: str) -> None:
 
 
 class Files:
-    """The operations; ``on_step`` hears of each step, named by what it does to which file."""
+    """The operations on files in a store; a name is relative to the store's address.
 
-    __slots__ = ("_on_step",)
+    ``on_step`` hears of each step, named by what it does to which file. Without ``durable`` what
+    was written may be lost with the machine.
+    """
 
-    def __init__(self, on_step: Step = _unheard) -> None:
+    __slots__ = ("_durable", "_on_step")
+
+    def __init__(self, on_step: Step = _unheard, *, durable: bool = True) -> None:
         self._on_step = on_step
+        self._durable = durable
 
-    def replace(self, path: Path, data: bytes) -> None:
-        """Make ``data`` the whole contents of ``path``, creating missing directories.
+    def store(self, address: str) -> Store:
+        """The store at a directory, a ``file:`` URI or an address on an object store."""
+        if is_remote(address):
+            return store_at(address)
+        return LocalStore(directory_of(address), self._on_step)
 
-        A file that holds just that is left, but made durable: an earlier attempt may have died
-        between its rename and the sync.
+    def replace(self, store: Store, name: str, data: bytes) -> None:
+        """Make ``data`` the whole contents of a file, which may be there or not.
+
+        EditConflict where another process replaces it meanwhile.
         """
-        self.make_directory(path.parent)
-        self.remove(checksum_of(path))
-        if path.is_file() and path.read_bytes() == data:
-            self.sync(path.parent)
-            return
-        temporary = _hidden(path)
-        try:
-            with temporary.open("xb") as stream:
-                self._on_step(f"write {path.name}")
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            self._on_step(f"rename {path.name}")
-            os.replace(temporary, path)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        self._on_step(f"sync {path.parent.name}")
-        self.sync(path.parent)
+        self.put(store, name, data, tag_of(store, name))
 
-    def remove(self, path: Path) -> None:
+    def put(self, store: Store, name: str, data: bytes, tag: str | None) -> None:
+        """Make ``data`` the whole contents of the file that a tag was read of; None for no file.
+
+        EditConflict, and nothing is written, where it is another one now.
+        """
+        if is_remote(store.address):
+            self._on_step(f"put {_last(name)}")
+        else:
+            store.make_folder(name.rpartition("/")[0], above=True, durable=self._durable)
+            self._remove(store, checksum_of(name))
+        if tag is None:
+            is_put = store.put_if_absent(name, data, durable=self._durable)
+        else:
+            is_put = store.put_if_match(name, data, tag, durable=self._durable)
+        if not is_put:
+            raise EditConflict(
+                f"{store.place(name)} is not as it was read: another process has written it since",
+                remedy="find out who else works on this checkpoint, then try again",
+            )
+
+    def remove(self, store: Store, name: str) -> None:
         """Remove a file and its checksum; one that is not there is fine."""
-        checksum = checksum_of(path)
-        gone = [each for each in (checksum, path) if each.exists()]
-        for each in gone:
-            self._on_step(f"remove {each.name}")
-            each.unlink(missing_ok=True)
-        if gone:
-            self.sync(path.parent)
+        if not is_remote(store.address):
+            self._remove(store, checksum_of(name))
+        self._remove(store, name)
 
-    def make_directory(self, path: Path) -> None:
-        """Create a directory and its parents, durably; one that is there is fine."""
-        if path.is_dir():
-            return
-        self.make_directory(path.parent)
-        self._on_step(f"make {path.name}")
-        path.mkdir(exist_ok=True)
-        self.sync(path.parent)
+    def _remove(self, store: Store, name: str) -> None:
+        if store.exists(name):
+            self._on_step(f"remove {_last(name)}")
+            store.delete(name, durable=self._durable)
 
-    def install_tree(self, contents: Mapping[str, bytes | None], target: Path) -> None:
-        """Put a directory in the place of ``target``, which may be there.
+    def remove_tree(self, store: Store, folder: str) -> None:
+        """Remove a folder with all that is in it; one that is not there is fine."""
+        if store.exists(f"{folder}/"):
+            self._on_step(f"remove {_last(folder)}")
+            store.delete(folder, durable=self._durable)
 
-        ``contents`` has relative names, None for a directory, each after the one that it is in.
+    def copy_tree(self, source: Store, target: Store) -> None:
+        """Put a copy of all files of one address at another, which is nobody's yet.
+
+        What another attempt left there is replaced. FileNotFoundError where the owner of the
+        original takes a file away meanwhile.
         """
-        temporary = _hidden(target)
-        self._on_step(f"write {target.name}")
-        temporary.mkdir(parents=True)
-        written = [temporary]
-        for name, data in contents.items():
-            path = temporary / name
-            written.append(path)
-            if data is None:
-                path.mkdir()
-            else:
-                path.write_bytes(data)
-        # written first and synced then: the file system writes all of it in one go
-        for path in reversed(written):
-            self.sync(path)
-        self.remove_tree(target)
-        self.rename(temporary, target)
+        target.delete()
+        contents = source.read_all(name for name in source.tree() if not is_litter(name))
+        self._on_step(f"copy {source.address}")
+        target.put_all(contents, durable=self._durable)
 
-    def rename(self, source: Path, target: Path) -> None:
-        """Rename within one directory; ``target`` must not exist."""
-        self._on_step(f"rename {target.name}")
-        source.rename(target)
-        self.sync(target.parent)
-
-    def remove_tree(self, path: Path) -> None:
-        """Remove a directory: it vanishes at once, its contents follow."""
-        if not path.exists():
+    def clear_litter(self, store: Store) -> None:
+        """Remove what crashes left directly at an address; an object store has nothing such."""
+        if is_remote(store.address) or not store.exists("/"):
             return
-        removed = _hidden(path)
-        self._on_step(f"remove {path.name}")
-        path.rename(removed)
-        self.sync(path.parent)
-        self._on_step(f"empty {path.name}")
-        shutil.rmtree(removed, ignore_errors=True)
-
-    def clear_litter(self, directory: Path) -> None:
-        """Remove what crashes left directly in a directory."""
-        if not directory.is_dir():
-            return
-        for entry in directory.iterdir():
-            if is_litter(entry):
-                self._on_step(f"clear {entry.name}")
-                if entry.is_dir():
-                    shutil.rmtree(entry, ignore_errors=True)
-                else:
-                    entry.unlink(missing_ok=True)
-
-    def sync(self, path: Path) -> None:
-        """Make a file, or renames and removals in a directory, durable."""
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        for name in store.names():
+            if is_litter(name):
+                self._on_step(f"clear {name}")
+                store.delete(name)
 
 
-def checksum_of(path: Path) -> Path:
-    """Where Hadoop keeps the checksum of a file."""
-    return path.with_name(f".{path.name}.crc")
+def tag_of(store: Store, name: str) -> str | None:
+    """The tag of what is under a name now, None where nothing is."""
+    try:
+        return store.read_tagged(name)[1]
+    except FileNotFoundError:
+        return None
 
 
-def is_litter(path: Path) -> bool:
-    """Whether a name is a temporary one, of ours or of Spark's, or the checksum of such."""
-    name = path.name
-    return name.startswith(".") and name.removesuffix(".crc").endswith(_HIDDEN_SUFFIX)
+def checksum_of(name: str) -> str:
+    """The name of the checksum that Hadoop keeps of a file."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}.{last}.crc"
 
 
-def _hidden(path: Path) -> Path:
-    """A fresh temporary name beside ``path``."""
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_HIDDEN_SUFFIX}")
+def is_checksum(name: str) -> bool:
+    """Whether a name is that of a checksum."""
+    return _last(name).startswith(".") and name.endswith(".crc")
+
+
+def is_litter(name: str) -> bool:
+    """Whether a name, or a folder in it, is a temporary one, of ours or of Spark's, or the checksum
+    of such."""
+    return any(
+        part.startswith(".") and part.removesuffix(".crc").endswith(_HIDDEN_SUFFIX)
+        for part in name.split("/")
+    )
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import (
@@ -13,7 +14,7 @@ from catalog_migrate.streams.checkpoint.errors import (
     SourcesChanged,
     UnsettledCheckpoint,
 )
-from catalog_migrate.streams.checkpoint.mark import Mark, write_mark
+from catalog_migrate.streams.checkpoint.mark import Mark, read_tagged_mark, write_mark
 
 
 def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:
@@ -25,30 +26,29 @@ def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:
     query_id = checkpoint.query_id
     if query_id is not None and query_id in active:
         raise QueryRunning(
-            f"the query {query_id} of {checkpoint.path} is running",
+            f"the query {query_id} of {checkpoint.address} is running",
             remedy="hold and stop it first",
             query_id=query_id,
         )
 
 
-def require_item(checkpoint: Checkpoint, item: str) -> Mark | None:
-    """The mark, None on an empty checkpoint that nobody has marked.
+def require_item(checkpoint: Checkpoint, item: str, mark: Mark | None) -> Mark | None:
+    """The mark that was read, None on an empty checkpoint that nobody has marked.
 
     Raises :class:`ForeignCheckpoint` when it is another item's, or has been run by somebody and
     marked by nobody.
     """
-    mark = checkpoint.mark
     if mark is None:
         if checkpoint.query_id is None and checkpoint.latest_offsets is None:
             return None
         raise ForeignCheckpoint(
-            f"the checkpoint {checkpoint.path} has been used, but not by {item}",
+            f"the checkpoint {checkpoint.address} has been used, but not by {item}",
             remedy="give the item a directory of its own, or adopt this one",
             item=item,
         )
     if mark.item != item:
         raise ForeignCheckpoint(
-            f"the checkpoint {checkpoint.path} belongs to {mark.item}, not to {item}",
+            f"the checkpoint {checkpoint.address} belongs to {mark.item}, not to {item}",
             remedy="give each item a directory of its own",
             item=item,
             owner=mark.item,
@@ -74,13 +74,14 @@ def clear_torn_start(checkpoint: Checkpoint) -> tuple[str, ...]:
     try:
         checkpoint.query_id  # noqa: B018 - it is read for what it raises
     except CheckpointCorrupt:
-        torn.append(checkpoint.path / "metadata")
-    first = checkpoint.source_directory(0) / "0"
-    if first.is_file() and not first.stat().st_size:
-        torn.append(first)
-    for file in torn:
-        checkpoint.files.remove(file)
-    return tuple(str(file.relative_to(checkpoint.path)) for file in torn)
+        torn.append("metadata")
+    first = checkpoint.initial_offsets(0)
+    with suppress(FileNotFoundError):
+        if not checkpoint.store.size(first):
+            torn.append(first)
+    for name in torn:
+        checkpoint.files.remove(checkpoint.store, name)
+    return tuple(torn)
 
 
 def claim(
@@ -95,14 +96,15 @@ def claim(
     ``adopt`` takes a used checkpoint without a mark over. Writes nothing when the mark is right.
     Raises :class:`ForeignCheckpoint`, :class:`SourcesChanged`.
     """
-    if adopt and checkpoint.mark is None:
+    found, tag = read_tagged_mark(checkpoint.store)
+    if adopt and found is None:
         mark = Mark(item)
     else:
-        mark = require_item(checkpoint, item) or Mark(item)
+        mark = require_item(checkpoint, item, found) or Mark(item)
     if mark.sources is None:
         _require_count(checkpoint, sources)
         mark = Mark(item, mark.generation, tuple(sources))
-        write_mark(checkpoint.files, checkpoint.path, mark)
+        write_mark(checkpoint.files, checkpoint.store, mark, tag)
     require_sources(checkpoint, sources)
     return mark
 
@@ -129,7 +131,7 @@ def require_above_sinks(checkpoint: Checkpoint, sinks: Mapping[str, int | None])
     for name, batch in sorted(sinks.items()):
         if batch is not None and (latest is None or batch > latest):
             raise BehindSink(
-                f"{name} has batch {batch} of {checkpoint.path}, whose newest is"
+                f"{name} has batch {batch} of {checkpoint.address}, whose newest is"
                 f" {'none' if latest is None else latest}",
                 remedy="the checkpoint was set back or lost: give it a new query id, or restore"
                 " the newer one",
@@ -154,19 +156,19 @@ def check_start(
     :class:`UnsettledCheckpoint` when the checkpoint is broken or a committed edit is not applied.
     """
     require_stopped(checkpoint, active)
-    mark = require_item(checkpoint, item)
+    mark = require_item(checkpoint, item, checkpoint.mark)
     state = checkpoint.state()
     if state.kind == "broken":
         raise UnsettledCheckpoint(
-            f"the checkpoint {checkpoint.path} is broken: {state.reason}",
+            f"the checkpoint {checkpoint.address} is broken: {state.reason}",
             remedy="restore a snapshot of it",
             batch=state.batch,
         )
     applied = 0 if mark is None else mark.generation
     if applied != generation:
         raise UnsettledCheckpoint(
-            f"the checkpoint {checkpoint.path} has edit {applied} of its position, the catalog has"
-            f" {generation}",
+            f"the checkpoint {checkpoint.address} has edit {applied} of its position, the catalog"
+            f" has {generation}",
             remedy="apply the committed edit first",
             batch=state.batch,
         )
@@ -180,14 +182,14 @@ def _require_count(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
         found = len(checkpoint.entry(latest).sources)
         if found != len(sources):
             raise SourcesChanged(
-                f"the query of {checkpoint.path} had {found} sources, now it has {len(sources)}",
+                f"the query of {checkpoint.address} had {found} sources, now it has {len(sources)}",
                 remedy="a query with other sources needs a checkpoint of its own",
             )
 
 
 def _changed(checkpoint: Checkpoint, before: Sequence[str], after: Sequence[str]) -> SourcesChanged:
     return SourcesChanged(
-        f"the sources of {checkpoint.path} were {', '.join(before)}; now they are"
+        f"the sources of {checkpoint.address} were {', '.join(before)}; now they are"
         f" {', '.join(after)}",
         remedy="keep the sources and their order, or give the query a checkpoint of its own",
         before=tuple(before),

@@ -6,10 +6,9 @@ what the query's sources were, in order, because Spark tells sources apart by th
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
+from catalog_migrate.store import Store
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt, UnsupportedCheckpoint
 from catalog_migrate.streams.checkpoint.files import Files
 
@@ -34,16 +33,21 @@ class _Head(msgspec.Struct):
     format: int
 
 
-def read_mark(directory: Path) -> Mark | None:
+def read_mark(store: Store) -> Mark | None:
     """The mark in a checkpoint's root, None without one.
 
     Raises :class:`CheckpointCorrupt`, and :class:`UnsupportedCheckpoint` for one of a newer tool.
     """
-    file = directory / MARK_NAME
+    return read_tagged_mark(store)[0]
+
+
+def read_tagged_mark(store: Store) -> tuple[Mark | None, str | None]:
+    """The mark, and the tag to replace it by; errors as in :func:`read_mark`."""
+    file = store.place(MARK_NAME)
     try:
-        data = file.read_bytes()
+        data, tag = store.read_tagged(MARK_NAME)
     except FileNotFoundError:
-        return None
+        return None, None
     try:
         written = msgspec.json.decode(data, type=_Head).format
         if written > _FORMAT:
@@ -51,16 +55,19 @@ def read_mark(directory: Path) -> Mark | None:
                 f"{file} is of format {written}, known is {_FORMAT}",
                 remedy="use the newer version of this tool that wrote it",
             )
-        return msgspec.json.decode(data, type=Mark)
+        return msgspec.json.decode(data, type=Mark), tag
     except msgspec.MsgspecError as error:
         raise CheckpointCorrupt(
             f"{file} is not our mark ({error}): found {data[:80]!r}",
-            file=str(file),
+            file=file,
             found=repr(data[:80]),
             remedy="make sure that the checkpoint is this item's, then remove the file",
         ) from error
 
 
-def write_mark(files: Files, directory: Path, mark: Mark) -> None:
-    """Replace the mark; durable when this returns."""
-    files.replace(directory / MARK_NAME, msgspec.json.encode(mark))
+def write_mark(files: Files, store: Store, mark: Mark, tag: str | None = None) -> None:
+    """Put a mark in the place of the one that ``tag`` was read with, None for the first one.
+
+    It is durable when this returns. Raises :class:`EditConflict` where another one is there.
+    """
+    files.put(store, MARK_NAME, msgspec.json.encode(mark), tag)

@@ -122,7 +122,9 @@ def write_commit(checkpoint: Checkpoint, batch: int, *, active: Collection[str])
     _require_uncommitted(checkpoint, batch)
     watermark = checkpoint.committed_watermark(batch - 1) if batch > 0 else 0
     content = f"{VERSION}\n{write_object({'nextBatchWatermarkMs': watermark})}"
-    checkpoint.files.replace(checkpoint.commits_file(batch), content.encode())
+    checkpoint.files.replace(
+        checkpoint.store, checkpoint.commits_file(batch), content.encode()
+    )
 
 
 def remove_entry(checkpoint: Checkpoint, batch: int, *, active: Collection[str]) -> None:
@@ -137,7 +139,7 @@ def remove_entry(checkpoint: Checkpoint, batch: int, *, active: Collection[str])
     _require_uncommitted(checkpoint, batch)
     # the state first: a crash in between leaves an entry that can be removed, or run, again
     checkpoint.forget_state_after(before)
-    checkpoint.files.remove(checkpoint.offsets_file(batch))
+    checkpoint.files.remove(checkpoint.store, checkpoint.offsets_file(batch))
 
 
 def perform(checkpoint: Checkpoint, decision: Decision, *, active: Collection[str]) -> bool:
@@ -152,7 +154,7 @@ def perform(checkpoint: Checkpoint, decision: Decision, *, active: Collection[st
             remove_entry(checkpoint, batch, active=active)
         case Refuse(batch, reason):
             raise UnsettledCheckpoint(
-                f"the checkpoint {checkpoint.path} cannot be settled: {reason}",
+                f"the checkpoint {checkpoint.address} cannot be settled: {reason}",
                 remedy="bring the source back and start the query, which completes the batch",
                 batch=batch,
             )
@@ -167,7 +169,7 @@ def _require_uncommitted(checkpoint: Checkpoint, batch: int) -> None:
     state = checkpoint.state()
     if state.kind != "uncommitted" or state.batch != batch:
         raise UnsettledCheckpoint(
-            f"batch {batch} is not the uncommitted one of {checkpoint.path}: it is"
+            f"batch {batch} is not the uncommitted one of {checkpoint.address}: it is"
             f" {state.kind} at {state.batch}",
             batch=state.batch,
         )

@@ -1,19 +1,18 @@
 """Numbered copies of a checkpoint, beside it, with retention.
 
 A snapshot is the tar file ``<checkpoint>.snapshots/<n>.tar``: ``snapshot.json`` about itself, then
-metadata, offsets, commits, sources and our mark, never state. It appears whole, by rename. Numbers
+metadata, offsets, commits, sources and our mark, never state. It appears whole. Numbers
 rise and are not used again while a newer one is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 import msgspec
 
 from catalog_migrate.errors import UsageError
-from catalog_migrate.streams.checkpoint.archive import Tree, pack, read_tree, subtree, unpack
+from catalog_migrate.streams.checkpoint.archive import Tree, pack, read_tree, unpack
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
@@ -21,14 +20,14 @@ from catalog_migrate.streams.checkpoint.errors import (
     SnapshotNotFound,
     UnsupportedCheckpoint,
 )
+from catalog_migrate.streams.checkpoint.files import is_checksum
 from catalog_migrate.streams.checkpoint.guards import require_stopped
 from catalog_migrate.streams.checkpoint.mark import MARK_NAME
 
 _FORMAT = 2
 _SUFFIX = ".tar"
 _ABOUT = "snapshot.json"
-_FILES = ("metadata", MARK_NAME)
-_DIRECTORIES = ("offsets", "commits", "sources")
+_PARTS = ("metadata", MARK_NAME, "offsets", "commits", "sources")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -43,13 +42,16 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Snapshots:
-    """The snapshots of one checkpoint."""
+    """The snapshots of one checkpoint.
 
-    __slots__ = ("checkpoint", "directory")
+    A copy of it is restored from those ``taken_of`` the original.
+    """
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    __slots__ = ("checkpoint", "store")
+
+    def __init__(self, checkpoint: Checkpoint, taken_of: Checkpoint | None = None) -> None:
         self.checkpoint = checkpoint
-        self.directory = checkpoint.path.with_name(f"{checkpoint.path.name}.snapshots")
+        self.store = checkpoint.files.store(f"{(taken_of or checkpoint).address}.snapshots")
 
     def list(self) -> tuple[Snapshot, ...]:
         """All snapshots, oldest first."""
@@ -64,13 +66,13 @@ class Snapshots:
         return self._read(number)[0]
 
     def _read(self, number: int) -> tuple[Snapshot, Tree]:
-        file = self._place(number)
+        file = self.store.place(_name(number))
         try:
-            data = file.read_bytes()
+            data = self.store.read(_name(number))
         except FileNotFoundError as error:
             known = ", ".join(str(each) for each in self._numbers()) or "none"
             raise SnapshotNotFound(
-                f"{self.checkpoint.path} has no snapshot {number}; there are: {known}",
+                f"{self.checkpoint.address} has no snapshot {number}; there are: {known}",
                 number=number,
             ) from error
         try:
@@ -79,7 +81,7 @@ class Snapshots:
             found = msgspec.json.decode(about, type=Snapshot)
         except (ValueError, msgspec.MsgspecError) as error:
             raise CheckpointCorrupt(
-                f"{file} is no snapshot ({error})", file=str(file), found=repr(data[:80]),
+                f"{file} is no snapshot ({error})", file=file, found=repr(data[:80]),
             ) from error
         if found.format > _FORMAT:
             raise UnsupportedCheckpoint(f"{file} is of format {found.format}, known is {_FORMAT}")
@@ -97,11 +99,11 @@ class Snapshots:
         require_stopped(checkpoint, active)
         if checkpoint.restoring is not None:
             raise UsageError(
-                f"the restore of snapshot {checkpoint.restoring} of {checkpoint.path} was cut off",
+                f"the restore of snapshot {checkpoint.restoring} of {checkpoint.address} was cut"
+                " off",
                 remedy="repeat it first",
             )
-        files.make_directory(self.directory)
-        files.clear_litter(self.directory)
+        files.clear_litter(self.store)
         numbers = self._numbers()
         snapshot = Snapshot(
             number=max(numbers, default=0) + 1,
@@ -110,12 +112,11 @@ class Snapshots:
             latest_commits=checkpoint.latest_commits,
             query_id=checkpoint.query_id,
         )
-        tree = read_tree(checkpoint.path, (*_FILES, *_DIRECTORIES))
-        files.replace(
-            self._place(snapshot.number), pack({_ABOUT: msgspec.json.encode(snapshot), **tree})
-        )
+        tree = read_tree(checkpoint.store, _PARTS)
+        about = msgspec.json.encode(snapshot)
+        files.put(self.store, _name(snapshot.number), pack({_ABOUT: about, **tree}), None)
         for number in (*numbers, snapshot.number)[:-keep]:
-            files.remove(self._place(number))
+            files.remove(self.store, _name(number))
         return snapshot
 
     def restore(
@@ -136,7 +137,7 @@ class Snapshots:
         interrupted = checkpoint.restoring
         if interrupted is not None and interrupted != number:
             raise UsageError(
-                f"the restore of snapshot {interrupted} of {checkpoint.path} was cut off",
+                f"the restore of snapshot {interrupted} of {checkpoint.address} was cut off",
                 remedy=f"repeat it before snapshot {number} is restored",
             )
         committed = dict(sinks_latest)
@@ -144,21 +145,21 @@ class Snapshots:
             committed["its own commits"] = checkpoint.latest_commits
         self._require_none_newer(snapshot, committed)
 
-        files.replace(checkpoint.path / RESTORING_NAME, str(number).encode())
-        for name in _FILES:
-            data = tree.get(name)
-            if data is not None:
-                files.replace(checkpoint.path / name, data)
-            else:
-                files.remove(checkpoint.path / name)
-        for name in _DIRECTORIES:
-            if name in tree:
-                files.install_tree(subtree(tree, name), checkpoint.path / name)
-            else:
-                files.remove_tree(checkpoint.path / name)
+        files.replace(checkpoint.store, RESTORING_NAME, str(number).encode())
+        present = read_tree(checkpoint.store, _PARTS)
+        for name in sorted(present.keys() - tree.keys()):
+            files.remove(checkpoint.store, name)
+        kept = {name.partition("/")[0] for name in tree}
+        for part in _PARTS:
+            if part not in kept:
+                files.remove_tree(checkpoint.store, part)
+        for name, data in tree.items():
+            # an older checksum that a replaced file has lost is not missed
+            if data is not None and not is_checksum(name) and present.get(name) != data:
+                files.replace(checkpoint.store, name, data)
         checkpoint.forget_state_after(snapshot.latest_commits)
-        files.clear_litter(checkpoint.path)
-        files.remove(checkpoint.path / RESTORING_NAME)
+        files.clear_litter(checkpoint.store)
+        files.remove(checkpoint.store, RESTORING_NAME)
         return snapshot
 
     def _require_none_newer(self, snapshot: Snapshot, committed: Mapping[str, int | None]) -> None:
@@ -166,7 +167,7 @@ class Snapshots:
         for name, batch in sorted(committed.items()):
             if batch is not None and (newest is None or batch > newest):
                 raise BehindSink(
-                    f"snapshot {snapshot.number} of {self.checkpoint.path} ends with"
+                    f"snapshot {snapshot.number} of {self.checkpoint.address} ends with"
                     f" {'no batch' if newest is None else f'batch {newest}'}, {name} has {batch}",
                     remedy="keep the checkpoint as it is, and change the position instead",
                     sink=name,
@@ -175,13 +176,13 @@ class Snapshots:
                 )
 
     def _numbers(self) -> tuple[int, ...]:
-        if not self.directory.is_dir():
+        try:
+            names = [name.removesuffix(_SUFFIX) for name in self.store.names()
+                     if name.endswith(_SUFFIX)]
+        except FileNotFoundError:
             return ()
-        names = (
-            entry.name.removesuffix(_SUFFIX) for entry in self.directory.iterdir()
-            if entry.name.endswith(_SUFFIX)
-        )
         return tuple(sorted(int(name) for name in names if name.isascii() and name.isdecimal()))
 
-    def _place(self, number: int) -> Path:
-        return self.directory / f"{number}{_SUFFIX}"
+
+def _name(number: int) -> str:
+    return f"{number}{_SUFFIX}"

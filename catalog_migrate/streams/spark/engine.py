@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,6 +14,7 @@ from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark import decoding, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
@@ -38,10 +38,12 @@ class SparkQueries:
 
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
+    ``warehouse`` is where their rows and checkpoints lie; UnsuitableSession where queries of this
+    session cannot.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = settings.query_session(spark)
+    def __init__(self, spark: SparkSession, warehouse: str = "") -> None:
+        self._spark = settings.query_session(spark, warehouse)
 
     def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
         """Have Spark make the plan of a query: most of what a start costs, before anything stops.
@@ -62,7 +64,7 @@ class SparkQueries:
         A destination that has the batch skips it. Raises :class:`EngineFailure` when it fails or
         takes longer than ``timeout`` seconds; it is uncommitted then as before.
         """
-        checkpoint = Path(local_path(spec.checkpoint))
+        checkpoint = Checkpoint(spec.checkpoint)
         if is_settled(checkpoint):
             return
         query = self.prepare(spec).start(once=True)
@@ -177,7 +179,7 @@ class SparkQueries:
         return SparkRunningQuery(
             query,
             name=str(spec.name),
-            checkpoint=Path(local_path(spec.checkpoint)),
+            checkpoint=Checkpoint(spec.checkpoint),
             redactor=redactor,
             gate=gate,
             # Spark puts all jobs of a run into the group of its id.

@@ -6,7 +6,6 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from catalog_migrate.engine_failures import failing
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from catalog_migrate.connections.secrets import Redactor
+    from catalog_migrate.streams.checkpoint.directory import Checkpoint
     from catalog_migrate.streams.spark.batches import BatchGate
 
 _POLL = 0.02
@@ -34,7 +34,7 @@ class SparkRunningQuery:
         query: StreamingQuery,
         *,
         name: str,
-        checkpoint: Path,
+        checkpoint: Checkpoint,
         redactor: Redactor,
         gate: BatchGate | None,
         cancel_jobs: Callable[[str], None],
@@ -135,12 +135,12 @@ class SparkRunningQuery:
         Told by the checkpoint: ``query.status`` is active also while a trigger looks for data.
         """
         deadline = time.monotonic() + drain
-        current = _newest(self._checkpoint / "offsets")
+        current = _newest(self._checkpoint.latest_offsets)
         while self.active:
-            if _newest(self._checkpoint / "commits") >= current:
+            if _newest(self._checkpoint.latest_commits) >= current:
                 if self._gate is None or self._gate.close_if_free():
                     return True
-                current = max(current, _newest(self._checkpoint / "offsets"))
+                current = max(current, _newest(self._checkpoint.latest_offsets))
             if time.monotonic() >= deadline:
                 return False
             time.sleep(_POLL)
@@ -181,9 +181,9 @@ def work_of(context: SparkContext, run_id: str) -> int:
     return done
 
 
-def is_settled(checkpoint: Path) -> bool:
+def is_settled(checkpoint: Checkpoint) -> bool:
     """Whether every batch that a checkpoint began is committed."""
-    return _newest(checkpoint / "commits") >= _newest(checkpoint / "offsets")
+    return _newest(checkpoint.latest_commits) >= _newest(checkpoint.latest_offsets)
 
 
 def lag_of(sources: list[dict[str, Any]]) -> int | None:
@@ -211,10 +211,5 @@ def _behind(latest: dict[str, Any], end: dict[str, Any]) -> int:
     )
 
 
-def _newest(directory: Path) -> int:
-    """The highest batch number in a log of a checkpoint, -1 when there is none."""
-    try:
-        names = [entry.name for entry in directory.iterdir()]
-    except FileNotFoundError:
-        return -1
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
+def _newest(batch: int | None) -> int:
+    return -1 if batch is None else batch

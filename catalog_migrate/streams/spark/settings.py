@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING
 from catalog_migrate.config import REDACTED
 from catalog_migrate.connections import clients
 from catalog_migrate.connections.kinds import fold_option
+from catalog_migrate.engine.spark.object_stores.commit_safety import require_checkpoints
+from catalog_migrate.engine.spark.object_stores.settings import (
+    CHECKPOINT_MANAGER,
+    MANAGED_BY,
+    needs_s3,
+)
 from catalog_migrate.streams.queries import QuerySpec
 
 if TYPE_CHECKING:
@@ -32,9 +38,17 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
 """What our own session sets; the caller's session stays as it is."""
 
 
-def query_session(spark: SparkSession) -> SparkSession:
-    """A session for the queries: same application and catalog, settings of its own."""
+def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
+    """A session for the queries: same application and catalog, settings of its own.
+
+    Where their ``warehouse`` is on S3 their checkpoints are, and of two drivers on one of these
+    Spark would stop neither. Raises :class:`UnsuitableSession` where the class that does is not on
+    the class path.
+    """
     session = spark.newSession()
+    if needs_s3([warehouse]):
+        session.conf.set(MANAGED_BY, CHECKPOINT_MANAGER)
+        require_checkpoints(session, warehouse)
     for name, value in SESSION_CONFS.items():
         session.conf.set(name, value)
     # The default of 200 costs seconds a batch for the few rows that streams carry at a time.

@@ -287,7 +287,7 @@ def _require_whole(checkpoint: Checkpoint) -> None:
         if state.kind != "broken":
             return
     raise UnsettledCheckpoint(
-        f"the checkpoint {checkpoint.path} is broken: {state.reason}",
+        f"the checkpoint {checkpoint.address} is broken: {state.reason}",
         remedy="restore a snapshot of it", batch=state.batch,
     )
 

@@ -78,10 +78,13 @@ def kafka_positions(checkpoint: Checkpoint) -> KafkaPositions | None:
     positions = codec.read(committed_line(checkpoint))
     if positions is not None:
         return positions
-    file = checkpoint.source_directory(0) / "0"
-    if checkpoint.latest_commits is None and file.exists():
-        return codec.read_initial(file.read_bytes(), str(file))
-    return None
+    if checkpoint.latest_commits is not None:
+        return None
+    name = checkpoint.initial_offsets(0)
+    try:
+        return codec.read_initial(checkpoint.store.read(name), checkpoint.store.place(name))
+    except FileNotFoundError:
+        return None
 
 
 class SurveyRequest(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from catalog_migrate.engine.spark.object_stores.commit_safety import (
 from catalog_migrate.engine.spark.object_stores.settings import (
     CHECKPOINT_MANAGER,
     LOG_STORE,
+    MANAGED_BY,
     hadoop_settings,
 )
 from catalog_migrate.engine.spark.session import hand_over
@@ -39,6 +40,8 @@ from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage
+from catalog_migrate.streams.spark import settings as query_settings
+from catalog_migrate.streams.spark.engine import SparkQueries
 from tests.services.store_proxy import StoreProxy
 
 if TYPE_CHECKING:
@@ -441,3 +444,24 @@ def test_a_seal_that_a_stock_session_writes_over_is_noticed(
     assert start("INT USING CAST(qty AS INT)") == "migrated"
     assert rows() == [(1, 1), (2, 2)]
     spark_on_s3.sql(f"DROP DATABASE `{schema_name}` CASCADE")
+
+
+def test_a_runtime_refuses_what_loses_rows_and_keeps_checkpoints_that_fence(
+    spark_on_s3: SparkSession, object_store: ObjectStore, bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever manager of checkpoint files the caller's session has, that of its queries stops a
+    second driver; a session without our jar, or whose commits are unsafe, runs no query."""
+    catalog = Catalog.create(bucket, storage_options=object_store.options)
+    with committing_with(spark_on_s3, STOCK, "s3"), pytest.raises(UnsafeCommits):
+        catalog.runtime(spark_on_s3)
+    spark_on_s3.conf.set(MANAGED_BY, "a.manager.of.the.Caller")
+    try:
+        queries = catalog.runtime(spark_on_s3).engine
+        assert isinstance(queries, SparkQueries)
+        assert queries._spark.conf.get(MANAGED_BY) == CHECKPOINT_MANAGER
+        monkeypatch.setattr(query_settings, "CHECKPOINT_MANAGER", "no.such.Manager")
+        with pytest.raises(UnsuitableSession, match=r"no\.such\.Manager"):
+            catalog.runtime(spark_on_s3)
+    finally:
+        spark_on_s3.conf.set(MANAGED_BY, CHECKPOINT_MANAGER)

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from catalog_migrate.store.address import Storage, is_remote, remember
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
-from catalog_migrate.streams.checkpoint.files import Files
+from catalog_migrate.streams.checkpoint.files import Files, checksum_of
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.services.object_store import ObjectStore
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
@@ -31,9 +35,31 @@ def offsets_text(sources: Sequence[str], *, timestamp: int = 1795277816210) -> s
 Build = Callable[..., Checkpoint]
 
 
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.services)])
+def place(request: pytest.FixtureRequest) -> str:
+    """An address to put checkpoints at: a directory, and a folder of a bucket."""
+    if request.param == "local":
+        return str(request.getfixturevalue("tmp_path"))
+    address: str = request.getfixturevalue("bucket")
+    remember(address, Storage(request.getfixturevalue("object_store").options))
+    return f"{address}/_checkpoints"
+
+
 @pytest.fixture
-def build(tmp_path: Path) -> Build:
+def build(request: pytest.FixtureRequest, place: str) -> Build:
     """Write a checkpoint: ``batches`` are the lines of each, ``committed`` the newest commit."""
+    server = request.getfixturevalue("object_store") if is_remote(place) else None
+    return builder(place, server)
+
+
+@pytest.fixture
+def build_on_disk(tmp_path: Path) -> Build:
+    """The same, where a store makes no difference but takes its time."""
+    return builder(str(tmp_path), None)
+
+
+def builder(place: str, server: ObjectStore | None) -> Build:
+    """What writes checkpoints at an address, as Spark does there."""
 
     def write(
         batches: Sequence[Sequence[str]],
@@ -43,19 +69,24 @@ def build(tmp_path: Path) -> Build:
         first: int = 0,
         files: Files | None = None,
     ) -> Checkpoint:
-        root = tmp_path / name
-        for part in ("offsets", "commits"):
-            (root / part).mkdir(parents=True)
-        (root / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+        checkpoint = Checkpoint(f"{place}/{name}", files=files)
+        contents = {"metadata": f'{{"id":"{QUERY}"}}'.encode()}
         for number, sources in enumerate(batches, start=first):
             text = offsets_text(sources, timestamp=1795277816210 + number)
-            (root / "offsets" / str(number)).write_text(text)
-            (root / "offsets" / f".{number}.crc").write_bytes(b"crc\x00")
+            contents[f"offsets/{number}"] = text.encode()
         if committed is not None:
             for number in range(first, committed + 1):
-                (root / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-                (root / "commits" / f".{number}.crc").write_bytes(b"crc\x00")
-        return Checkpoint(root, files=files)
+                contents[f"commits/{number}"] = b'v1\n{"nextBatchWatermarkMs":0}'
+        if server is not None:
+            for folder in ("", "/offsets", "/commits"):
+                server.mark_folder(f"{checkpoint.address}{folder}")
+            checkpoint.store.put_all(contents)
+        else:
+            checksums = {checksum_of(name): b"crc\x00" for name in contents if "/" in name}
+            for part in ("offsets", "commits"):
+                (root(checkpoint) / part).mkdir(parents=True)
+            checkpoint.store.put_all({**contents, **checksums}, durable=False)
+        return checkpoint
 
     return write
 

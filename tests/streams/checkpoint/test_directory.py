@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from catalog_migrate.errors import UsageError
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.errors import (
     CheckpointCorrupt,
     UnsettledCheckpoint,
     UnsupportedCheckpoint,
 )
+from tests.services.checkpoints import root
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
@@ -64,14 +64,14 @@ class TestState:
     def test_a_missing_file_is_broken(self, build: Build, removed: str, reason: str) -> None:
         """Without the neighbour, the entry of a commit or the query's id Spark cannot go on."""
         checkpoint = build([[A], [B], [C]], 2)
-        (checkpoint.path / removed).unlink()
+        (root(checkpoint) / removed).unlink()
 
         assert checkpoint.state() == State("broken", 1 if removed == "offsets/2" else 2, reason)
 
     def test_commits_without_offsets_are_broken(self, build: Build) -> None:
         """A commit belongs to an entry."""
         checkpoint = build([[A]], 0)
-        checkpoint.offsets_file(0).unlink()
+        (root(checkpoint) / "offsets/0").unlink()
 
         assert checkpoint.state() == State("broken", None, "commits/0 has no offsets/0")
 
@@ -91,16 +91,16 @@ class TestState:
     def test_litter_is_passed_over(self, build: Build) -> None:
         """Checksums and temporary files are no batches."""
         checkpoint = build([[A], [B]], 1)
-        (checkpoint.path / "offsets" / ".7.0af.tmp").write_text("half")
-        (checkpoint.path / "offsets" / "x8").write_text("")
+        (root(checkpoint) / "offsets" / ".7.0af.tmp").write_text("half")
+        (root(checkpoint) / "offsets" / "x8").write_text("")
 
         assert checkpoint.state() == State("settled", 1)
 
 
 class TestEntry:
-    def test_what_it_says(self, build: Build) -> None:
+    def test_what_it_says(self, build_on_disk: Build) -> None:
         """Version, metadata, and a line for each source in order."""
-        entry = build([[A, "-", B]], 0).entry(0)
+        entry = build_on_disk([[A, "-", B]], 0).entry(0)
 
         assert (entry.version, entry.sources) == ("v1", (A, "-", B))
         assert (entry.watermark_ms, entry.timestamp_ms) == (0, 1795277816210)
@@ -123,25 +123,25 @@ class TestEntry:
         ],
     )
     def test_a_corrupt_file_is_named_with_what_was_found(
-        self, build: Build, data: bytes, found: str
+        self, build_on_disk: Build, data: bytes, found: str
     ) -> None:
         """The error names the file and what stands in it; so does the state."""
-        checkpoint = build([[A]], 0)
-        checkpoint.offsets_file(0).write_bytes(data)
+        checkpoint = build_on_disk([[A]], 0)
+        (root(checkpoint) / "offsets/0").write_bytes(data)
 
         with pytest.raises(CheckpointCorrupt) as caught:
             checkpoint.state()
-        assert caught.value.file == str(checkpoint.offsets_file(0))
+        assert caught.value.file == str(root(checkpoint) / "offsets/0")
         assert caught.value.found == found
         assert caught.value.remedy == "restore a snapshot of the checkpoint"
 
-    def test_cut_off_anywhere_it_is_never_taken_for_whole(self, build: Build) -> None:
+    def test_cut_off_anywhere_it_is_never_taken_for_whole(self, build_on_disk: Build) -> None:
         """Every proper prefix of an entry is corrupt."""
-        checkpoint = build([[A, B]], 0)
-        whole = checkpoint.offsets_file(0).read_bytes()
+        checkpoint = build_on_disk([[A, B]], 0)
+        whole = (root(checkpoint) / "offsets/0").read_bytes()
         accepted = []
         for length in range(len(whole)):
-            checkpoint.offsets_file(0).write_bytes(whole[:length])
+            (root(checkpoint) / "offsets/0").write_bytes(whole[:length])
             try:
                 accepted.append(checkpoint.entry(0).sources)
             except CheckpointCorrupt:
@@ -150,10 +150,10 @@ class TestEntry:
         assert accepted == [(A,), (A,)]
 
     @pytest.mark.parametrize("log", ["offsets", "commits"])
-    def test_an_unknown_log_version_is_refused(self, build: Build, log: str) -> None:
+    def test_an_unknown_log_version_is_refused(self, build_on_disk: Build, log: str) -> None:
         """Only version 1 is known, as Spark writes it unless sources are named."""
-        checkpoint = build([[A]], 0)
-        (checkpoint.path / log / "0").write_text('v2\n{"nextBatchWatermarkMs":0}')
+        checkpoint = build_on_disk([[A]], 0)
+        (root(checkpoint) / log / "0").write_text('v2\n{"nextBatchWatermarkMs":0}')
 
         with pytest.raises(UnsupportedCheckpoint, match=f"{log}/0 is of log version v2"):
             checkpoint.state()
@@ -161,25 +161,25 @@ class TestEntry:
     @pytest.mark.parametrize(
         "data", [b"v1", b"v1\n{}", b"v1\nx", b'v1\n{"nextBatchWatermarkMs":"0"}']
     )
-    def test_a_corrupt_commit_is_named(self, build: Build, data: bytes) -> None:
+    def test_a_corrupt_commit_is_named(self, build_on_disk: Build, data: bytes) -> None:
         """A commit without a watermark is no commit."""
-        checkpoint = build([[A]], 0)
-        checkpoint.commits_file(0).write_bytes(data)
+        checkpoint = build_on_disk([[A]], 0)
+        (root(checkpoint) / "commits/0").write_bytes(data)
 
         with pytest.raises(CheckpointCorrupt, match="commits/0 is corrupt: no commit"):
             checkpoint.state()
 
 
 class TestQueryId:
-    def test_it_is_read_from_metadata(self, build: Build) -> None:
+    def test_it_is_read_from_metadata(self, build_on_disk: Build) -> None:
         """The id is Spark's."""
-        assert build([[A]], 0).query_id == QUERY
+        assert build_on_disk([[A]], 0).query_id == QUERY
 
     @pytest.mark.parametrize("text", ["", "{}", '{"id":"x"}', '{"id":7}', "[]", "null"])
-    def test_no_id_is_corrupt(self, build: Build, text: str) -> None:
+    def test_no_id_is_corrupt(self, build_on_disk: Build, text: str) -> None:
         """What is no query id is named."""
-        checkpoint = build([[A]], 0)
-        (checkpoint.path / "metadata").write_text(text)
+        checkpoint = build_on_disk([[A]], 0)
+        (root(checkpoint) / "metadata").write_text(text)
 
         with pytest.raises(CheckpointCorrupt, match="metadata holds no query id"):
             _ = checkpoint.query_id
@@ -188,36 +188,35 @@ class TestQueryId:
 class TestPlaces:
     def test_a_file_uri_is_a_local_path(self, tmp_path: Path) -> None:
         """``file:`` is understood in each of its forms, with escapes."""
-        assert Checkpoint("file:///a/b%20c").path == Path("/a/b c")
-        assert Checkpoint("file:/a/b").path == Path("/a/b")
-        assert Checkpoint(tmp_path).path == tmp_path
+        assert Checkpoint("file:///a/b%20c").address == "/a/b c"
+        assert Checkpoint("file:/a/b").address == "/a/b"
+        assert Checkpoint(tmp_path).address == str(tmp_path)
 
-    def test_another_store_is_refused(self) -> None:
-        """Renames and fsync have their meaning on file systems only."""
-        with pytest.raises(UsageError, match="checkpoints on s3a are not supported"):
-            Checkpoint("s3a://bucket/ckpt")
+    def test_an_address_stays_as_it_is(self) -> None:
+        """Spark and delta-rs read the same."""
+        assert Checkpoint("s3a://bucket/ckpt").address == "s3a://bucket/ckpt"
 
     def test_a_line_is_replaced_and_nothing_else(self, build: Build) -> None:
         """Every other byte of the entry stays, and the outdated checksum goes."""
         checkpoint = build([[A, B, C]], 0)
-        before = checkpoint.offsets_file(0).read_bytes()
+        before = (root(checkpoint) / "offsets/0").read_bytes()
 
         checkpoint.replace_line(0, 1, '{"t":{"0":77}}')
 
-        assert checkpoint.offsets_file(0).read_bytes() == before.replace(
+        assert (root(checkpoint) / "offsets/0").read_bytes() == before.replace(
             B.encode(), b'{"t":{"0":77}}'
         )
-        assert sorted(path.name for path in (checkpoint.path / "offsets").iterdir()) == ["0"]
+        assert sorted(path.name for path in (root(checkpoint) / "offsets").iterdir()) == ["0"]
 
     def test_state_of_later_batches_is_forgotten(self, build: Build) -> None:
         """State version n+1 is what batch n left; earlier ones and the operator's schema stay."""
         checkpoint = build([[A], [B]], 1)
-        partition = checkpoint.path / "state" / "0" / "1"
-        (checkpoint.path / "state" / "0" / "_metadata").mkdir(parents=True)
-        (checkpoint.path / "state" / "0" / "_metadata" / "9.schema").write_text("")
+        partition = root(checkpoint) / "state" / "0" / "1"
+        (root(checkpoint) / "state" / "0" / "_metadata").mkdir(parents=True)
+        (root(checkpoint) / "state" / "0" / "_metadata" / "9.schema").write_text("schema")
         partition.mkdir()
         for name in ("1.delta", "2.delta", "3.delta", ".3.delta.crc", "3.snapshot", "4_ab-c.zip"):
-            (partition / name).write_text("")
+            (partition / name).write_text("state")
 
         checkpoint.forget_state_after(1)
 
@@ -225,4 +224,4 @@ class TestPlaces:
         assert checkpoint.is_stateful
         checkpoint.forget_state_after(None)
         assert list(partition.iterdir()) == []
-        assert (checkpoint.path / "state" / "0" / "_metadata" / "9.schema").exists()
+        assert (root(checkpoint) / "state" / "0" / "_metadata" / "9.schema").exists()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.files import Files, checksum_of
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
@@ -20,12 +21,14 @@ class TestReplace:
         seen = set()
         for at in itertools.count(1):
             file.write_bytes(b"old")
-            checksum_of(file).write_bytes(b"sum of old")
+            checksum = tmp_path / checksum_of("0")
+            checksum.write_bytes(b"sum of old")
+            files = Files(CrashPoint(at).on_call)
             try:
-                Files(CrashPoint(at).on_call).replace(file, b"new")
+                files.replace(files.store(str(tmp_path)), "0", b"new")
             except SimulatedCrash:
                 seen.add(file.read_bytes())
-                assert file.read_bytes() == b"old" or not checksum_of(file).exists()
+                assert file.read_bytes() == b"old" or not checksum.exists()
             else:
                 break
         assert seen == {b"old", b"new"}
@@ -33,11 +36,12 @@ class TestReplace:
 
     def test_steps(self, tmp_path: Path) -> None:
         """The checksum goes before the contents change, the directory is synced at the end."""
-        file = tmp_path / "log" / "0"
-        Files().replace(file, b"old")
-        checksum_of(file).write_bytes(b"")
+        name = "log/0"
+        Files().replace(store_at(str(tmp_path)), name, b"old")
+        (tmp_path / checksum_of(name)).write_bytes(b"")
         point = CrashPoint()
-        Files(point.on_call).replace(file, b"new")
+        files = Files(point.on_call)
+        files.replace(files.store(str(tmp_path)), name, b"new")
 
         assert point.calls == ["remove .0.crc", "write 0", "rename 0", "sync log"]
 
@@ -53,7 +57,7 @@ class TestReplace:
 
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            Files().replace(file, b"new")
+            Files().replace(store_at(str(tmp_path)), "0", b"new")
         assert [path.name for path in tmp_path.iterdir()] == ["0"]
         assert file.read_bytes() == b"old"
 
@@ -63,8 +67,8 @@ class TestTrees:
         """A directory vanishes at once; what is not there is fine."""
         tree = tmp_path / "a"
         (tree / "b").mkdir(parents=True)
-        Files().remove_tree(tree)
-        Files().remove_tree(tree)
+        Files().remove_tree(store_at(str(tmp_path)), "a")
+        Files().remove_tree(store_at(str(tmp_path)), "a")
 
         assert list(tmp_path.iterdir()) == []
 
@@ -73,7 +77,7 @@ class TestTrees:
         (tmp_path / ".a.1.tmp").mkdir()
         for name in (".0.77.tmp", "..0.77.tmp.crc", "0", ".0.crc", "x.tmp"):
             (tmp_path / name).write_text("")
-        Files().clear_litter(tmp_path)
-        Files().clear_litter(tmp_path / "none")
+        Files().clear_litter(store_at(str(tmp_path)))
+        Files().clear_litter(store_at(str(tmp_path / "none")))
 
         assert sorted(path.name for path in tmp_path.iterdir()) == [".0.crc", "0", "x.tmp"]

@@ -25,6 +25,7 @@ from catalog_migrate.streams.checkpoint.guards import (
     require_stopped,
 )
 from catalog_migrate.streams.checkpoint.mark import Mark
+from tests.services.checkpoints import root
 
 Build = Any
 A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
@@ -37,9 +38,9 @@ class TestClaim:
         checkpoint = Checkpoint(tmp_path / "a" / "b")
 
         assert claim(checkpoint, item="i7", sources=["x", "y"]) == Mark("i7", 0, ("x", "y"))
-        written = (checkpoint.path / "catalog_migrate.json").stat().st_mtime_ns
+        written = (root(checkpoint) / "catalog_migrate.json").stat().st_mtime_ns
         assert claim(checkpoint, item="i7", sources=["x", "y"]) == Mark("i7", 0, ("x", "y"))
-        assert (checkpoint.path / "catalog_migrate.json").stat().st_mtime_ns == written
+        assert (root(checkpoint) / "catalog_migrate.json").stat().st_mtime_ns == written
 
     def test_another_items(self, tmp_path: Path) -> None:
         """One directory serves one item."""
@@ -64,26 +65,28 @@ class TestClaim:
 
 
 class TestSources:
-    def test_order_counts(self, build: Build) -> None:
+    def test_order_counts(self, build_on_disk: Build) -> None:
         """Spark tells sources apart by their order only."""
-        checkpoint = build([[A, B]], 0)
+        checkpoint = build_on_disk([[A, B]], 0)
         claim(checkpoint, item="i7", sources=["x", "y"], adopt=True)
 
         require_sources(checkpoint, ["x", "y"])
         with pytest.raises(SourcesChanged, match="were x, y; now they are y, x"):
             require_sources(checkpoint, ["y", "x"])
 
-    def test_a_cut_off_entry_is_noticed_by_its_number_of_sources(self, build: Build) -> None:
+    def test_a_cut_off_entry_is_noticed_by_its_number_of_sources(
+        self, build_on_disk: Build
+    ) -> None:
         """A file that ends after a whole line looks like a query with fewer sources."""
-        checkpoint = build([[A, B]], 0)
+        checkpoint = build_on_disk([[A, B]], 0)
         with pytest.raises(SourcesChanged, match="had 2 sources, now it has 1"):
             require_sources(checkpoint, ["x"])
 
 
 class TestSinks:
-    def test_a_sink_above_is_refused(self, build: Build) -> None:
+    def test_a_sink_above_is_refused(self, build_on_disk: Build) -> None:
         """Its batches in between would be skipped."""
-        checkpoint = build([[A], [B]], 1)
+        checkpoint = build_on_disk([[A], [B]], 1)
 
         require_above_sinks(checkpoint, {"a": 1, "b": 0, "c": None})
         with pytest.raises(BehindSink, match=r"b has batch 2 of .* whose newest is 1"):
@@ -108,10 +111,10 @@ class TestStart:
         }
         check_start(checkpoint, **{**wanted, **changed})
 
-    def test_all_is_well(self, build: Build, tmp_path: Path) -> None:
+    def test_all_is_well(self, build_on_disk: Build, tmp_path: Path) -> None:
         """Settled or with one uncommitted entry, which Spark runs again; or new."""
         for name, committed in (("settled", 1), ("uncommitted", 0)):
-            checkpoint = build([[A], [B]], committed, name=name)
+            checkpoint = build_on_disk([[A], [B]], committed, name=name)
             claim(checkpoint, item="i7", sources=["x"], adopt=True)
             self.start(checkpoint)
         self.start(Checkpoint(tmp_path / "new"), sinks={"a": None})
@@ -126,16 +129,16 @@ class TestStart:
             ({"sinks": {"a": 2}}, BehindSink),
         ],
     )
-    def test_each_guard(self, build: Build, changed: dict[str, Any], error: type) -> None:
+    def test_each_guard(self, build_on_disk: Build, changed: dict[str, Any], error: type) -> None:
         """Whatever does not hold refuses the start."""
-        checkpoint = build([[A], [B]], 1)
+        checkpoint = build_on_disk([[A], [B]], 1)
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
         with pytest.raises(error):
             self.start(checkpoint, **changed)
 
-    def test_a_broken_one(self, build: Build) -> None:
+    def test_a_broken_one(self, build_on_disk: Build) -> None:
         """More than one uncommitted entry loses a range."""
-        checkpoint = build([[A], [B], [C]], 0)
+        checkpoint = build_on_disk([[A], [B], [C]], 0)
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
         with pytest.raises(UnsettledCheckpoint, match="more than one entry is uncommitted"):
             self.start(checkpoint)
@@ -150,9 +153,8 @@ class TestStart:
 def test_killed_in_its_very_first_file(build: Build, torn: str, found: bytes) -> None:
     """What a first start left half-written goes, so that the query begins anew."""
     checkpoint = build([["-"]] if torn == "offsets/0" else [], None)
-    file = checkpoint.path / torn
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(found)
+    file = root(checkpoint) / torn
+    checkpoint.store.put_all({torn: found})
     whole = torn == "sources/0/0" and bool(found)  # what is in it only Spark can judge
     assert clear_torn_start(checkpoint) == (() if whole else (torn,))
     assert file.exists() is whole
@@ -163,7 +165,7 @@ def test_killed_in_its_very_first_file(build: Build, torn: str, found: bytes) ->
 def test_torn_later_is_an_error(build: Build) -> None:
     """Once a batch was written down nothing is taken away."""
     checkpoint = build([["-"], ["-"]], 0)
-    (checkpoint.path / "metadata").write_bytes(b"")
+    (root(checkpoint) / "metadata").write_bytes(b"")
     assert clear_torn_start(checkpoint) == ()
     with pytest.raises(CheckpointCorrupt):
         checkpoint.query_id  # noqa: B018 - it is read for what it raises

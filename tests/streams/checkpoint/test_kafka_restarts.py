@@ -13,6 +13,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.edit import Edit, apply, begin, move, reset
 from catalog_migrate.streams.checkpoint.guards import claim
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ class KafkaQuery:
         query = (
             values.selectExpr("cast(cast(value as string) as int) as n")
             .writeStream.format("delta")
-            .option("checkpointLocation", str(self.checkpoint.path))
+            .option("checkpointLocation", str(root(self.checkpoint)))
             .trigger(availableNow=True)
             .start(self.out)
         )
@@ -91,7 +92,7 @@ def test_back_forth_and_to_the_start(
     query.apply(reset(query.checkpoint, 0))
     expected.update([*range(11), *range(100, 115)])
     assert query.run() == expected
-    initial = (query.checkpoint.source_directory(0) / "0").read_bytes()
+    initial = (root(query.checkpoint) / "sources/0/0").read_bytes()
     assert codec.read_initial(initial, "sources/0/0") == {(topic_name, 0): 0, (topic_name, 1): 0}
     assert sorted(codec.write_initial(codec.read_initial(initial, ""))) == sorted(initial)
 
@@ -135,7 +136,7 @@ def test_a_rewind_keeps_watermark_and_state(
             .withWatermark("at", "0 seconds")
             .groupBy("n", window("at", "10 seconds")).count().select("n", "count")
             .writeStream.format("delta").outputMode("append")
-            .option("checkpointLocation", str(checkpoint.path))
+            .option("checkpointLocation", str(root(checkpoint)))
             .trigger(availableNow=True).start(out)
         )
         assert query.awaitTermination(LIMIT)

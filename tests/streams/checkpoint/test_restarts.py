@@ -16,6 +16,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import (
     delta_batch,
@@ -37,10 +38,13 @@ from catalog_migrate.streams.checkpoint.settle import (
     settlement,
 )
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
+from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.services.object_store import ObjectStore
 
 pytestmark = pytest.mark.spark
 
@@ -83,9 +87,10 @@ class Query:
         sources: int = 1,
         mode: str = "append",
         outputs: int = 1,
+        checkpoint: str | None = None,
     ) -> None:
         self.spark, self.read, self.mode = spark, read, mode
-        self.checkpoint = Checkpoint(root / "ckpt")
+        self.checkpoint = Checkpoint(checkpoint or root / "ckpt")
         self.outputs = [str(root / f"out{number}") for number in range(outputs)]
         self.fail_before: int | None = None
         self.generation = 0
@@ -111,7 +116,7 @@ class Query:
             active=(),
             sinks=self.sinks,
         )
-        writer = self.read().writeStream.option("checkpointLocation", str(self.checkpoint.path))
+        writer = self.read().writeStream.option("checkpointLocation", self.checkpoint.address)
         writer = writer.outputMode(self.mode)
         writer = writer.trigger(once=True) if once else writer.trigger(availableNow=True)
         if len(self.outputs) == 1 and self.fail_before is None and self.mode == "append":
@@ -135,7 +140,7 @@ class Query:
         given = {"item": "i7", "generation": self.generation, "active": ()}
         point = CrashPoint(crash)
         try:
-            apply(Checkpoint(self.checkpoint.path, files=Files(point.on_call)), edit, **given)  # type: ignore[arg-type]
+            apply(Checkpoint(self.checkpoint.address, files=Files(point.on_call)), edit, **given)  # type: ignore[arg-type]
         except SimulatedCrash:
             apply(self.checkpoint, edit, **given)  # type: ignore[arg-type]
 
@@ -143,7 +148,7 @@ class Query:
         """What a crash between the sink's commit and Spark's leaves."""
         latest = self.checkpoint.latest_commits
         assert latest is not None
-        self.checkpoint.files.remove(self.checkpoint.commits_file(latest))
+        self.checkpoint.files.remove(self.checkpoint.store, self.checkpoint.commits_file(latest))
 
     def settle(self, *, source_alive: bool = True) -> Any:
         """Decide and settle; the decision."""
@@ -204,7 +209,7 @@ class TestFollowing:
 
         query.lose_commit()
         late = tmp_path / "late"
-        shutil.copytree(query.checkpoint.path, late)
+        shutil.copytree(root(query.checkpoint), late)
         out = query.outputs[0]
         assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}, active=()) == {"out0": 2}
         assert isinstance(query.settle(), Finish)
@@ -332,7 +337,7 @@ class TestMoves:
         )
         put(*range(5))
         query.run()
-        listed = query.checkpoint.source_directory(0)
+        listed = root(query.checkpoint) / "sources/0"
         assert (listed / "2.compact").exists()
         # files of one millisecond are listed in any order, so the list says which come again
         entries = [(listed / name).read_text().splitlines()[1:] for name in ("3", "4")]
@@ -365,7 +370,7 @@ class TestMoves:
         query.run()
         assert numbers(query.outputs[0]) == [0, 2]
 
-        shutil.rmtree(query.checkpoint.path)
+        shutil.rmtree(root(query.checkpoint))
         shutil.rmtree(query.outputs[0])
         query.generation = 0
         claim(query.checkpoint, item="i7", sources=["s0"])
@@ -479,7 +484,7 @@ class TestSnapshots:
         with pytest.raises(BehindSink, match="ends with batch 0, out0 has 1"):
             snapshots.restore(1, sinks_latest=query.sinks, active=())
         for log in ("offsets", "commits"):
-            shutil.rmtree(query.checkpoint.path / log)
+            shutil.rmtree(root(query.checkpoint) / log)
         with pytest.raises(BehindSink, match="whose newest is none"):
             query.run()
 
@@ -511,6 +516,41 @@ class TestSnapshots:
         query.run()
 
         assert numbers(query.outputs[0], "id * 100 + count") == [103, 201]
+
+
+class TestOnS3:
+    def test_moved_settled_and_taken_over(
+        self, spark_on_s3: SparkSession, tmp_path: Path, bucket: str, object_store: ObjectStore
+    ) -> None:
+        """Spark goes on exactly from a checkpoint that was edited there, cut off and repeated, and
+        from a copy after its commit was lost; whoever wakes up on the original writes no row."""
+        remember(bucket, Storage(object_store.options))
+        source = tmp_path / "source"
+        read = spark_on_s3.readStream.format("delta").option("maxFilesPerTrigger", 1)
+        query = Query(
+            spark_on_s3, tmp_path, lambda: read.load(str(source)), checkpoint=f"{bucket}/ckpt"
+        )
+        append(source, range(3))
+        append(source, range(3, 5))
+        query.run()
+        assert query.checkpoint.state() == State("settled", 1)
+        target = DeltaCodec().write(delta_target(str(source), 0))
+        query.apply(move(query.checkpoint, 0, target), crash=2)
+        query.run()
+        out = query.outputs[0]
+        assert numbers(out) == [0, 1, 2, 3, 3, 4, 4]
+
+        query.lose_commit()
+        original, query.checkpoint = query.checkpoint, Checkpoint(f"{bucket}/copy")
+        query.checkpoint.files.copy_tree(original.store, query.checkpoint.store)
+        assert new_query_id(query.checkpoint, {"out0": delta_fence(out)}, active=()) == {"out0": 2}
+        append(source, [5])
+        stream = query.read().writeStream.option("checkpointLocation", original.address)
+        assert stream.trigger(availableNow=True).format("delta").start(out).awaitTermination(LIMIT)
+        assert numbers(out) == [0, 1, 2, 3, 3, 4, 4]
+        assert query.settle(source_alive=False) == WriteCommit(2)
+        query.run()
+        assert numbers(out) == [0, 1, 2, 3, 3, 4, 4, 5]
 
 
 class TestSettling:

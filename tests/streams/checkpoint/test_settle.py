@@ -23,6 +23,7 @@ from catalog_migrate.streams.checkpoint.settle import (
     settlement,
     write_commit,
 )
+from tests.services.checkpoints import root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
@@ -86,7 +87,7 @@ class TestDecide:
     )
     def test_the_table(
         self,
-        build: Build,
+        build_on_disk: Build,
         sinks: dict[str, int | None],
         unknown: tuple[str, ...],
         alive: bool,
@@ -94,7 +95,7 @@ class TestDecide:
         expected: Decision,
     ) -> None:
         """Every case: which sinks have it, whether the source lives, whether there is state."""
-        checkpoint = build([[A], [B]], 0)
+        checkpoint = build_on_disk([[A], [B]], 0)
 
         assert (
             settlement(
@@ -103,18 +104,18 @@ class TestDecide:
             == expected
         )
 
-    def test_nothing_is_uncommitted(self, build: Build) -> None:
+    def test_nothing_is_uncommitted(self, build_on_disk: Build) -> None:
         """Settled checkpoints of any age need nothing, unless a sink is above them."""
-        assert settlement(build([[A]], 0), sinks={"a": 0}, source_alive=True) == Settled()
-        young = build([], None, name="young")
+        assert settlement(build_on_disk([[A]], 0), sinks={"a": 0}, source_alive=True) == Settled()
+        young = build_on_disk([], None, name="young")
         assert settlement(young, sinks={"a": None}, source_alive=True) == Settled()
         assert settlement(young, sinks={"a": 3}, source_alive=True) == Refuse(
             None, "a has batch 3, but the checkpoint ends with no batch"
         )
 
-    def test_a_broken_one_is_refused(self, build: Build) -> None:
+    def test_a_broken_one_is_refused(self, build_on_disk: Build) -> None:
         """More than one uncommitted entry is no case of the table."""
-        decision = settlement(build([[A], [B], [C]], 0), sinks={"a": 0}, source_alive=True)
+        decision = settlement(build_on_disk([[A], [B], [C]], 0), sinks={"a": 0}, source_alive=True)
 
         assert isinstance(decision, Refuse)
 
@@ -122,7 +123,8 @@ class TestDecide:
         """Without being told, the directory of the state says whether there is any."""
         checkpoint = build([[A], [B]], 0)
         assert settlement(checkpoint, sinks={"a": 1}, source_alive=False) == WriteCommit(1)
-        (checkpoint.path / "state" / "0").mkdir(parents=True)
+        (root(checkpoint) / "state" / "0").mkdir(parents=True)
+        (root(checkpoint) / "state" / "0" / "1.delta").write_text("state")
         assert isinstance(settlement(checkpoint, sinks={"a": 1}, source_alive=False), Refuse)
 
 
@@ -130,10 +132,10 @@ class TestWriteCommit:
     def test_golden_bytes_and_the_watermark_goes_on(self, build: Build) -> None:
         """The commit is what Spark would write, with the watermark of the one before."""
         checkpoint = build([[A], [B]], 0)
-        checkpoint.commits_file(0).write_text('v1\n{"nextBatchWatermarkMs":17}')
+        (root(checkpoint) / "commits/0").write_text('v1\n{"nextBatchWatermarkMs":17}')
 
         write_commit(checkpoint, 1, active=())
-        assert checkpoint.commits_file(1).read_bytes() == b'v1\n{"nextBatchWatermarkMs":17}'
+        assert (root(checkpoint) / "commits/1").read_bytes() == b'v1\n{"nextBatchWatermarkMs":17}'
         assert checkpoint.state() == State("settled", 1)
         write_commit(checkpoint, 1, active=())
 
@@ -142,7 +144,7 @@ class TestWriteCommit:
         checkpoint = build([[A]], None)
         write_commit(checkpoint, 0, active=())
 
-        assert checkpoint.commits_file(0).read_bytes() == b'v1\n{"nextBatchWatermarkMs":0}'
+        assert (root(checkpoint) / "commits/0").read_bytes() == b'v1\n{"nextBatchWatermarkMs":0}'
 
     def test_only_the_uncommitted_batch(self, build: Build) -> None:
         """Batch ids are never made up, and never under a running query."""
@@ -158,14 +160,14 @@ class TestRemove:
     def test_the_entry_goes(self, build: Build) -> None:
         """With its checksum and the state it left; again is fine."""
         checkpoint = build([[A], [B]], 0)
-        state = checkpoint.path / "state" / "0" / "0"
+        state = root(checkpoint) / "state" / "0" / "0"
         state.mkdir(parents=True)
         for version in (1, 2):
-            (state / f"{version}.delta").write_text("")
+            (state / f"{version}.delta").write_text("state")
         remove_entry(checkpoint, 1, active=())
 
         assert checkpoint.state() == State("first", 0)
-        assert not (checkpoint.path / "offsets" / ".1.crc").exists()
+        assert not (root(checkpoint) / "offsets" / ".1.crc").exists()
         assert [file.name for file in state.iterdir()] == ["1.delta"]
         remove_entry(checkpoint, 1, active=())
 
@@ -190,7 +192,7 @@ class TestRemove:
             point = CrashPoint(at)
             try:
                 perform(
-                    Checkpoint(checkpoint.path, files=Files(point.on_call)), decision, active=()
+                    Checkpoint(checkpoint.address, files=Files(point.on_call)), decision, active=()
                 )
             except SimulatedCrash:
                 assert checkpoint.state() in (

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from catalog_migrate.errors import UsageError
-from catalog_migrate.streams.checkpoint.archive import pack, subtree, unpack
+from catalog_migrate.store.address import is_remote
+from catalog_migrate.streams.checkpoint.archive import pack, unpack
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.edit import apply, move
 from catalog_migrate.streams.checkpoint.errors import (
@@ -22,6 +23,7 @@ from catalog_migrate.streams.checkpoint.errors import (
 from catalog_migrate.streams.checkpoint.files import Files
 from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.checkpoint.snapshots import Snapshot, Snapshots
+from tests.services.checkpoints import path_in, root
 from tests.simulation.crashes import CrashPoint, SimulatedCrash
 
 Build = Any
@@ -29,27 +31,26 @@ A, B, C = '{"t":{"0":1}}', '{"t":{"0":2}}', '{"t":{"0":3}}'
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"
 
 
-def visible(root: Path) -> dict[str, bytes]:
-    """Every file below a directory but hidden ones, by relative path."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        relative = path.relative_to(root)
-        if path.is_file() and not any(part.startswith(".") for part in relative.parts):
-            found[str(relative)] = path.read_bytes()
-    return found
+def visible(checkpoint: Checkpoint) -> dict[str, bytes]:
+    """Every file of a checkpoint but hidden ones, by relative path."""
+    found = checkpoint.store.read_all(checkpoint.store.tree())
+    return {
+        name: data for name, data in sorted(found.items())
+        if not any(part.startswith(".") for part in name.split("/"))
+    }
 
 
 def run_on(checkpoint: Checkpoint, batch: int, line: str, *, commit: bool) -> None:
     """What a run of the query adds."""
-    text = checkpoint.offsets_file(0).read_text().split("\n")
-    checkpoint.offsets_file(batch).write_text("\n".join([*text[:2], line]))
+    text = (root(checkpoint) / "offsets/0").read_text().split("\n")
+    (root(checkpoint) / f"offsets/{batch}").write_text("\n".join([*text[:2], line]))
     if commit:
-        checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (root(checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
-def place_of(checkpoint: Checkpoint, number: int) -> Path:
+def place_of(checkpoint: Checkpoint, number: int) -> Any:
     """The file of a snapshot."""
-    return checkpoint.path.with_name("ckpt.snapshots") / f"{number}.tar"
+    return path_in(Snapshots(checkpoint).store) / f"{number}.tar"
 
 
 def held(checkpoint: Checkpoint, number: int) -> dict[str, bytes | None]:
@@ -62,11 +63,11 @@ class TestTake:
         """Metadata, offsets, commits, sources and mark, with checksums; never state or litter."""
         checkpoint = build([[A], [B]], 0)
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
-        (checkpoint.path / "state" / "0").mkdir(parents=True)
-        (checkpoint.path / "state" / "0" / "1.delta").write_text("state")
-        (checkpoint.path / "offsets" / ".1.77.tmp").write_text("litter")
-        checkpoint.source_directory(0).mkdir(parents=True)
-        (checkpoint.source_directory(0) / "0").write_bytes(b"\x00v1\n{}")
+        (root(checkpoint) / "state" / "0").mkdir(parents=True)
+        (root(checkpoint) / "state" / "0" / "1.delta").write_text("state")
+        (root(checkpoint) / "offsets" / ".1.77.tmp").write_text("litter")
+        (root(checkpoint) / "sources/0").mkdir(parents=True)
+        (root(checkpoint) / "sources/0/0").write_bytes(b"\x00v1\n{}")
         snapshots = Snapshots(checkpoint)
 
         snapshot = snapshots.take("before ALTER", active=())
@@ -78,10 +79,12 @@ class TestTake:
             name: data for name, data in packed.items()
             if data is not None and not name.endswith((".crc", "snapshot.json"))
         }
-        original = visible(checkpoint.path)
+        original = visible(checkpoint)
         assert original.pop("state/0/1.delta") == b"state"
         assert copied == original
-        assert set(subtree(packed, "offsets")) == {"0", "1", ".0.crc", ".1.crc"}
+        offsets = {name for name in packed if name.startswith("offsets/")}
+        kept = ("0", "1") if is_remote(checkpoint.address) else ("0", "1", ".0.crc", ".1.crc")
+        assert offsets == {f"offsets/{name}" for name in kept}
 
     def test_golden_description(self, build: Build) -> None:
         """The format of the file is frozen."""
@@ -125,15 +128,15 @@ class TestTake:
             point = CrashPoint(at)
             files = Files(point.on_call)
             try:
-                Snapshots(Checkpoint(checkpoint.path, files=files)).take("r", active=(), keep=2)
+                Snapshots(Checkpoint(checkpoint.address, files=files)).take("r", active=(), keep=2)
             except SimulatedCrash:
                 for snapshot in Snapshots(checkpoint).list():
                     assert snapshot.latest_offsets == 0
                     assert "offsets/0" in held(checkpoint, snapshot.number)
             else:
                 break
-        assert at > 4
-        place = checkpoint.path.with_name("ckpt.snapshots")
+        assert at > (1 if is_remote(checkpoint.address) else 4)
+        place = path_in(Snapshots(checkpoint).store)
         assert len(Snapshots(checkpoint).list()) == 2
         assert not [path for path in place.iterdir() if path.name.startswith(".")]
 
@@ -145,19 +148,19 @@ class TestRestore:
         claim(checkpoint, item="i7", sources=["x"], adopt=True)
         snapshots = Snapshots(checkpoint)
         snapshots.take("r", active=())
-        before = visible(checkpoint.path)
+        before = visible(checkpoint)
         apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
         run_on(checkpoint, 2, C, commit=False)
-        state = checkpoint.path / "state" / "0" / "0"
+        state = root(checkpoint) / "state" / "0" / "0"
         state.mkdir(parents=True)
         for version in (2, 3):
-            (state / f"{version}.delta").write_text("")
+            (state / f"{version}.delta").write_text("state")
 
         restored = snapshots.restore(1, sinks_latest={"a": 1}, active=())
 
         assert restored.latest_offsets == 1
         (state / "2.delta").unlink()
-        assert visible(checkpoint.path) == before
+        assert visible(checkpoint) == before
         assert checkpoint.state() == State("settled", 1)
 
     def test_an_uncommitted_entry_of_the_snapshot_may_be_in_a_sink(self, build: Build) -> None:
@@ -185,24 +188,24 @@ class TestRestore:
         snapshots = Snapshots(checkpoint)
         snapshots.take("r", active=())
         run_on(checkpoint, 2, C, commit=commit)
-        before = visible(checkpoint.path)
+        before = visible(checkpoint)
 
         with pytest.raises(BehindSink, match=message):
             snapshots.restore(1, sinks_latest=sinks, active=())
-        assert visible(checkpoint.path) == before
+        assert visible(checkpoint) == before
 
     def test_of_a_checkpoint_that_did_not_exist(self, tmp_path: Path) -> None:
         """What an attempt that failed left is gone."""
         checkpoint = Checkpoint(tmp_path / "new")
         snapshots = Snapshots(checkpoint)
         snapshots.take("r", active=())
-        (checkpoint.path / "offsets").mkdir(parents=True)
-        (checkpoint.path / "metadata").write_text(f'{{"id":"{QUERY}"}}')
+        (root(checkpoint) / "offsets").mkdir(parents=True)
+        (root(checkpoint) / "metadata").write_text(f'{{"id":"{QUERY}"}}')
 
         with pytest.raises(BehindSink, match="ends with no batch, a has 0"):
             snapshots.restore(1, sinks_latest={"a": 0}, active=())
         snapshots.restore(1, sinks_latest={"a": None}, active=())
-        assert list(checkpoint.path.iterdir()) == []
+        assert list(root(checkpoint).iterdir()) == []
 
     def test_an_unknown_number(self, build: Build) -> None:
         """The error says which there are."""
@@ -228,13 +231,13 @@ class TestRestore:
             snapshots = Snapshots(checkpoint)
             snapshots.take("r", active=())
             snapshots.take("r", active=())
-            before = visible(checkpoint.path)
+            before = visible(checkpoint)
             apply(checkpoint, move(checkpoint, 0, C), item="i7", generation=1, active=())
             run_on(checkpoint, 2, C, commit=False)
             point = CrashPoint(at)
             files = Files(point.on_call)
             try:
-                Snapshots(Checkpoint(checkpoint.path, files=files)).restore(
+                Snapshots(Checkpoint(checkpoint.address, files=files)).restore(
                     2, sinks_latest={"a": 1}, active=()
                 )
             except SimulatedCrash:
@@ -245,13 +248,13 @@ class TestRestore:
                     with pytest.raises(UsageError, match="repeat it"):
                         snapshots.take("r", active=())
                     snapshots.restore(2, sinks_latest={"a": 1}, active=())
-                    assert visible(checkpoint.path) == before
+                    assert visible(checkpoint) == before
                 else:
                     assert checkpoint.state().kind in ("uncommitted", "settled")
             else:
-                assert visible(checkpoint.path) == before
+                assert visible(checkpoint) == before
                 break
-        assert at > 12
+        assert at > (6 if is_remote(checkpoint.address) else 12)
 
 
 class TestGet:
@@ -271,19 +274,19 @@ class TestGet:
             with pytest.raises(CheckpointCorrupt, match="is no snapshot"):
                 snapshots.list()
 
-    def test_cut_off_at_any_byte(self, build: Build) -> None:
+    def test_cut_off_at_any_byte(self, build_on_disk: Build) -> None:
         """A file that lost its end is told, wherever it ends, and nothing of it is put back."""
-        checkpoint = build([[A], [B]], 0)
+        checkpoint = build_on_disk([[A], [B]], 0)
         Snapshots(checkpoint).take("r", active=())
         file = place_of(checkpoint, 1)
         data = file.read_bytes()
         end = len(data.rstrip(b"\0"))
-        before = visible(checkpoint.path)
+        before = visible(checkpoint)
         for length in range(0, end + 1, 37):
             file.write_bytes(data[:length])
             with pytest.raises(CheckpointCorrupt):
                 Snapshots(checkpoint).restore(1, sinks_latest={}, active=())
-        assert visible(checkpoint.path) == before
+        assert visible(checkpoint) == before
 
     @pytest.mark.parametrize("name", ["../out", "/out", "offsets/../../out"])
     def test_a_name_that_leads_out(self, build: Build, name: str) -> None:

@@ -40,17 +40,17 @@ KAFKA: dict[str, int | None] = {}
     ],
 )
 def test_a_copy_is_completed(
-    build: Build, copied: Any, owners: Any, arrived: dict[str, int | None], result: Any
+    build_on_disk: Build, copied: Any, owners: Any, arrived: dict[str, int | None], result: Any
 ) -> None:
     """Every batch that arrived has its entry, no batch that did not has a commit, and the copy is
     one that Spark can go on from."""
-    old = build([["{}"]] * (owners[0] + 1), owners[1], name="old")
-    new = build([["{}"]] * (copied[0] + 1), copied[1], name="new")
-    catch_up(new, old.path, arrived)
+    old = build_on_disk([["{}"]] * (owners[0] + 1), owners[1], name="old")
+    new = build_on_disk([["{}"]] * (copied[0] + 1), copied[1], name="new")
+    catch_up(new, old, arrived)
     assert (new.latest_offsets, new.latest_commits) == result
     assert new.state().kind in {"uncommitted", "settled"}
     for number in range(result[0] + 1):
-        assert new.offsets_file(number).read_bytes() == old.offsets_file(number).read_bytes()
+        assert new.entry(number) == old.entry(number)
 
 
 def test_a_successor_that_dies_while_it_fences() -> None:

@@ -20,8 +20,11 @@ from ..running.conftest import Pipeline, once  # noqa: TID252 - tests are no pac
 from .runtime_process import PATIENCE, CommandProcess
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.services.feed import Feed
     from tests.services.kafka import KafkaCluster
+    from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
 
 
@@ -63,7 +66,7 @@ class Killable(Pipeline):
 
     def _command(self, log: str, *arguments: str, **settings: object) -> CommandProcess:
         return CommandProcess(
-            self.directory / log, *arguments, "--catalog", str(self.directory / "catalog"),
+            self.directory / log, *arguments, "--catalog", self.log.uri,
             settings={f"streams.{name}": value for name, value in settings.items()},
         )
 
@@ -188,6 +191,22 @@ def killable(
 ) -> Iterator[Killable]:
     """A pipeline that is laid out; its runtime is not started yet, and ended with the test."""
     made = Killable(tmp_path, None, kafka, postgres, monkeypatch)  # type: ignore[arg-type]
+    made.lay_out()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def killable_on_s3(
+    tmp_path: Path, spark_on_s3: SparkSession, kafka: KafkaCluster, postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch, bucket: str, object_store: ObjectStore,
+) -> Iterator[Killable]:
+    """The same in a bucket; processes find its options in their variables."""
+    for name, value in object_store.options.items():
+        monkeypatch.setenv(name.upper(), value)
+    made = Killable(
+        tmp_path, spark_on_s3, kafka, postgres, monkeypatch, bucket, object_store.options
+    )
     made.lay_out()
     yield made
     made.stop()

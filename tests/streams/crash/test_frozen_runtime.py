@@ -39,13 +39,28 @@ def test_a_frozen_runtime_that_wakes_up(
     on with the source while the other one takes over.
     """
     killable.spark = spark
+    wake_up(killable, kafka, ROUNDS, record_property)
+
+
+def test_on_s3(
+    killable_on_s3: Killable, kafka: KafkaCluster, record_property: Callable[[str, object], None]
+) -> None:
+    """The same where catalog, rows and checkpoints lie in a bucket."""
+    wake_up(killable_on_s3, kafka, 2, record_property)
+
+
+def wake_up(
+    killable: Killable, kafka: KafkaCluster, rounds: int,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Freeze a runtime, have another one take over, wake it; again and again."""
     moments = random.Random(SEED)
     with kafka.feed(killable.topic_in, rate=20.0, row=number_row) as feed:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             frozen = killable.run_cluster(lease_ttl=TTL, lease_margin=MARGIN)
             killable.until(killable.all_run, "three running queries")
             time.sleep(moments.uniform(0.0, 3.0))
-            freeze = (frozen.signal, frozen.signal_driver)[(number + ROUNDS - 1) % 2]
+            freeze = (frozen.signal, frozen.signal_driver)[(number + rounds - 1) % 2]
             freeze(signal.SIGSTOP)
             at_the_freeze = feed.sent
             successor = killable.start(ttl=TTL, margin=MARGIN)
@@ -61,5 +76,5 @@ def test_a_frozen_runtime_that_wakes_up(
             killable.runtime = None
             successor.close()
             record_property("rounds", 1)
-            print(f"{number + 1}/{ROUNDS} {freeze.__name__} at {at_the_freeze} rows, {rows} in the "
+            print(f"{number + 1}/{rounds} {freeze.__name__} at {at_the_freeze} rows, {rows} in the "
                   "end", flush=True)

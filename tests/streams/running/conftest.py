@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ import pytest
 
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.opening import create_catalog, open_log
+from catalog_migrate.delta.table import load_table
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.store.address import Storage
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.execute import Result
 from catalog_migrate.streams.operation_records import STARTED
@@ -72,19 +74,25 @@ class Producer:
 
 
 class Pipeline:
-    """One catalog with its runtime in this process; ``name`` makes topics and tables unique."""
+    """One catalog with its runtime in this process; ``name`` makes topics and tables unique.
+
+    Catalog, rows and checkpoints lie in the directory, or at an ``address`` of an object store
+    that these ``options`` reach.
+    """
 
     def __init__(
         self, directory: Path, spark: SparkSession, kafka: KafkaCluster, postgres: PostgresServer,
-        monkeypatch: pytest.MonkeyPatch,
+        monkeypatch: pytest.MonkeyPatch, address: str | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self.name = f"p{next(_pipelines)}"
         self.spark, self.kafka, self.postgres = spark, kafka, postgres
         self.directory = directory
         self.monkeypatch = monkeypatch
-        self.log = open_log(str(directory / "catalog"))
-        create_catalog(self.log, warehouse=str(directory / "warehouse"))
-        self.catalog = Catalog.open(directory / "catalog", mode="write")
+        home = str(directory) if address is None else address
+        self.log = open_log(f"{home}/catalog", Storage(options))
+        create_catalog(self.log, warehouse=f"{home}/warehouse")
+        self.catalog = Catalog.open(f"{home}/catalog", mode="write", storage_options=options)
         self.runtime: Runtime | None = None
         self.clock = SkippingClock()
         self.events: list[str] = []
@@ -259,12 +267,12 @@ class Pipeline:
 
     def ids(self, source: str) -> Counter[int]:
         """How often each id is in a source's shard, read by delta-rs."""
-        from deltalake import DeltaTable, QueryBuilder
+        from deltalake import QueryBuilder
 
         state = self.catalog.state()
         item = dependencies.find(state, "source", self.q(source)).item
         path = f"{state.config['warehouse'].value}/{item.shard}"
-        table = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t")
+        table = QueryBuilder().register("t", load_table(path)).execute("SELECT id FROM t")
         return Counter(table.read_all().column("id").to_pylist())
 
     def postgres_ids(self, table: str) -> Counter[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.spark.running import is_settled, lag_of
 
 BEHIND = {"maxOffsetsBehindLatest": "3"}
@@ -32,11 +33,12 @@ def test_lag(sources: list[dict[str, Any]], lag: int | None) -> None:
 
 def test_settled_checkpoint(tmp_path: Path) -> None:
     """A checkpoint is settled when its newest batch is committed; a new one is."""
-    assert is_settled(tmp_path)
+    checkpoint = Checkpoint(tmp_path)
+    assert is_settled(checkpoint)
     for log, names in {"offsets": ("8", "9", "10", ".10.crc"), "commits": ("8", "9")}.items():
         (tmp_path / log).mkdir()
         for name in names:
             (tmp_path / log / name).write_text("")
-    assert not is_settled(tmp_path)
+    assert not is_settled(checkpoint)
     (tmp_path / "commits" / "10").write_text("")
-    assert is_settled(tmp_path)
+    assert is_settled(checkpoint)

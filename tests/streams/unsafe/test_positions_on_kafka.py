@@ -12,6 +12,7 @@ from catalog_migrate.streams.errors import UnsafeBlocked, UnsafeRefused
 from catalog_migrate.streams.tables import DeltaTables
 from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.forecast import Totals
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -158,7 +159,7 @@ def test_before_the_first_batch(stage: Stage) -> None:
     stage.source(topic)
     stage.open_gate()
     stage.unsafe(f"INJECT OFFSETS ('{topic}:0' = 6)")
-    initial = stage.checkpoint.source_directory(0) / "0"
+    initial = root(stage.checkpoint) / "sources/0/0"
     assert initial.read_bytes() == b'\x00v1\n{"%s":{"0":6,"1":0}}' % topic.encode()
     assert stage.checkpoint.mark.generation == 1
     assert stage.state.streams[stage.id].topics == {topic: stage.kafka.topic_id(topic)}

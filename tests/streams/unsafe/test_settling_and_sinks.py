@@ -23,6 +23,7 @@ from catalog_migrate.streams.checkpoint.guards import claim
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.specs import first_stream, spec_of
 from catalog_migrate.streams.unsafe.requests import joint
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -90,8 +91,8 @@ class TestUnderWay:
             stage.write_offsets(batch, KafkaCodec().write({(topic, 0): 12}))
         with pytest.raises(UnsettledCheckpoint, match="more than one entry is uncommitted"):
             stage.unsafe("INJECT OFFSETS (TO earliest)")
-        stage.checkpoint.offsets_file(4).unlink()
-        file = stage.checkpoint.offsets_file(3)
+        (root(stage.checkpoint) / "offsets/4").unlink()
+        file = root(stage.checkpoint) / "offsets/3"
         file.write_text(file.read_text().replace("v1", "v2", 1))
         with pytest.raises(UnsupportedCheckpoint, match="version v2"):
             stage.unsafe("INJECT OFFSETS (TO earliest)")
@@ -255,13 +256,13 @@ class TestSink:
         stage.put("stream", item, stream)
         checkpoint = Checkpoint(f"{stage.warehouse}/{stream.checkpoint}")
         for name in ("offsets", "commits"):
-            (checkpoint.path / name).mkdir(parents=True)
-        (checkpoint.path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+            (root(checkpoint) / name).mkdir(parents=True)
+        (root(checkpoint) / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         meta = '{"batchWatermarkMs":0,"batchTimestampMs":1795277816210,"conf":{}}'
         for batch in range(3):
             line = DeltaCodec().write(DeltaPosition(table_id, max(1, version - 2 + batch)))
-            checkpoint.offsets_file(batch).write_text(f"v1\n{meta}\n{line}")
-            checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
+            (root(checkpoint) / f"offsets/{batch}").write_text(f"v1\n{meta}\n{line}")
+            (root(checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
         claim(checkpoint, item=item, sources=[stage.id], adopt=True)
         return checkpoint
 

@@ -28,6 +28,7 @@ from catalog_migrate.streams.unsafe.audit import actual
 from catalog_migrate.streams.unsafe.render import render
 from catalog_migrate.streams.unsafe.requests import joint
 from catalog_migrate.streams.unsafe.undo import undo_request
+from tests.services.checkpoints import root
 
 if TYPE_CHECKING:
     from .conftest import Stage
@@ -98,15 +99,15 @@ def sink(stage: Stage, consumed: int) -> Checkpoint:
     stage.put("stream", item, msgspec.structs.replace(first_stream(item), reads=shard))
     checkpoint = Checkpoint(f"{stage.warehouse}/{first_stream(item).checkpoint}")
     for name in ("offsets", "commits"):
-        (checkpoint.path / name).mkdir(parents=True)
-    (checkpoint.path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+        (root(checkpoint) / name).mkdir(parents=True)
+    (root(checkpoint) / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     table_id = str(DeltaTable(f"{stage.warehouse}/{shard}").metadata().id)
     for batch in (0, 1):
         line = DeltaCodec().write(DeltaPosition(table_id, consumed + batch))
-        checkpoint.offsets_file(batch).write_text(
+        (root(checkpoint) / f"offsets/{batch}").write_text(
             'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}\n' + line
         )
-        checkpoint.commits_file(batch).write_text('v1\n{"nextBatchWatermarkMs":0}')
+        (root(checkpoint) / f"commits/{batch}").write_text('v1\n{"nextBatchWatermarkMs":0}')
     claim(checkpoint, item=item, sources=[f"source {item}"], adopt=True)
     return checkpoint
 
@@ -248,7 +249,7 @@ def test_refused(stage: Stage, filled: Table, case: str) -> None:
             DeltaTable(filled.path).alter.set_table_properties({"delta.appendOnly": "true"})
             message = r"since: version 3 \(SET TBLPROPERTIES\)"
         case "stateful":
-            (stage.checkpoint.path / "state" / "0").mkdir(parents=True)
+            (root(stage.checkpoint) / "state" / "0").mkdir(parents=True)
             message = "its query keeps state"
         case "replaced":
             item, other = stage.state.items[stage.id], "default/s/other"

@@ -5,6 +5,8 @@ by default on S3 looks whether the version is there, and puts it: a commit that 
 in between is written over, and its rows are lost although their writer was told that they are in
 the table. No name tells that reliably, so the session's own LogStore is raced against delta-rs,
 whose commits the store itself refuses where one is.
+
+And whether the session has what makes checkpoints of queries stop a second driver.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from catalog_migrate.delta.race import race_against
 from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE, own_jar
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.store.address import Storage, shown_address
+from catalog_migrate.store.address import Storage, shown_address, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +90,20 @@ def race_session(
     if not race_against(writer, address, held):
         raise unsafe(used)
     return used
+
+
+def require_checkpoints(spark: SparkSession, address: str) -> None:
+    """UnsuitableSession where a session's manager of checkpoint files cannot work at an address.
+
+    That its class is not on the class path Spark says only when a query starts.
+    """
+    jvm = _jvm(spark, address)
+    files = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    try:
+        hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+        files.create(jvm.org.apache.hadoop.fs.Path(address), hadoop)
+    except Exception as error:  # noqa: BLE001 - whatever the JVM says
+        raise _unusable(address, error, storage_of(address)) from None
 
 
 def unsafe(used: LogStoreInUse) -> UnsafeCommits:

@@ -19,12 +19,13 @@ SCHEMES = ("s3", "s3a")
 """Schemes that S3A serves."""
 
 LOG_STORE = "catalogmigrate.ConditionalPutLogStore"
+MANAGED_BY = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKPOINT_MANAGER = "catalogmigrate.ConditionalPutCheckpointFileManager"
 
 SETTINGS: Mapping[str, str] = MappingProxyType({
     "spark.delta.logStore.s3a.impl": LOG_STORE,
     "spark.delta.logStore.s3.impl": LOG_STORE,
-    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER,
+    MANAGED_BY: CHECKPOINT_MANAGER,
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
 })
