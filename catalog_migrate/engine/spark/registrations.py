@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -55,6 +56,23 @@ def read_information(name: ItemName, information: str) -> Registration:
         location = local_path(found[1].strip())
     managed = "\nType: MANAGED\n" in information
     return Registration(name, "table", location=location, managed=managed)
+
+
+def described_comment(lines: Iterable[str]) -> str:
+    """The comment in what DESCRIBE FUNCTION EXTENDED says of a function; empty without one.
+
+    Since 4.2 it is a line of its own. Before, a SQL function is told as JSON, as it is stored.
+    """
+    for line in lines:
+        label, _, said = line.partition(":")
+        if label == "Comment":
+            return said.strip()
+        if label == "Usage" and said.lstrip().startswith("{"):
+            try:
+                return str(json.loads(said).get("sqlFunction.comment", ""))
+            except ValueError:
+                return ""
+    return ""
 
 
 def _read_properties(information: str) -> Mapping[str, str]:
@@ -184,9 +202,8 @@ class Registrations:
             lines = [
                 row[0] for row in rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
             ]
-        comment = next((line for line in lines if line.startswith("Comment:")), "")
-        text = comment[len("Comment:") :].strip()
-        return Registration(name, "function", properties=statements.read_function_comment(text))
+        properties = statements.read_function_comment(described_comment(lines))
+        return Registration(name, "function", properties=properties)
 
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
         try:

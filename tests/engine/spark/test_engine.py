@@ -214,7 +214,7 @@ def test_a_name_alone_is_seen_as_in_a_look_at_all(spark, schema_name, warehouse)
     spark.sql(f"CREATE TABLE {schema_name}.away (c INT) USING delta LOCATION '{warehouse}/a way'")
     spark.sql(f"CREATE TABLE {schema_name}.managed (c INT) USING delta")
     spark.sql(
-        f"CREATE VIEW {schema_name}.V (c COMMENT 'it''s') TBLPROPERTIES "
+        f"CREATE VIEW {schema_name}.V (c COMMENT 'it\\'s') TBLPROPERTIES "
         "('catalog_migrate.id' = 'u1', 'other' = 'a, [b]') AS SELECT 1 AS c\n-- View Text: x\n"
     )
     seen = registrations.observe(schema_name)
