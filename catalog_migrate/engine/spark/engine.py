@@ -35,6 +35,17 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 SPARK_MINORS = ("4.0", "4.1", "4.2")
 """Minors of Spark that the tests run on; a later one of the same major version is tried."""
 
+_LIMITS = {"4.0": "no rows or checkpoints on S3"}
+"""What a minor cannot do that the newest can."""
+
+
+def limits(version: str) -> str:
+    """What a Spark of this version (``4.1.1``) cannot do, or that it was not tried; else empty."""
+    minor = ".".join(version.split(".")[:2])
+    if minor not in SPARK_MINORS:
+        return f"not tried: the tests run on {', '.join(SPARK_MINORS)}"
+    return _LIMITS.get(minor, "")
+
 
 def check_session(spark: SparkSession) -> None:
     """:class:`UnsuitableSession` unless it is Spark 4 and speaks Delta in its own catalog."""

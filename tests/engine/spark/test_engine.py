@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.connect import UnsuitableSession
-from catalog_migrate.engine.spark.engine import SparkEngine, check_session
+from catalog_migrate.engine.spark.engine import SparkEngine, check_session, limits
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
@@ -197,6 +197,20 @@ def test_a_session_of_another_major_version_is_refused():
 
     with pytest.raises(UnsuitableSession, match=r"Spark 3\.5\.4; Spark 4\.2 is needed"):
         check_session(Old())
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("4.2.0", ""),
+        ("4.1.1-amzn-0", ""),
+        ("4.0.1", "no rows or checkpoints on S3"),
+        ("4.3.0", "not tried: the tests run on 4.0, 4.1, 4.2"),
+    ],
+)
+def test_what_a_minor_cannot_do_is_told(version, said):
+    """`doctor` says so of the session at hand."""
+    assert limits(version) == said
 
 
 def test_an_absent_schema_is_empty(engine):
