@@ -11,7 +11,15 @@ PYTEST ?=
 WORKERS ?= 3
 TESTS := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder
 
-.PHONY: help install jars java compile test test-fast soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
+# The tests of another minor of Spark: make test-spark VERSION=4.0. SAMPLE=1 runs a few of each kind.
+VERSION ?= 4.1
+MINOR := build/spark-$(VERSION)
+SAMPLE ?=
+SPARK_TESTS := $(if $(SAMPLE),tests/engine/test_contract.py tests/bootstrap/test_outcomes.py \
+  tests/streams/checkpoint/test_restarts.py tests/streams/running/test_builtins_under_streams.py,\
+  tests/engine tests/bootstrap tests/streams/checkpoint tests/streams/spark tests/streams/running)
+
+.PHONY: help install jars java compile test test-fast test-spark soak coverage lint demo demo-streams bench simulate crash crash-streams crash-unsafe crash-faults docs lock wheel clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +28,7 @@ help:
 	@echo "make java            compile our Java (conditional PUT on S3) into the jar of the package"
 	@echo "make test            all tests that guard a merge; build/times.md says where the time went"
 	@echo "make test-fast       those that need no Java and no server, for every save"
+	@echo "make test-spark      engine, starts and streams on another Spark; VERSION=4.0 or 4.1, SAMPLE=1"
 	@echo "make soak            every long series, with a table: crashes, races, faults, simulation; hours"
 	@echo "make coverage        make test with its coverage by lines and branches; slow"
 	@echo "make lint            ruff, mypy --strict, layers"
@@ -64,6 +73,15 @@ test: jars compile build/spark-classes.jsa
 # JAVA_HOME leads nowhere, so that a test that starts a JVM fails here
 test-fast: compile
 	JAVA_HOME=/nonexistent $(TESTS) -n 2 -m "not spark and not services and not crash" --times=build/times-fast.md $(PYTEST)
+
+test-spark: $(MINOR)/.installed compile
+	@$(MINOR)/bin/python -m catalog_migrate.engine.spark.jars
+	@$(MINOR)/bin/python -m tests.services.broker_jars
+	$(MINOR)/bin/python -m pytest -m spark $(PYTEST) $(SPARK_TESTS)
+
+build/spark-%/.installed: requirements/spark-%.txt requirements/dev.txt pyproject.toml .ci/setup
+	@VENV=build/spark-$* OVERRIDES=requirements/spark-$*.txt PYTHON="$(PYTHON)" .ci/setup
+	@touch $@
 
 soak: jars compile build/spark-classes.jsa
 	$(BIN)/python -m bench.soak
@@ -114,6 +132,8 @@ lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
 	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
+	for lock in requirements/spark-*.txt; do $(BIN)/uv pip compile --quiet --generate-hashes --no-deps --no-annotate \
+	  --no-emit-index-url --no-header --python-version 3.10 --universal $$lock --output-file $$lock; done
 
 wheel: install
 	$(BIN)/hatchling build -t wheel

@@ -34,6 +34,7 @@ from catalog_migrate.reconciler.actions import graph_of, is_ours, matches
 from catalog_migrate.reconciler.desired import PREFIX, SHARD_KINDS, DesiredName, desired_world
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.reconcile import observe, shared_pending
+from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.streams.migrations import MigratedStreams
 
 SHARD_MISSING = "CM0841"
@@ -87,7 +88,9 @@ def registrations_sql(state: State) -> str:
     ]
     for schema in sorted({name.name.schema for name in names.values()}):
         lines.append(f"CREATE SCHEMA IF NOT EXISTS {quote_sql(schema)}\n;")
-    lines += [f"{_statement(state, name)}\n;" for name in in_order(names)]
+    lines += [
+        f"{escape_doubled_quotes(_statement(state, name))}\n;" for name in in_order(names)
+    ]
     retired = sorted(path for path, row in state.shards.items() if row.state == "retired")
     if retired:
         lines.append("-- Earlier versions of tables, still there and not registered:")

@@ -140,17 +140,20 @@ def _secrets(settings: Settings) -> str:
 
 
 def _spark(settings: Settings, on_note: OnNote) -> str:
+    from catalog_migrate.engine.spark.engine import limits
+
     with configured_spark(settings, on_note) as spark:
         engine_on(spark, settings)
+        lacking = limits(spark.version)
+        version = f"Spark {spark.version}{lacking and f' ({lacking})'}"
         if settings.text("spark.remote") is not None:  # its disk is not ours to write to
-            answered = f"Spark {spark.version} with Delta answered by Spark Connect"
+            answered = f"{version} with Delta answered by Spark Connect"
             return answered + safe_commits(spark, settings)
         with _scratch() as place:
             spark.range(1).write.format("delta").save(f"{place}/one")
             rows = spark.read.format("delta").load(f"{place}/one").count()
         return (
-            f"Spark {spark.version} wrote and read {rows} row of a Delta table"
-            + safe_commits(spark, settings)
+            f"{version} wrote and read {rows} row of a Delta table" + safe_commits(spark, settings)
         )
 
 

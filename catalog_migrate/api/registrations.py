@@ -151,10 +151,11 @@ def _refuse_writing(tokens: Sequence[Token], remedy: str) -> None:
 def collect(spark: Any, statement: str, limit: int) -> Rows:
     """Column names and at most ``limit`` rows; EngineFailure with Spark's error class."""
     from catalog_migrate.engine_failures import failing
+    from catalog_migrate.sql.tokens import escape_doubled_quotes
 
     try:
         with failing("run the statement"):  # which also keeps Spark from printing its own copy
-            frame = spark.sql(statement)
+            frame = spark.sql(escape_doubled_quotes(statement))
             rows = frame.limit(min(limit, _MOST)).collect()
             return list(frame.columns), [tuple(row) for row in rows]
     except EngineFailure as error:

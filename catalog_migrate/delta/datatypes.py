@@ -20,6 +20,7 @@ from catalog_migrate.model.types import (
     canonical_type,
     parse_type,
 )
+from catalog_migrate.sql.tokens import escape_doubled_quotes
 
 SIZED_KEY = "__CHAR_VARCHAR_TYPE_STRING"
 """Column metadata under which Spark keeps CHAR(n) and VARCHAR(n); the column itself is a string."""
@@ -124,7 +125,7 @@ def column_metadata(column: Column) -> dict[str, str]:
     if holds(tree, "CHAR", "VARCHAR"):
         metadata[SIZED_KEY] = _sized_text(tree)
     if column.generated is not None:
-        metadata[GENERATED_KEY] = column.generated
+        metadata[GENERATED_KEY] = escape_doubled_quotes(column.generated)
     return metadata
 
 

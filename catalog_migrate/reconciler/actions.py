@@ -144,10 +144,11 @@ def _reads_as(desired: DesiredName, text: str | None) -> bool:
     """
     if desired.view is None or text is None or text == desired.view.sql:
         return True
-    from catalog_migrate.sql.tokens import tokenise
+    from catalog_migrate.sql.tokens import escape_doubled_quotes, tokenise
 
-    body = [token.value for token in tokenise(desired.view.sql.rstrip().rstrip(";"))]
-    found = [token.value for token in tokenise(text)]
+    wanted = escape_doubled_quotes(desired.view.sql.rstrip().rstrip(";"))
+    body = [token.value for token in tokenise(wanted)]
+    found = [token.value for token in tokenise(escape_doubled_quotes(text))]
     inside = "\0".join(["(", *body, ")", "as", "body", "("])
     return body == found or inside in "\0".join(found)
 

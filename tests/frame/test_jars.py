@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.engine.spark import jars as jars_module
 from catalog_migrate.engine.spark.jars import (
     SETTINGS_VARIABLE,
     LockedJar,
@@ -19,6 +20,8 @@ from catalog_migrate.engine.spark.jars import (
     locked_jars,
 )
 from catalog_migrate.engine.spark.java import check_java
+from catalog_migrate.engine.spark.object_stores.settings import s3_jars
+from catalog_migrate.engine.spark.session import session_jars
 from catalog_migrate.errors import PrerequisiteMissing
 
 CONTENTS = {"first": b"the first jar", "second": b"the second jar, a longer one"}
@@ -63,14 +66,55 @@ def env(tmp_path: Path, mirror: Path) -> dict[str, str]:
     }
 
 
-def test_the_lock_names_eleven_jars_with_size_and_checksum() -> None:
-    """Eleven jars, 23 MB together, each with a sha256 and a file name of its own."""
+@pytest.mark.parametrize(
+    ("version", "count", "size", "first"),
+    [
+        ("4.0.1", 6, 17707802, "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.1.1", 9, 22148844, "io.delta:delta-spark_4.1_2.13:4.3.1"),
+        ("4.2.0", 11, 23317519, "io.delta:delta-spark_4.2_2.13:4.4.0"),
+    ],
+)
+def test_a_lock_names_its_jars_with_size_and_checksum(
+    monkeypatch: pytest.MonkeyPatch, version: str, count: int, size: int, first: str
+) -> None:
+    """One lock for each PySpark; each jar has a sha256 and a file name of its own."""
+    monkeypatch.setattr(jars_module, "pyspark_version", lambda: version)
     jars = locked_jars()
-    assert len(jars) == 11
-    assert sum(jar.size for jar in jars) == 23317519
+    assert len(jars) == count
+    assert sum(jar.size for jar in jars) == size
     assert all(re.fullmatch(r"[0-9a-f]{64}", jar.sha256) for jar in jars)
-    assert len({jar.filename for jar in jars}) == 11
-    assert jars[0].coordinates == "io.delta:delta-spark_4.2_2.13:4.4.0"
+    assert len({jar.filename for jar in jars}) == count
+    assert jars[0].coordinates == first
+    assert f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}" in {
+        jar.coordinates for jar in jars
+    }
+
+
+@pytest.mark.parametrize("version", ["3.5.4", "4.0.0", "4.1.0", "4.2.1", "4.3.0"])
+def test_a_pyspark_without_a_lock_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
+    """One in between or outside: the sentence has the list of those that are locked."""
+    (tmp_path / "version.py").write_text(f'# text\n\n__version__: str = "{version}"\n')
+    monkeypatch.setattr(jars_module, "locate_pyspark", lambda: tmp_path)
+    with pytest.raises(PrerequisiteMissing) as caught:
+        ensure_jars()
+    assert caught.value.message == (
+        f"PySpark {version} is installed, and jars are locked for 4.0.1, 4.1.1 and 4.2.0 only"
+    )
+    assert (caught.value.remedy or "").startswith("pip install pyspark==4.2.0, or hand over")
+
+
+def test_s3_needs_a_hadoop_that_writes_on_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hadoop of 4.0 is too old: rows on S3 are refused before a jar is fetched."""
+    monkeypatch.setattr(jars_module, "pyspark_version", lambda: "4.1.1")
+    assert s3_jars()[0].coordinates == "org.apache.hadoop:hadoop-aws:3.4.2"
+    monkeypatch.setattr(jars_module, "pyspark_version", lambda: "4.0.1")
+    with pytest.raises(PrerequisiteMissing, match=r"PySpark 4\.0\.1 has a Hadoop without") as error:
+        session_jars(["s3://bucket/w"])
+    assert error.value.remedy == (
+        "use PySpark 4.1.1 or 4.2.0 for rows on S3, or keep them on a disk"
+    )
 
 
 def test_every_jar_is_asked_for_without_what_it_depends_on() -> None:

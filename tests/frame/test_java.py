@@ -75,7 +75,7 @@ def test_a_wrong_java_says_which_one_it_is(tmp_path: Path) -> None:
     program = _program(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
     with pytest.raises(PrerequisiteMissing) as caught:
         check_java({"PATH": f"{tmp_path}{os.pathsep}{os.defpath}"})
-    assert caught.value.message == f"{program} is Java 11; Spark 4.2 needs Java 17 or 21"
+    assert caught.value.message == f"{program} is Java 11; Spark 4 needs Java 17 or 21"
     assert caught.value.data["version"] == 11
     assert "openjdk-17-jre-headless" in (caught.value.remedy or "")
 

@@ -66,8 +66,11 @@ def test_the_wheel_holds_the_built_ins_the_lock_and_the_type_marker(wheel: Path)
     assert {name for name in names if name.startswith("catalog_migrate/builtins/")} == ours
     assert {
         "catalog_migrate/py.typed",
-        "catalog_migrate/engine/spark/jars.lock.json",
-        "catalog_migrate/engine/spark/object_stores/s3.lock.json",
+        "catalog_migrate/engine/spark/jars-4.0.1.lock.json",
+        "catalog_migrate/engine/spark/jars-4.1.1.lock.json",
+        "catalog_migrate/engine/spark/jars-4.2.0.lock.json",
+        "catalog_migrate/engine/spark/object_stores/s3-4.1.1.lock.json",
+        "catalog_migrate/engine/spark/object_stores/s3-4.2.0.lock.json",
         "catalog_migrate/engine/spark/object_stores/catalog-migrate-spark.jar",
         "catalog_migrate/engine/spark/log4j2.properties",
     } <= names

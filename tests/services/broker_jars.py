@@ -10,9 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from catalog_migrate.engine.spark.jars import LockedJar, Progress, ensure_jars, locked_jars
+from catalog_migrate.engine.spark.jars import (
+    LockedJar,
+    Progress,
+    ensure_jars,
+    locked_jars,
+    pyspark_version,
+)
 from catalog_migrate.engine.spark.jars import main as fetch
-from catalog_migrate.engine.spark.object_stores.settings import s3_jars
+from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK, s3_jars
 
 
 def broker_jars() -> tuple[LockedJar, ...]:
@@ -31,4 +37,5 @@ def ensure_broker_jars(
 
 
 if __name__ == "__main__":
-    sys.exit(fetch((*broker_jars(), *s3_jars())))
+    has_s3 = pyspark_version() in S3_PYSPARK
+    sys.exit(fetch((*broker_jars(), *(s3_jars() if has_s3 else ()))))

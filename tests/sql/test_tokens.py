@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.sql.tokens import (
     LineIndex,
+    escape_doubled_quotes,
     has_lone_surrogate,
     split_statements,
     string_literal,
@@ -122,3 +123,36 @@ def test_statements_are_split_at_semicolons_outside_of_quotes() -> None:
     """Empty statements are left out."""
     groups = split_statements(tokenise("; a 'x;y' ;; -- b;\nc"))
     assert [[token.text for token in group] for group in groups] == [["a", "'x;y'"], ["c"]]
+
+
+@pytest.mark.parametrize(
+    ("sql", "escaped"),
+    [
+        ("SELECT 'it''s'", r"SELECT 'it\'s'"),
+        ('SELECT "a""b"', r'SELECT "a\"b"'),
+        ("SELECT '''', ''", r"SELECT '\'', ''"),
+        (r"SELECT '\\''\''''", r"SELECT '\\\'\'\''"),
+        ("""SELECT "it''s", '""'""", """SELECT "it''s", '""'"""),
+        ("""SELECT r'it''s', R"a""b" """, """SELECT r'it''s', R"a""b" """),
+        ("SELECT `it''s` -- it''s\n/* it''s */", "SELECT `it''s` -- it''s\n/* it''s */"),
+        ("SELECT 'a' 'b''c'", r"SELECT 'a' 'b\'c'"),
+        ("SELECT 'never''ends", "SELECT 'never''ends"),
+    ],
+)
+def test_a_doubled_quote_is_escaped_where_it_stands(sql: str, escaped: str) -> None:
+    """Only within strings that know escapes; every character keeps its place."""
+    assert escape_doubled_quotes(sql) == escaped
+    assert len(escaped) == len(sql)
+
+
+@given(st.text(alphabet="'\"\\a rxX\n-`", max_size=40))
+def test_escaping_doubled_quotes_changes_no_value(sql: str) -> None:
+    """Tokens and what strings stand for are the same afterwards; once is enough."""
+    escaped = escape_doubled_quotes(sql)
+    for old, new in zip(tokenise(sql), tokenise(escaped), strict=True):
+        if old.is_string:
+            assert (old.start, old.end) == (new.start, new.end)
+            assert string_value(old.text) == string_value(new.text)
+        else:
+            assert old == new
+    assert escape_doubled_quotes(escaped) == escaped

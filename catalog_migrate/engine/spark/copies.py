@@ -9,7 +9,7 @@ from catalog_migrate.delta.log import refuse_damaged_log
 from catalog_migrate.delta.table import data_files, shard_columns, view_table
 from catalog_migrate.engine.port import CopyResult
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.statements import run, without_substitution
+from catalog_migrate.engine.spark.statements import as_written, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, RowNotConverted
 from catalog_migrate.model.names import quote_sql
@@ -96,9 +96,12 @@ class Copies:
     def _failure_of(self, query: str, expression: str) -> str | None:
         """Spark's message when the expression fails on one of the query's rows."""
         try:
-            whole = without_substitution(self._spark, f"{query} {expression}")
-            with failing(f"evaluate {expression}"), whole:
-                frame = self._spark.sql(query).selectExpr(f"{expression} AS value")
+            with (
+                failing(f"evaluate {expression}"),
+                as_written(self._spark, query) as asked,
+                as_written(self._spark, expression) as value,
+            ):
+                frame = self._spark.sql(asked).selectExpr(f"{value} AS value")
                 frame.write.format("noop").mode("overwrite").save()
         except EngineFailure as failure:
             return failure.message.partition(": ")[2]

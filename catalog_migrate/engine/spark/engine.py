@@ -32,16 +32,29 @@ _NOT_THERE = frozenset({
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
-SPARK_VERSION = "4.2"
-"""The version of Spark that the tests run on; another one of the same major version is tried."""
+SPARK_MINORS = ("4.0", "4.1", "4.2")
+"""Minors of Spark that the tests run on; a later one of the same major version is tried."""
+
+_LIMITS = {"4.0": "no rows or checkpoints on S3"}
+"""What a minor cannot do that the newest can."""
+
+
+def limits(version: str) -> str:
+    """What a Spark of this version (``4.1.1``) cannot do, or that it was not tried; else empty."""
+    minor = ".".join(version.split(".")[:2])
+    if minor not in SPARK_MINORS:
+        return f"not tried: the tests run on {', '.join(SPARK_MINORS)}"
+    return _LIMITS.get(minor, "")
 
 
 def check_session(spark: SparkSession) -> None:
     """:class:`UnsuitableSession` unless it is Spark 4 and speaks Delta in its own catalog."""
-    if spark.version.partition(".")[0] != SPARK_VERSION.partition(".")[0]:
+    newest = SPARK_MINORS[-1]
+    if spark.version.partition(".")[0] != newest.partition(".")[0]:
         raise UnsuitableSession(
-            f"this session is Spark {spark.version}; Spark {SPARK_VERSION} is needed",
-            remedy=f"start it with pyspark {SPARK_VERSION} and the delta-spark of that version",
+            f"this session is Spark {spark.version}; Spark {newest} is needed"
+            f" ({' and '.join(SPARK_MINORS[:-1])} do as well)",
+            remedy=f"start it with pyspark {newest} and the delta-spark of that version",
         )
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     catalog = spark.conf.get("spark.sql.catalog.spark_catalog", "") or ""

@@ -36,6 +36,7 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.layout import Alter, Layout, PlacedColumn, Shape, steps_to
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.types import is_longer_text, parse_type
+from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote, local_path
 
@@ -238,7 +239,9 @@ def _describe(session: Session, path: str, shard: ShardSpec) -> None:
         changed = {k: v for k, v in shard.properties.items() if present.get(k) != v}
         if changed:
             open_table(path).alter.set_table_properties(changed, raise_if_not_exists=False)
-        wanted = {check.name.lower(): check.expression for check in shard.checks}
+        wanted = {
+            check.name.lower(): escape_doubled_quotes(check.expression) for check in shard.checks
+        }
         for name, expression in _checks(present).items():
             if wanted.get(name) == expression:
                 del wanted[name]

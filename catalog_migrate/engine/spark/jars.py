@@ -1,4 +1,4 @@
-"""Jars by a committed lock, by default the eleven that Spark needs for Delta and Kafka.
+"""Jars by a committed lock, by default those that the installed Spark needs for Delta and Kafka.
 
 Fetched once into the user's cache by the Ivy inside PySpark, each jar by itself (its transitive
 dependencies would bring older copies of what Spark already has), and never used without a matching
@@ -32,6 +32,11 @@ from catalog_migrate.store.local import damaged
 SETTINGS_VARIABLE = "CATALOG_MIGRATE_IVY_SETTINGS"
 Progress = Callable[[str], None]
 
+PACKAGE = "catalog_migrate.engine.spark"
+LOCKED_PYSPARK = ("4.0.1", "4.1.1", "4.2.0")
+"""Versions of PySpark for which there is a lock, one of each minor that is supported."""
+
+_PYSPARK = re.compile(r"""^__version__[^=\n]*=\s*["']([^"']+)""", re.MULTILINE)
 _FETCH_TIMEOUT = 1800.0
 _DOWNLOADING = re.compile(r"^downloading\s+(\S+)")
 _CAUSE = re.compile(
@@ -61,10 +66,13 @@ class LockedJar(msgspec.Struct, frozen=True):
         return f"{self.organisation}_{self.artifact}-{self.revision}.jar"
 
 
-def locked_jars(
-    package: str = "catalog_migrate.engine.spark", name: str = "jars.lock.json"
-) -> tuple[LockedJar, ...]:
-    """The lock committed as file ``name`` of ``package`` (default: Spark's), in its order."""
+def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
+    """The lock committed as file ``name`` of ``package``, in its order.
+
+    The default is what Delta and Kafka need with the PySpark that is installed: a lock a version.
+    Raises :class:`PrerequisiteMissing` where PySpark is missing, or of a version without a lock.
+    """
+    name = name or f"jars-{locked_pyspark()}.lock.json"
     try:
         text = resources.files(package).joinpath(name).read_text(encoding="utf-8")
     except OSError as error:
@@ -122,6 +130,33 @@ def locate_pyspark() -> Path:
             remedy="pip install 'catalog_migrate[spark]'",
         )
     return Path(spec.origin).parent
+
+
+def pyspark_version() -> str:
+    """The version of the installed PySpark, without importing it."""
+    path = locate_pyspark() / "version.py"
+    found = _PYSPARK.search(path.read_text(encoding="utf-8"))
+    if found is None:
+        raise damaged(f"{path} tells no version")
+    return found[1]
+
+
+def locked_pyspark() -> str:
+    """The version of the installed PySpark, for which jars are locked.
+
+    Raises :class:`PrerequisiteMissing` for any other one: Delta's jars fit one minor of Spark, and
+    those for Kafka one version.
+    """
+    version = pyspark_version()
+    if version not in LOCKED_PYSPARK:
+        raise PrerequisiteMissing(
+            f"PySpark {version} is installed, and jars are locked for"
+            f" {' and '.join([', '.join(LOCKED_PYSPARK[:-1]), LOCKED_PYSPARK[-1]])} only",
+            remedy=f"pip install pyspark=={LOCKED_PYSPARK[-1]}, or hand over a session of your own"
+            " that has Delta",
+            version=version, locked=LOCKED_PYSPARK,
+        )
+    return version
 
 
 def ivy_module(jars: Sequence[LockedJar]) -> str:

@@ -1,6 +1,6 @@
 """Find the Java that Spark will start, and say what to do when it is absent or of a wrong version.
 
-Spark 4.2 runs on Java 17 or 21. A runtime cannot come from a Python package (Spark's launcher wants
+Spark 4 runs on Java 17 or 21. A runtime cannot come from a Python package (Spark's launcher wants
 ``jdk.incubator.vector``), so it stays a prerequisite of the machine.
 """
 
@@ -48,7 +48,7 @@ def check_java(env: Mapping[str, str] | None = None) -> str:
     version = java_version(executable)
     if version not in SUPPORTED:
         raise PrerequisiteMissing(
-            f"{executable} is Java {version}; Spark 4.2 needs Java 17 or 21", remedy=REMEDY,
+            f"{executable} is Java {version}; Spark 4 needs Java 17 or 21", remedy=REMEDY,
             executable=executable, version=version,
         )
     return executable

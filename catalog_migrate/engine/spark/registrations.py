@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -55,6 +56,23 @@ def read_information(name: ItemName, information: str) -> Registration:
         location = local_path(found[1].strip())
     managed = "\nType: MANAGED\n" in information
     return Registration(name, "table", location=location, managed=managed)
+
+
+def described_comment(lines: Iterable[str]) -> str:
+    """The comment in what DESCRIBE FUNCTION EXTENDED says of a function; empty without one.
+
+    Since 4.2 it is a line of its own. Before, a SQL function is told as JSON, as it is stored.
+    """
+    for line in lines:
+        label, _, said = line.partition(":")
+        if label == "Comment":
+            return said.strip()
+        if label == "Usage" and said.lstrip().startswith("{"):
+            try:
+                return str(json.loads(said).get("sqlFunction.comment", ""))
+            except ValueError:
+                return ""
+    return ""
 
 
 def _read_properties(information: str) -> Mapping[str, str]:
@@ -164,11 +182,7 @@ class Registrations:
             for row in shown
             if row["namespace"]
         ]
-        prefix = f"spark_catalog.{schema}.".lower()
-        for row in self._show(f"SHOW USER FUNCTIONS IN {quote_sql(schema)}", schema):
-            full = row["function"].replace("`", "")
-            if full.lower().startswith(prefix):
-                found.append(self._function(ItemName(schema, full[len(prefix) :])))
+        found += map(self._function, self._functions(schema))
         return found
 
     def _has_schema(self, schema: str) -> bool:
@@ -179,14 +193,23 @@ class Registrations:
         wanted = schema.replace("`", "").lower()
         return any(row[0].replace("`", "").lower() == wanted for row in found)
 
+    def _functions(self, schema: str, pattern: str = "'*'") -> list[ItemName]:
+        """SHOW USER FUNCTIONS LIKE a pattern, those of the schema."""
+        prefix = f"spark_catalog.{schema}.".lower()
+        shown = self._show(f"SHOW USER FUNCTIONS IN {quote_sql(schema)} LIKE {pattern}", schema)
+        names = [row["function"].replace("`", "") for row in shown]
+        return [
+            ItemName(schema, full[len(prefix) :]) for full in names
+            if full.lower().startswith(prefix)
+        ]
+
     def _function(self, name: ItemName) -> Registration:
         with failing(f"describe the function {name}"):
             lines = [
                 row[0] for row in rows(self._spark, f"DESCRIBE FUNCTION EXTENDED {name.sql}")
             ]
-        comment = next((line for line in lines if line.startswith("Comment:")), "")
-        text = comment[len("Comment:") :].strip()
-        return Registration(name, "function", properties=statements.read_function_comment(text))
+        properties = statements.read_function_comment(described_comment(lines))
+        return Registration(name, "function", properties=properties)
 
     def _show(self, statement: str, schema: str) -> Sequence[Mapping[str, str]]:
         try:
@@ -252,22 +275,45 @@ class Registrations:
     def create_function(self, function: FunctionSpec, *, over: Registration | None = None) -> None:
         """CREATE FUNCTION, or OR REPLACE while what it is to go ``over`` stands there."""
         replace = over is not None and over.is_still(self._find_function(function.name))
+        statement = statements.create_function(function, replace=replace)
         try:
             with failing(f"create the function {function.name}"):
-                run(self._spark, statements.create_function(function, replace=replace))
+                run(self._spark, statement)
         except EngineFailure as error:
             if replace or error.condition != "ROUTINE_ALREADY_EXISTS":
                 raise
-            if not _is_made(function, self._find_function(function.name)):
+            standing = self._find_function(function.name)
+            if standing is None:
+                self._forget_function(function.name)
+                with failing(f"create the function {function.name}"):
+                    run(self._spark, statement)
+            elif not _is_made(function, standing):
                 raise
 
     def _find_function(self, name: ItemName) -> Registration | None:
+        """The function under a name, if it is listed.
+
+        Before 4.2 a session that has called a function goes on describing it, and refusing
+        another one of its name, after its schema was dropped; it cannot be called any more.
+        """
+        listed = self._functions(name.schema, _like([name]))
+        if name.folded not in {each.folded for each in listed}:
+            return None
         try:
             return self._function(name)
         except EngineFailure as error:
             if error.condition in _NO_FUNCTION:
                 return None
             raise
+
+    def _forget_function(self, name: ItemName) -> None:
+        """REFRESH FUNCTION, by which the session notices that there is none, and says so."""
+        try:
+            with failing(f"refresh the function {name}"):
+                run(self._spark, f"REFRESH FUNCTION {name.sql}")
+        except EngineFailure as error:
+            if error.condition not in _NO_FUNCTION:
+                raise
 
     def drop(self, registration: Registration, *, beside: Sequence[Registration] = ()) -> None:
         """DROP by kind, while what was seen stands there.

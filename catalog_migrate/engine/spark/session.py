@@ -180,8 +180,8 @@ def _start_quietly(conf: SparkConf) -> SparkContext:
         except (PySparkRuntimeError, Py4JError, OSError) as error:
             raise PrerequisiteMissing(
                 f"Spark did not start: {error}{_quote(said)}",
-                remedy="fix what is said above; SPARK_HOME, when set, must be a Spark 4.2 (unset"
-                " it to use the one inside PySpark)",
+                remedy="fix what is said above; SPARK_HOME, when set, must be the Spark that"
+                " PySpark is of (unset it to use the one inside PySpark)",
             ) from error
 
 

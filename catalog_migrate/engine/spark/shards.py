@@ -34,6 +34,7 @@ from catalog_migrate.model.layout import Layout, Shape
 from catalog_migrate.model.objects import Column
 from catalog_migrate.model.paths import placeholder_location
 from catalog_migrate.model.types import parse_type
+from catalog_migrate.sql.tokens import escape_doubled_quotes
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import is_remote, local_path
 
@@ -54,7 +55,10 @@ def needs_spark(shard: ShardSpec) -> bool:
 
 def configuration(shard: ShardSpec) -> dict[str, str]:
     """Table properties and CHECK constraints as a Delta table's configuration."""
-    checks = {f"{CONSTRAINTS}{check.name.lower()}": check.expression for check in shard.checks}
+    checks = {
+        f"{CONSTRAINTS}{check.name.lower()}": escape_doubled_quotes(check.expression)
+        for check in shard.checks
+    }
     return {**shard.properties, **shard.stamps, **checks}
 
 

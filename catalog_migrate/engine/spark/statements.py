@@ -2,7 +2,8 @@
 
 Spark replaces ``${env:HOME}`` and its like in every text that it parses, names, comments and
 literals included, unless ``spark.sql.variable.substitute`` is false. A view and a function keep
-that setting from their creation, so that whoever reads them later gets what the release says.
+that setting from their creation, so that whoever reads them later gets what the release says. A
+quote in a string is always escaped by a backslash: a doubled one is another text to Spark 4.0.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.model.names import ItemName, quote_sql
 from catalog_migrate.model.objects import Argument, Column
 from catalog_migrate.model.types import canonical_type
-from catalog_migrate.sql.tokens import string_literal
+from catalog_migrate.sql.tokens import escape_doubled_quotes, string_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
@@ -27,32 +28,48 @@ _MARK = "/*catalog_migrate "
 _MARK_END = "*/"
 
 
-_SETTING = "spark.sql.variable.substitute"
+_SUBSTITUTE = "spark.sql.variable.substitute"
+_RAW = "spark.sql.parser.escapedStringLiterals"
 _VARIABLE = "${"
 
 _alone = threading.RLock()
-"""The setting is the session's: one such statement at a time, so that the last one restores it."""
+"""A setting is the session's: one such statement at a time, so that the last one restores it."""
 
 
 @contextmanager
-def without_substitution(spark: SparkSession, text: str) -> Iterator[None]:
-    """Whatever is parsed inside is taken as it stands; costs nothing where ``text`` has no mark."""
-    if _VARIABLE not in text:
-        yield
+def as_written(spark: SparkSession, text: str) -> Iterator[str]:
+    """The spelling of ``text`` that this session, whatever its version, parses inside as it stands.
+
+    A session whose strings know no escapes reads it by the rule of all others meanwhile. Costs
+    nothing where ``text`` has neither variables nor escapes.
+    """
+    spelled = escape_doubled_quotes(text)
+    needed: dict[str, str] = {}
+    if _VARIABLE in spelled:
+        needed[_SUBSTITUTE] = "false"
+    if "\\" in spelled and spark.conf.get(_RAW, "false") == "true":
+        needed[_RAW] = "false"
+    if not needed:
+        yield spelled
         return
     with _alone:
-        before = spark.conf.get(_SETTING, "true")
-        spark.conf.set(_SETTING, "false")
+        before = {setting: spark.conf.get(setting, None) for setting in needed}
+        for setting, value in needed.items():
+            spark.conf.set(setting, value)
         try:
-            yield
+            yield spelled
         finally:
-            spark.conf.set(_SETTING, before or "true")
+            for setting, standing in before.items():
+                if standing is None:
+                    spark.conf.unset(setting)
+                else:
+                    spark.conf.set(setting, standing)
 
 
 def run(spark: SparkSession, text: str) -> None:
     """Run one command as it is written."""
-    with without_substitution(spark, text):
-        spark.sql(text)
+    with as_written(spark, text) as spelled:
+        spark.sql(spelled)
 
 
 def rows(spark: SparkSession, text: str) -> list[Row]:
@@ -61,14 +78,14 @@ def rows(spark: SparkSession, text: str) -> list[Row]:
     A server of Spark Connect reads the text again with every action, so nothing is left to be done
     when this returns.
     """
-    with without_substitution(spark, text):
-        return spark.sql(text).collect()
+    with as_written(spark, text) as spelled:
+        return spark.sql(spelled).collect()
 
 
 def schema(spark: SparkSession, text: str) -> StructType:
     """The columns of a query as it is written, which is analysed and not run."""
-    with without_substitution(spark, text):
-        return spark.sql(text).schema
+    with as_written(spark, text) as spelled:
+        return spark.sql(spelled).schema
 
 
 def by_path(path: str) -> str:

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.connect import UnsuitableSession
-from catalog_migrate.engine.spark.engine import SparkEngine, check_session
+from catalog_migrate.engine.spark.engine import SparkEngine, check_session, limits
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
@@ -199,6 +199,20 @@ def test_a_session_of_another_major_version_is_refused():
         check_session(Old())
 
 
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("4.2.0", ""),
+        ("4.1.1-amzn-0", ""),
+        ("4.0.1", "no rows or checkpoints on S3"),
+        ("4.3.0", "not tried: the tests run on 4.0, 4.1, 4.2"),
+    ],
+)
+def test_what_a_minor_cannot_do_is_told(version, said):
+    """`doctor` says so of the session at hand."""
+    assert limits(version) == said
+
+
 def test_an_absent_schema_is_empty(engine):
     """names and observe of a schema that is not there are empty, and dropping it is fine."""
     assert engine.names("nowhere") == frozenset()
@@ -214,7 +228,7 @@ def test_a_name_alone_is_seen_as_in_a_look_at_all(spark, schema_name, warehouse)
     spark.sql(f"CREATE TABLE {schema_name}.away (c INT) USING delta LOCATION '{warehouse}/a way'")
     spark.sql(f"CREATE TABLE {schema_name}.managed (c INT) USING delta")
     spark.sql(
-        f"CREATE VIEW {schema_name}.V (c COMMENT 'it''s') TBLPROPERTIES "
+        f"CREATE VIEW {schema_name}.V (c COMMENT 'it\\'s') TBLPROPERTIES "
         "('catalog_migrate.id' = 'u1', 'other' = 'a, [b]') AS SELECT 1 AS c\n-- View Text: x\n"
     )
     seen = registrations.observe(schema_name)

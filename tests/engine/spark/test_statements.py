@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+from catalog_migrate.delta import datatypes
 from catalog_migrate.engine.port import FunctionSpec, ShardSpec, ViewSpec
-from catalog_migrate.engine.spark import statements
+from catalog_migrate.engine.spark import shards, statements
+from catalog_migrate.engine.spark.registrations import described_comment
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Argument, Column
+from catalog_migrate.model.objects import Argument, Check, Column
 
 
 def test_a_view_whose_types_agree_keeps_its_body():
@@ -68,3 +72,66 @@ def test_bodies_stand_side_by_side_in_one_query():
         "SELECT struct(q0.*) AS q0, struct(q1.*) AS q1"
         " FROM (SELECT 1 AS a\n) AS q0, (SELECT 2 -- end\n) AS q1"
     )
+
+
+class Recorded:
+    """A session that keeps what it is told to run, and under which settings."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.settings = settings
+        self.ran: list[tuple[str, dict[str, str]]] = []
+        self.conf = self
+
+    def get(self, key: str, default: str | None = None) -> str | None:
+        return self.settings.get(key, default)
+
+    def set(self, key: str, value: str) -> None:
+        self.settings[key] = value
+
+    def unset(self, key: str) -> None:
+        del self.settings[key]
+
+    def sql(self, text: str) -> None:
+        self.ran.append((text, dict(self.settings)))
+
+
+def test_every_statement_escapes_the_quotes_of_its_strings():
+    """A doubled quote is one string to Spark 4.1 and two to 4.0; an escaped one is one to all."""
+    spark = Recorded({})
+    statements.run(spark, "CREATE VIEW v COMMENT 'it''s' AS SELECT 'it''s', r'a''b' -- don''t")
+    assert spark.ran == [
+        (r"CREATE VIEW v COMMENT 'it\'s' AS SELECT 'it\'s', r'a''b' -- don''t", {})
+    ]
+
+
+def test_a_session_without_escapes_reads_a_statement_by_the_common_rule():
+    """Its setting is put aside for a text with an escape, and stands again afterwards."""
+    raw = "spark.sql.parser.escapedStringLiterals"
+    spark = Recorded({raw: "true"})
+    for text in ("SELECT 1", "SELECT 'it''s'", "SELECT '${env:HOME}'"):
+        statements.run(spark, text)
+    assert spark.ran == [
+        ("SELECT 1", {raw: "true"}),
+        (r"SELECT 'it\'s'", {raw: "false"}),
+        ("SELECT '${env:HOME}'", {raw: "true", "spark.sql.variable.substitute": "false"}),
+    ]
+    assert spark.settings == {raw: "true"}
+
+
+def test_what_delta_keeps_escapes_its_quotes_too():
+    """A CHECK and a generated column are read by whichever Spark opens the table later."""
+    check = Check("c", "a <> 'it''s'")
+    found = shards.configuration(ShardSpec("/w/a", [Column("a", "STRING")], checks=[check]))
+    assert found == {"delta.constraints.c": r"a <> 'it\'s'"}
+    column = Column("b", "STRING", generated="concat(a, 'it''s')")
+    (field,) = datatypes.json_schema([column], stored=True)["fields"]
+    assert field["metadata"] == {"delta.generationExpression": r"concat(a, 'it\'s')"}
+
+
+def test_the_comment_of_a_function_is_found_in_what_each_minor_tells():
+    """A line of its own since 4.2, before it in the JSON of the usage; none is none."""
+    assert described_comment(["Function: s.f", "Comment:       it's: so", "Body: 1"]) == "it's: so"
+    stored = json.dumps({"sqlFunction.returnType": "INT", "sqlFunction.comment": 'it\'s "so"'})
+    assert described_comment(["Class: sqlFunction.", f"Usage: {stored}"]) == 'it\'s "so"'
+    for nothing in ([], ["Usage: {"], ["Usage: {}"], ["Usage: N/A."], ["Function: Comment:"]):
+        assert described_comment(nothing) == ""

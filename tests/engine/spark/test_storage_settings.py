@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from catalog_migrate.engine.spark import session
-from catalog_migrate.engine.spark.jars import locked_jars
+from catalog_migrate.engine.spark.jars import locked_jars, pyspark_version
+from catalog_migrate.engine.spark.object_stores.commit_safety import LogStoreInUse, unsafe
 from catalog_migrate.engine.spark.object_stores.settings import (
+    S3_PYSPARK,
     SETTINGS,
     hadoop_settings,
     needs_s3,
@@ -103,6 +105,7 @@ def test_a_role() -> None:
     }
 
 
+@pytest.mark.skipif(pyspark_version() not in S3_PYSPARK, reason="no jars for S3 are locked")
 def test_only_an_address_on_s3_asks_for_jars(monkeypatch: pytest.MonkeyPatch) -> None:
     """A local session is as light as ever: no jar, no setting."""
     asked: list[object] = []
@@ -113,6 +116,23 @@ def test_only_an_address_on_s3_asks_for_jars(monkeypatch: pytest.MonkeyPatch) ->
     assert needs_s3([None, "/a", "S3A://b/c"])
     assert not needs_s3([None, "/s3", "file:/a", "gs://b", "s3"])
     assert len(s3_jars()) == 31
-    assert sum(jar.size for jar in s3_jars()) == 12_940_190
+    bytes_of = {"4.1.1": 12_765_335}.get(pyspark_version(), 12_940_190)
+    assert sum(jar.size for jar in s3_jars()) == bytes_of
     assert not set(SETTINGS) & set(session_conf([]))
     assert set(session_conf([], on_s3=True)) - set(session_conf([])) == set(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("hadoop", "remedy"),
+    [
+        ("3.4.1", "use Spark 4.1 or newer, whose Hadoop writes on a condition"),
+        ("3.4.1-amzn-2", "use Spark 4.1 or newer, whose Hadoop writes on a condition"),
+        ("3.4.2", "set spark.delta.logStore.s3.impl to catalogmigrate."),
+        ("3.5.0", "set spark.delta.logStore.s3.impl to catalogmigrate."),
+    ],
+)
+def test_unsafe_commits_are_remedied_by_what_hadoop_can_do(hadoop: str, remedy: str) -> None:
+    """Our LogStore needs a Hadoop that writes on a condition: an older one is said so."""
+    error = unsafe(LogStoreInUse("s3://bucket", "io.delta.storage.S3SingleDriverLogStore", hadoop))
+    assert (error.remedy or "").startswith(remedy)
+    assert (error.remedy or "").endswith("if no other process ever writes to these tables")

@@ -11,6 +11,7 @@ And whether the session has what makes checkpoints of queries stop a second driv
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,9 @@ from catalog_migrate.store.address import Storage, shown_address, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CONDITIONAL_WRITES = "3.4.2"
+"""The first Hadoop whose S3A can put an object only where none is."""
 
 _PATIENCE = 60.0
 _EXISTS = ("java.nio.file.FileAlreadyExistsException",
@@ -112,10 +116,15 @@ def unsafe(used: LogStoreInUse) -> UnsafeCommits:
     remedy = (
         "set storage.require_safe_commits = false if no other process ever writes to these tables"
     )
-    if scheme in ("s3", "s3a"):
+    if scheme in ("s3", "s3a") and _is_older(used.hadoop, CONDITIONAL_WRITES):
+        remedy = (
+            "use Spark 4.1 or newer, whose Hadoop writes on a condition"
+            f" ({CONDITIONAL_WRITES} and newer do); or {remedy}"
+        )
+    elif scheme in ("s3", "s3a"):
         remedy = (
             f"set spark.delta.logStore.{scheme}.impl to {LOG_STORE} in every session that writes"
-            f" there, and put {own_jar()} into its spark.jars (Hadoop 3.4.2 or newer); or " + remedy
+            f" there, and put {own_jar()} into its spark.jars; or " + remedy
         )
     return UnsafeCommits(
         f"this session commits to {used.place} with {used.name} (Hadoop {used.hadoop}), which was"
@@ -123,6 +132,12 @@ def unsafe(used: LogStoreInUse) -> UnsafeCommits:
         " told are in the table would be lost",
         remedy=remedy, log_store=used.name, hadoop=used.hadoop, place=used.place,
     )
+
+
+def _is_older(version: str, needed: str) -> bool:
+    """Whether a version of Hadoop (``3.4.1``, ``3.4.1-amzn-2``) is older than another."""
+    numbers = [tuple(map(int, re.findall(r"\d+", each)[:3])) for each in (version, needed)]
+    return numbers[0] < numbers[1]
 
 
 class SparkCommit:

@@ -12,7 +12,8 @@ from importlib import resources
 from os import environ
 from types import MappingProxyType
 
-from catalog_migrate.engine.spark.jars import LockedJar, locked_jars
+from catalog_migrate.engine.spark.jars import LockedJar, locked_jars, locked_pyspark
+from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store.address import Storage
 
 SCHEMES = ("s3", "s3a")
@@ -30,6 +31,9 @@ SETTINGS: Mapping[str, str] = MappingProxyType({
     "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
 })
 """Settings of a session with rows or checkpoints on S3, whatever its options are."""
+
+S3_PYSPARK = ("4.1.1", "4.2.0")
+"""Versions of PySpark with a lock for S3: Hadoop writes on a condition since 3.4.2."""
 
 _PACKAGE = "catalog_migrate.engine.spark.object_stores"
 _S3A = "org.apache.hadoop.fs.s3a"
@@ -60,8 +64,19 @@ def needs_s3(addresses: Iterable[str | None]) -> bool:
 
 
 def s3_jars() -> tuple[LockedJar, ...]:
-    """The committed lock of what S3A needs beside PySpark's own jars."""
-    return locked_jars(_PACKAGE, "s3.lock.json")
+    """The committed lock of what S3A needs beside the jars of the PySpark that is installed.
+
+    Raises :class:`PrerequisiteMissing` where that one's Hadoop cannot commit safely on S3.
+    """
+    version = locked_pyspark()
+    if version not in S3_PYSPARK:
+        raise PrerequisiteMissing(
+            f"PySpark {version} has a Hadoop without conditional writes: its commits to S3 could"
+            " write over those of other processes",
+            remedy=f"use PySpark {' or '.join(S3_PYSPARK)} for rows on S3, or keep them on a disk",
+            version=version,
+        )
+    return locked_jars(_PACKAGE, f"s3-{version}.lock.json")
 
 
 def own_jar() -> str:
