@@ -1,8 +1,8 @@
 """The jars of a single-node Kafka 4.1 broker, by a committed lock, fetched as Spark's jars are.
 
 Thirty make the broker; the last three let it store zstd, lz4 and snappy.
-``python -m tests.services.broker_jars`` fetches them, and those that Spark needs for S3, and prints
-progress.
+``python -m tests.services.broker_jars`` fetches them, those that Spark needs for S3 and what a
+metastore needs for PostgreSQL, and prints progress.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from catalog_migrate.engine.spark.jars import LockedJar, Progress, ensure_jars, locked_jars
 from catalog_migrate.engine.spark.jars import main as fetch
 from catalog_migrate.engine.spark.object_stores.settings import s3_jars
+from tests.services.metastore import POSTGRES_DRIVER
 
 
 def broker_jars() -> tuple[LockedJar, ...]:
@@ -31,4 +32,4 @@ def ensure_broker_jars(
 
 
 if __name__ == "__main__":
-    sys.exit(fetch((*broker_jars(), *s3_jars())))
+    sys.exit(fetch((*broker_jars(), *s3_jars(), POSTGRES_DRIVER)))
