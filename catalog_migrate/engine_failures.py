@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, MetastoreFailure
 from catalog_migrate.store.address import hidden, plainly, shown_cause
 
 if TYPE_CHECKING:
@@ -31,6 +32,19 @@ _TRANSIENT_CAUSES = re.compile(
     r"|TimeoutException|Connection reset|ERROR XSDB6|lock could not be obtained"
     r"|SQLTransientConnectionException|SERVICE_UNAVAILABLE|Too many open files"
 )
+
+_OF_METASTORE = re.compile(r"hive\.ql\.metadata\.|MetaException|hive\.metastore\.")
+_AWAY = re.compile(
+    r"Could not connect to meta store|Unable to instantiate \S*MetaStoreClient|TTransportException"
+)
+_REFUSED = re.compile(
+    r"permission denied|AccessControlException|AccessDenied|not authorized|privilege"
+    r"|instances could not be deleted",
+    re.IGNORECASE,
+)
+"""What a metastore says that may not write; the last is a DELETE that its database refused."""
+METASTORE_AWAY = "METASTORE_UNREACHABLE"
+METASTORE_REFUSED = "METASTORE_REFUSED"
 
 _WRAPPING = "TASK_WRITE_FAILED"
 """Says only where something failed; what it was stands in its cause."""
@@ -120,6 +134,40 @@ def is_foreign(error: BaseException) -> bool:
     return home in _FOREIGN or isinstance(error, OSError | ValueError)
 
 
+def _metastore_failure(doing: str, error: BaseException) -> MetastoreFailure | None:
+    """The error of a shared metastore that is away or refuses; None for what has another cause."""
+    # PySpark tells causes only there
+    said = f"{_with_causes(error)}\n{getattr(error, '_stackTrace', '')}"
+    if not _OF_METASTORE.search(said):
+        return None
+    away, refused = _AWAY.search(said), _REFUSED.search(said)
+    address = _metastore_address() if away or refused else None
+    if address is None:
+        return None
+    if away:
+        return MetastoreFailure(
+            f"cannot {doing}: the metastore {address} does not answer",
+            metastore=address, condition=METASTORE_AWAY,
+            remedy="start it, or correct hive.metastore.uris, and run this again",
+        )
+    return MetastoreFailure(
+        f"cannot {doing}: the metastore {address} refuses: {hidden(short_message(error))}",
+        metastore=address, condition=METASTORE_REFUSED,
+        remedy="have whoever runs it let this user create, change and drop schemas, tables and"
+        " views, and run this again",
+    )
+
+
+def _metastore_address() -> str | None:
+    """Where the shared metastore of this process' Spark is; None for an embedded one."""
+    pyspark = sys.modules.get("pyspark")
+    context: Any = pyspark and pyspark.SparkContext._active_spark_context
+    if context is None:
+        return None
+    found = context._jsc.hadoopConfiguration().get("hive.metastore.uris")
+    return hidden(str(found)) if found else None
+
+
 @contextmanager
 def failing(doing: str) -> Iterator[None]:
     """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
@@ -134,6 +182,9 @@ def failing(doing: str) -> Iterator[None]:
     except Exception as error:
         if not is_foreign(error):
             raise
+        of_metastore = _metastore_failure(doing, error)
+        if of_metastore is not None:
+            raise of_metastore from shown_cause(error)
         condition = condition_of(error)
         raise EngineFailure(
             f"cannot {doing}: {hidden(short_message(error))}",

@@ -165,6 +165,19 @@ class EngineFailure(CatalogMigrateError, RuntimeError):
         self.transient = transient
 
 
+class MetastoreFailure(EngineFailure):
+    """A shared metastore does not answer, or refuses to change a name; ``metastore`` is where."""
+
+    code = "CM0404"
+
+    def __init__(
+        self, message: str, *, metastore: str, condition: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, condition=condition, remedy=remedy)
+        self.metastore = metastore
+
+
 class RowNotConverted(EngineFailure):
     """A copy met a row on which a column's expression fails, or gives NULL where none may be."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.services.kafka import KafkaCluster
+    from tests.services.metastore import HiveMetastore
     from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
     from tests.services.spark_connect import SparkConnect
@@ -52,10 +53,11 @@ pytest_plugins = ["tests.measurement"]
 # alone, Kafka and PostgreSQL alone.
 _GROUPS = ("streams", "spark", "servers")
 _SPARK = frozenset({"spark", "spark_connect", "connect_server"})
-_SERVERS = frozenset({"kafka", "kafka_other", "postgres"})
+_SERVERS = frozenset({"kafka", "kafka_other", "postgres", "metastore"})
 _FIXTURES_OF_MARKS: dict[str, frozenset[str]] = {
     "services": frozenset({
-        "kafka", "kafka_other", "postgres", "object_store", "spark_connect", "connect_server",
+        "kafka", "kafka_other", "postgres", "metastore", "object_store", "spark_connect",
+        "connect_server",
     }),
     "spark": frozenset({"spark"}),
 }
@@ -301,6 +303,20 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
     with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
         server.create_user("app", "first-of-app")
         server.create_database("shop")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metastore(
+    tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer
+) -> Iterator[HiveMetastore]:
+    """The one shared Hive metastore of a run, on a database of its PostgreSQL.
+
+    A test that stops it leaves it running; it has schemas of its own.
+    """
+    from tests.services.metastore import HiveMetastore
+
+    with HiveMetastore(tmp_path_factory.mktemp("metastore"), postgres) as server:
         yield server
 
 

@@ -19,7 +19,7 @@ from catalog_migrate.catalog.records import RECONCILE, ItemRecord, OperationReco
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit, require_epoch
 from catalog_migrate.engine.port import Registration
-from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.model.collector import collector_paused
 from catalog_migrate.model.names import Identity, ItemKey, ItemName, parse_reference
 from catalog_migrate.model.paths import is_absolute
@@ -72,6 +72,7 @@ class StepFailure(msgspec.Struct, frozen=True):
     reason: str
     condition: str | None = None
     attempts: int = 1
+    remedy: str | None = None
 
     def __str__(self) -> str:
         condition = f" [{self.condition}]" if self.condition else ""
@@ -150,7 +151,14 @@ def reconcile_names(
     NotReconciled with all failures, but for those on users' objects where ``work`` tolerates them,
     and names that are not ours where ``others_stay``.
     """
-    actions = compare(work, state)
+    try:
+        actions = compare(work, state)
+    except MetastoreFailure as error:
+        failure = _failure("look at", "the names", error)
+        raise NotReconciled(
+            f"committed, but the names could not be looked at: {error.message}",
+            failures=[failure], remedy=_remedy([failure]),
+        ) from error
     if actions.overwrites:
         _confirm(work)
     failures = [
@@ -166,9 +174,15 @@ def reconcile_names(
             f"committed, but {counted(len(failures), 'step')} could not be taken: {failures[0]}",
             failures=failures,
             remedy="".join(f"{each.remedy}; " for each in actions.drift if each.kind == "foreign")
-            + "fix the cause and run `catalog-migrate bootstrap` again; nothing is lost",
+            + _remedy(failures),
         )
     return steps
+
+
+def _remedy(failures: Iterable[StepFailure]) -> str:
+    """What to do about steps that failed: what one of them says, else the cause is to be found."""
+    said = next((each.remedy for each in failures if each.remedy), None)
+    return f"{said or 'fix the cause and run `catalog-migrate bootstrap` again'}; nothing is lost"
 
 
 def _confirm(work: ExecutionContext) -> None:
@@ -280,10 +294,18 @@ class _Reported:
 def _take(
     work: ExecutionContext, waves: Sequence[_Wave], failures: list[StepFailure]
 ) -> int:
-    """Take the steps wave by wave; what waits for one that failed is left out."""
+    """Take the steps wave by wave; what waits for one that failed is left out.
+
+    So is all that follows a metastore which is away or refuses: each step would wait as long for
+    the same answer.
+    """
     reported = _Reported(work, waves)
     for schema in sorted({s.name.schema for wave in waves for s, _ in wave if s.op != "drop"}):
-        work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
+        try:
+            work.retrying(lambda schema=schema: work.engine.ensure_schema(schema))  # type: ignore[misc]
+        except MetastoreFailure as error:
+            failures.append(_failure("create", f"the schema {schema}", error))
+            return 0
     done = 0
     failed: set[Identity] = set()
     for wave in waves:
@@ -301,6 +323,8 @@ def _take(
                     failed.add(step.identity)
                     word = "drop" if step.op == "drop" else "create"
                     failures.append(_failure(word, str(step.name), result))
+                if isinstance(result, MetastoreFailure):
+                    return done
     return done
 
 
@@ -336,7 +360,8 @@ def _failure(step: str, name: str, error: Exception) -> StepFailure:
         raise error
     if isinstance(error, EngineFailure):
         return StepFailure(
-            step, name, error.message, error.condition, int(error.data.get("attempts", 1))
+            step, name, error.message, error.condition, int(error.data.get("attempts", 1)),
+            error.remedy if isinstance(error, MetastoreFailure) else None,
         )
     raise error
 

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from catalog_migrate import engine_failures
 from catalog_migrate.engine_failures import condition_of, failing, is_transient, short_message
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, MetastoreFailure
 
 
 def test_a_condition_is_found_in_the_text():
@@ -94,3 +95,52 @@ def test_of_a_call_that_got_no_answer_the_details_are_told():
         '\tdetails = "failed to connect: Connection refused"\n\tdebug_error_string = "x"\n>'
     )
     assert short_message(ValueError(text)) == "failed to connect: Connection refused"
+
+
+class FromHive(ValueError):
+    """An error as PySpark raises it for Spark's client of a metastore: its causes are apart."""
+
+    def __init__(self, message: str, stack: str) -> None:
+        super().__init__(message)
+        self._stackTrace = stack
+
+
+@pytest.mark.parametrize(("said", "stack", "condition", "told"), [
+    (
+        "Unable to instantiate org.apache.hadoop.hive.ql.metadata.SessionHiveMetaStoreClient",
+        "Caused by: MetaException(message:Could not connect to meta store using any of the URIs",
+        "METASTORE_UNREACHABLE", "the metastore thrift://m:9083 does not answer",
+    ),
+    (
+        "org.apache.hadoop.hive.ql.metadata.HiveException: MetaException(message:ERROR: permission"
+        " denied for table TBLS)", "", "METASTORE_REFUSED",
+        "the metastore thrift://m:9083 refuses: org.apache.hadoop.hive.ql.metadata.HiveException:"
+        " MetaException(message:ERROR: permission denied for table TBLS)",
+    ),
+])
+def test_a_metastore_is_named(
+    monkeypatch: pytest.MonkeyPatch, said: str, stack: str, condition: str, told: str
+) -> None:
+    """Where it is and what to do; without an address (embedded) the error stays Spark's."""
+    monkeypatch.setattr(engine_failures, "_metastore_address", lambda: "thrift://m:9083")
+    with pytest.raises(MetastoreFailure) as caught, failing("create the view s.v"):
+        raise FromHive(said, stack)
+    assert (caught.value.condition, caught.value.metastore) == (condition, "thrift://m:9083")
+    assert caught.value.message == f"cannot create the view s.v: {told}"
+    assert caught.value.remedy is not None
+    monkeypatch.undo()
+    with pytest.raises(EngineFailure) as plain, failing("create the view s.v"):
+        raise FromHive(said, stack)
+    assert not isinstance(plain.value, MetastoreFailure)
+
+
+def test_a_mistake_on_a_metastore_is_no_failure_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Hive says of a table is told as it is; so is a refused file without any metastore."""
+    monkeypatch.setattr(engine_failures, "_metastore_address", lambda: "thrift://m:9083")
+    for said in (
+        "org.apache.hadoop.hive.ql.metadata.HiveException: AlreadyExistsException(message:t)",
+        "java.io.IOException: permission denied: /w/t",
+    ):
+        with pytest.raises(EngineFailure) as caught, failing("register s.t"):
+            raise ValueError(said)
+        assert caught.value.code == "CM0400"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from catalog_migrate.catalog.history import entries
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import EngineFailure, MetastoreFailure
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.reconciler.reconcile import NotReconciled
 from catalog_migrate.release.loader import load_texts
@@ -44,12 +45,18 @@ class Recorder:
         self.taken: list[str] = []
         self.calls: list[tuple[str, str]] = []
         self.refuses = ""
+        self.away = ""
+        self.asked = 0
+        """How often the metastore that is away was asked."""
         self.broken: list[tuple[str, str]] = []
 
     def __call__(self, call: str) -> None:
         method, _, done = call.partition(".")
         if not done and self.refuses == f"{method} {self.engine.about}":
             raise EngineFailure("not today")
+        if not done and self.away and method == self.away:
+            self.asked += 1
+            raise MetastoreFailure("no answer", metastore="thrift://m:1", remedy="start it")
         if done and method in OPERATIONS:
             self.calls.append((OPERATIONS[method], str(self.engine.about)))
         if done and method == "delete_shard":  # a table on which a change in place was tried
@@ -85,13 +92,15 @@ class Place:
     def __init__(self) -> None:
         self.log, self.tokens, self.recorder = MemoryLog(), count(), Recorder(World())
 
-    def start(self, text: str, name: str) -> BootstrapReport:
+    def start(
+        self, text: str, name: str, approve: Sequence[str] = ("s.old",)
+    ) -> BootstrapReport:
         """Bring a release in; what it changes is recorded anew."""
         self.recorder.taken.clear()
         release = load_texts([("all.sql", text)], name=name, default_schema="s")
         return migrate(
             self.recorder.engine, self.log, release, warehouse="/w", clock=SimulatedClock(),
-            holder="start", token=lambda: f"{next(self.tokens)}", approve=["s.old"],
+            holder="start", token=lambda: f"{next(self.tokens)}", approve=approve,
         )
 
 
@@ -158,6 +167,28 @@ def test_a_table_stays_while_a_view_that_goes_still_stands() -> None:
     place.recorder.refuses = ""
     place.start("CREATE TABLE t (a INT);", "2")
     assert place.recorder.taken == ["drop s.v", "drop s.old"]
+    assert place.recorder.broken == []
+
+
+@pytest.mark.parametrize("call", ["observe", "ensure_schema", "register_table", "drop"])
+def test_a_metastore_that_is_away_is_asked_once(call: str) -> None:
+    """Each step would wait as long for the same answer; said again, the start finishes."""
+    place = Place()
+    place.start("CREATE TABLE x (a INT); CREATE TABLE y (a INT); CREATE TABLE old (a INT);", "1")
+    second = "CREATE TABLE t (a INT); CREATE TABLE u (a INT);"
+    approve = ["s.x", "s.y", "s.old"]
+    place.recorder.away = call
+    with pytest.raises((NotReconciled, MetastoreFailure)) as caught:
+        place.start(second, "2", approve)
+    assert (place.recorder.asked, caught.value.remedy) == (
+        1, "start it" if isinstance(caught.value, MetastoreFailure)
+        else "start it; nothing is lost",
+    )
+    with pytest.raises((NotReconciled, MetastoreFailure)):
+        place.start(second, "2", approve)
+    place.recorder.away = ""
+    place.start(second, "2", approve)
+    assert set(place.recorder.world.names.relations) == {("s", "t"), ("s", "u")}
     assert place.recorder.broken == []
 
 

@@ -1,8 +1,8 @@
 """The jars of a single-node Kafka 4.1 broker, by a committed lock, fetched as Spark's jars are.
 
 Thirty make the broker; the last three let it store zstd, lz4 and snappy.
-``python -m tests.services.broker_jars`` fetches them, and those that Spark needs for S3, and prints
-progress.
+``python -m tests.services.broker_jars`` fetches them, those that Spark needs for S3 and what a
+metastore needs for PostgreSQL, and prints progress.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from catalog_migrate.engine.spark.jars import (
 )
 from catalog_migrate.engine.spark.jars import main as fetch
 from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK, s3_jars
+from tests.services.metastore import POSTGRES_DRIVER
 
 
 def broker_jars() -> tuple[LockedJar, ...]:
@@ -38,4 +39,4 @@ def ensure_broker_jars(
 
 if __name__ == "__main__":
     has_s3 = pyspark_version() in S3_PYSPARK
-    sys.exit(fetch((*broker_jars(), *(s3_jars() if has_s3 else ()))))
+    sys.exit(fetch((*broker_jars(), POSTGRES_DRIVER, *(s3_jars() if has_s3 else ()))))

@@ -1,0 +1,82 @@
+"""An application on a shared metastore: ``python -m tests.metastores.application HOME``.
+
+It reads orders from standard input, one JSON list a line (a method of :class:`Application` and its
+arguments), and answers each with one JSON value. ``HOME/settings.json`` has its Spark settings.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from catalog_migrate.engine.spark.session import local_session
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.hook import bootstrap
+
+
+class Application:
+    """What one process does with its session."""
+
+    def __init__(self, home: Path) -> None:
+        self.spark = local_session(
+            str(home / "spark"), conf=json.loads((home / "settings.json").read_text())
+        )
+
+    def start(self, release: str, catalog: str) -> dict[str, Any]:
+        """Start the software of a release: its outcome, or the error as a person reads it."""
+        began = time.monotonic()
+        told: dict[str, Any] = {}
+        try:
+            report = bootstrap(
+                self.spark, release=release, catalog=catalog, session=False, timeout=120,
+            )
+            told["outcome"] = report.outcome
+            told["executed"] = [[each.op, each.name, each.outcome] for each in report.executed]
+        except CatalogMigrateError as error:
+            told["error"], told["message"], told["remedy"] = error.code, error.message, error.remedy
+        return {**told, "seconds": time.monotonic() - began}
+
+    def sql(self, query: str) -> Any:
+        """The rows of a query as text, or its error's class and first line."""
+        try:
+            return sorted(str(tuple(row)) for row in self.spark.sql(query).collect())
+        except Exception as error:  # noqa: BLE001 - told to the test
+            return {"error": type(error).__name__, "message": str(error).splitlines()[0]}
+
+    def watch(self, schema: str, names: list[str], until: str) -> dict[str, Any]:
+        """List a schema and query its names until a file is there: who was absent, what failed."""
+        absent: set[str] = set()
+        failed: dict[str, str] = {}
+        rounds = 0
+        while True:
+            last = Path(until).exists()
+            listed = {
+                row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            }
+            absent |= set(names) - listed
+            for name in names:
+                try:
+                    self.spark.sql(f"SELECT count(*) FROM {schema}.{name}").collect()
+                except Exception as error:  # noqa: BLE001 - told to the test
+                    failed.setdefault(name, str(error).splitlines()[0])
+            rounds += 1
+            if last:
+                return {"absent": sorted(absent), "failed": failed, "rounds": rounds}
+
+
+def main(home: Path) -> None:
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    application = Application(home)
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        order, *arguments = json.loads(line)
+        print(json.dumps(getattr(application, order)(*arguments)), file=answers, flush=True)
+    application.spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
