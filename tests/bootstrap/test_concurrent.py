@@ -33,7 +33,7 @@ class Fleet:
 
     def __init__(self, *, persistent: bool) -> None:
         self.world = World()
-        self.log = MemoryLog("memory://fleet")
+        self.log = MemoryLog("fleet")
         self.persistent = persistent
         self.engines: dict[str, SimulatedEngine] = {}
 
