@@ -73,7 +73,8 @@ class Killable(Pipeline):
     def run_cluster(self, **settings: object) -> CommandProcess:
         """Start the runtime; ``settings`` are keys of the section ``streams``."""
         assert self.process is None or not self.process.running
-        self.process = self._command("run.log", "run", "--cluster", self.q("main"), **settings)
+        log = f"run-{len(list(self.directory.glob('run-*.log')))}.log"
+        self.process = self._command(log, "run", "--cluster", self.q("main"), **settings)
         return self.process
 
     def client(self, statement: str, *, limit: float) -> CommandProcess:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from catalog_migrate.model.objects import ObjectDefinition
     from catalog_migrate.streams.runtime import Runtime
     from tests.services.kafka import KafkaCluster
 
@@ -62,16 +63,15 @@ def begun(killable: Killable, known: set[str]) -> bool:
 def test_killed_and_frozen(
     killable: Killable, kafka: KafkaCluster, runtimes: list[Runtime]
 ) -> None:
-    """Killed: the client of an ALTER, a runtime that has committed an unsafe operation, and one in
-    a trial. The next one is stopped when it has committed an unsafe operation, and wakes up after
-    it was replaced.
+    """Killed: the client of an ALTER, and a runtime in a trial. Stopped: a runtime that has
+    committed an unsafe operation; it wakes up when its successor has ended that.
 
     Each time catalog, operation and queries agree afterwards, and each row is in Delta and
     PostgreSQL as often as it should be, and in Kafka once when repeats are dropped by their
     headers. In the end a SIGTERM stops the last runtime: batches end, no query is left in the
     middle, the cluster is free.
     """
-    victim = killable.run_cluster(enable_unsafe_ops="true")
+    frozen = killable.run_cluster(enable_unsafe_ops="true", lease_ttl=TTL, lease_margin=MARGIN)
     with kafka.feed(killable.topic_in, rate=10.0, row=number_row) as feed:
         killable.until(killable.all_run, "three running queries")
         client_killed(killable)
@@ -80,57 +80,33 @@ def test_killed_and_frozen(
         try:
             sent = once(feed.sent)
             killable.until(lambda: killable.arrived() == (sent,) * 3, "all rows")
-            again = killed_after_commit(killable, victim)
+            again = frozen_after_commit(killable, frozen)
         finally:
             feed.resume()
-        victim = killable.run_cluster()
-        killable.until(killable.all_run, "three running queries")
-        killable.require_all_once(feed, again)
-        runtime_killed(killable, victim)
-        killable.require_all_once(feed, again)
-
-        frozen = killable.process
-        assert frozen is not None
-        feed.hold()
         try:
-            sent = once(feed.sent)
-            wanted = (sent + again, sent + again, sent)
-            killable.until(lambda: killable.arrived() == wanted, "all rows")
-            again += frozen_after_commit(killable, frozen)
+            killable.process = None
+            victim = killable.run_cluster(lease_ttl=TTL, lease_margin=MARGIN)
+            killable.until(killable.all_run, "three running queries")
+            assert [row.state for row in rows_of(killable).values()] == ["done"]
+            assert not killable.catalog.state().holds
+            killable.require_all_once(feed, again)
+            frozen.signal(signal.SIGCONT)
+            assert frozen.end() == 5, frozen.output[-3000:]
         finally:
-            feed.resume()
-        at_the_freeze = feed.sent
+            frozen.close()
+        assert "Traceback" not in frozen.output, frozen.output[-3000:]
+        killable.require_all_once(feed, again)
+        before, known = killed_in_a_trial(killable, victim)
 
         def checked() -> None:
             """All that is asked of the successor, which runs in the main thread."""
+            killable.until(lambda: bool(runtimes) and killable.is_settled(), "the operation's end")
+            rolled_back(killable, before, known)
             killable.until(lambda: killable.mine_run(os.getpid()), "three running queries")
             supervisor = runtimes[-1].supervisor
             assert supervisor is not None
             supervisor.lease.ttl = LASTING
-            assert [row.state for row in rows_of(killable).values()] == ["done", "done"]
-            assert not killable.catalog.state().holds
-            for place in range(3):
-                killable.until(
-                    lambda place=place: len(killable.arrived()[place]) > at_the_freeze,
-                    "rows that came after the freeze",
-                )
-            frozen.signal(signal.SIGCONT)
-            assert frozen.end() == 5, frozen.output[-3000:]
-            assert "Traceback" not in frozen.output, frozen.output[-3000:]
-            feed.hold()
-            try:
-                sent = once(feed.sent)
-                wanted = (sent + again, sent + again, sent)
-                killable.until(
-                    lambda: all(
-                        found.total() >= rows.total()
-                        for found, rows in zip(killable.arrived(), wanted, strict=True)
-                    ),
-                    "all rows",
-                )
-                assert killable.arrived() == wanted
-            finally:
-                feed.resume()
+            killable.require_all_once(feed, again)
 
         stopped_by_sigterm(killable, checked)
 
@@ -148,11 +124,16 @@ def client_killed(killable: Killable) -> None:
     assert require_agreement(killable, known, kind, name, before) == "confirmed"
 
 
-def runtime_killed(killable: Killable, victim: CommandProcess) -> None:
-    """A trial that can only fail, whose runtime is killed in it: the next one sets it back."""
+def killed_in_a_trial(
+    killable: Killable, victim: CommandProcess
+) -> tuple[ObjectDefinition, set[str]]:
+    """A trial that can only fail, whose runtime is killed in it.
+
+    Returns the connection before it, and the operations that were there.
+    """
     known = set(killable.operations())
     before = definition_of(killable, "connection", "pg")
-    text, kind, name, _ = statement(killable, "dead server", 1)
+    text, _, _, _ = statement(killable, "dead server", 1)
     client = killable.client(text, limit=TRIAL)
 
     def trial() -> bool:
@@ -166,25 +147,14 @@ def runtime_killed(killable: Killable, victim: CommandProcess) -> None:
     assert [row.state for key, row in killable.operations().items() if key not in known] == [
         "trial"
     ]
-    killable.run_cluster(enable_unsafe_ops="true", lease_ttl=TTL, lease_margin=MARGIN)
-    killable.until(killable.is_settled, "the end of the operation")
+    return before, known
+
+
+def rolled_back(killable: Killable, before: ObjectDefinition, known: set[str]) -> None:
+    """The next runtime has set the trial back."""
     (row,) = (row for key, row in killable.operations().items() if key not in known)
     assert row.state == "set_back"
-    assert definition_of(killable, kind, name).external == before.external
-    killable.until(killable.all_run, "three running queries")
-
-
-def killed_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[int]:
-    """Killed when it has committed one record back in each partition; returns those records.
-
-    The client that waits for it ends the operation by itself.
-    """
-    client = stopped_when_committed(killable, runtime, "killed")
-    runtime.kill()
-    assert client.end() == 0, client.output
-    assert [row.state for row in rows_of(killable).values()] == ["done"]
-    assert not killable.catalog.state().holds
-    return last_records(killable)
+    assert definition_of(killable, "connection", "pg").external == before.external
 
 
 def frozen_after_commit(killable: Killable, runtime: CommandProcess) -> Counter[int]:
@@ -242,7 +212,7 @@ def stopped_by_sigterm(killable: Killable, checked: Callable[[], None]) -> None:
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
-    frozen, killable.process = killable.process, None
+    killed, killable.process = killable.process, None
     waiting = threading.Thread(target=stop, daemon=True)
     waiting.start()
     try:
@@ -251,7 +221,7 @@ def stopped_by_sigterm(killable: Killable, checked: Callable[[], None]) -> None:
         ])
     finally:
         over.set()
-        killable.process = frozen
+        killable.process = killed
     waiting.join()
     assert not failures, failures
     assert code == 0
