@@ -35,7 +35,7 @@ from catalog_migrate.reconciler.execution_context import (
 )
 from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
-from catalog_migrate.store.address import Storage, is_remote, rows_address
+from catalog_migrate.store.address import TRIED, Storage, is_remote, rows_address, spelled
 from catalog_migrate.store.local import read_file
 from catalog_migrate.streams.migrations import MigratedStreams
 
@@ -122,8 +122,12 @@ def bring_in(
     )
     engine = _engine(spark, options.threads)
     parts = [part]
-    if part.past is None and not is_remote(log.uri):  # Spark has no way to read most stores
-        parts.append(_own_views(engine, log))
+    read_at = address_for_spark(log.uri, warehouse)
+    wanted = not is_remote(log.uri) or (
+        state is not None and state.release_in_force("system") is not None
+    )
+    if part.past is None and read_at is not None and wanted:
+        parts.append(_own_views(engine, log, read_at))
     options = msgspec.structs.replace(
         options, holder=this_holder(), ansi=ansi, time_zone=time_zone
     )
@@ -320,16 +324,20 @@ def make_own_views(
 ) -> bool:
     """Bring our own views (the schema ``catalog_migrate``) in where no release was brought in.
 
+    A start with a release brings them in where the catalog is in a directory; on S3, where Spark
+    takes seconds for them, they come when they are asked for, and starts keep them from then on.
     This session's names come in line. Returns whether anything was committed. Nothing is done for a
-    catalog on an object store, which Spark has no way to read. ``wait`` is how many seconds another
-    holder of the migration lease is waited for. Raises LeaseHeld, and what a start raises.
+    catalog that Spark does not read (:func:`address_for_spark`). ``wait`` is how many seconds
+    another holder of the migration lease is waited for. Raises LeaseHeld, and what a start raises.
     """
     state = read_state(log)
-    if is_remote(log.uri) or state.release_in_force("release") is not None:
+    read_at = address_for_spark(log.uri, state.setting("warehouse"))
+    started = not is_remote(log.uri) and state.release_in_force("release") is not None
+    if read_at is None or started:
         return False
     session_settings(spark, state, state.setting("warehouse"))
     engine = _engine(spark, threads)
-    part = _own_views(engine, log)
+    part = _own_views(engine, log, read_at)
     in_force = state.release_in_force("system")
     if in_force is not None and (in_force.name != part.release.name or part.is_in_force(state)):
         return False  # they are there, or those of another version of this tool are
@@ -340,12 +348,26 @@ def make_own_views(
     return True
 
 
-def _own_views(engine: Engine, log: CatalogLog) -> Part:
+def address_for_spark(uri: str, warehouse: str) -> str | None:
+    """Where our own views read a catalog's log; None where Spark has no way to.
+
+    On an object store that Spark was tried on, if the rows are on it too: by the scheme that they
+    have, which every session knows.
+    """
+    if not is_remote(uri):
+        return uri
+    schemes = [address.partition("://")[0].lower() for address in (uri, warehouse)]
+    if not is_remote(warehouse) or not {*schemes} <= {*TRIED}:
+        return None
+    return f"{schemes[1]}://{spelled(uri).partition('://')[2]}"
+
+
+def _own_views(engine: Engine, log: CatalogLog, read_at: str) -> Part:
     """Our own views as they are to be: over this catalog's log and those of its clusters."""
     from catalog_migrate.release.builtin import system_release
 
     schema = system_schema(engine, log, log.uri)
-    return Part(system_release(log.uri, cluster_logs(log), schema), "system")
+    return Part(system_release(read_at, cluster_logs(log), schema), "system")
 
 
 __all__ = [

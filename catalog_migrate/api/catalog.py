@@ -472,7 +472,8 @@ class Catalog:
     def make_own_views(self, spark: Any, *, timeout: float = 60.0, threads: int = 4) -> bool:
         """The views of the schema ``catalog_migrate`` in ``spark``, where no release was applied.
 
-        A start with a release brings them in by itself. Returns whether they were made just now.
+        A start with a release brings them in by itself, but for a catalog on S3. Returns whether
+        they were made just now.
         """
         self._writing("making our own views")
         from catalog_migrate.hook import make_own_views

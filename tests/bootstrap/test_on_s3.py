@@ -162,6 +162,28 @@ def test_a_life(shop: Shop) -> None:
     assert shop.stored("orders") == [(1, "007", "a"), (2, "20", None)]
 
 
+@pytest.mark.soak
+def test_our_own_views(shop: Shop) -> None:
+    """They come when they are asked for, are read by Spark, and starts keep them from then on."""
+    one = shop.release("1", ONE)
+    shop.start(one, warehouse=shop.warehouse)
+    catalog = shop.open()
+    assert catalog.state().release_in_force("system") is None
+    assert catalog.make_own_views(shop.spark)
+    assert not catalog.make_own_views(shop.spark)
+
+    def shown() -> list[str]:
+        found = shop.spark.sql(
+            f"SELECT name FROM catalog_migrate.objects WHERE schema = '{shop.schema}'"
+        )
+        return sorted(row.name for row in found.collect())
+
+    assert shown() == ["big", "buyers", "orders", "tags"]
+    shop.spark.sql("DROP DATABASE catalog_migrate CASCADE")
+    assert shop.start(one).outcome == "unchanged"
+    assert shown() == ["big", "buyers", "orders", "tags"]
+
+
 def _no_such_bucket(shop: Shop) -> dict[str, Any]:
     return {"warehouse": "s3a://no-such-bucket/rows"}
 
