@@ -42,7 +42,7 @@ from catalog_migrate.store.address import (
     remember,
     resolved,
 )
-from catalog_migrate.store.object_store import refused
+from catalog_migrate.store.object_store import refused, require_fit
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -142,6 +142,7 @@ class DeltaLog:
                 strange = sorted({*self._store.names()} - _PARTS)
                 if strange:
                     raise self._not_ours(f"the prefix holds {strange[0]!r} and no log")
+                require_fit(self._root, self._storage)
             return self._commit(
                 rows, follows=-1, commit_id=commit_id,
                 metadata={

@@ -61,8 +61,6 @@ def create_catalog(
         raise CommitConflict(
             f"there is a catalog at {log.uri} already", remedy="use it, or choose another place"
         )
-    if is_remote(log.uri):
-        require_fit(log.uri, log.storage)
     if is_remote(warehouse) and not is_same_bucket(warehouse, log.uri):
         require_fit(warehouse, storage_of(warehouse))
     settings = {
