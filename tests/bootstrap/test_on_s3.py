@@ -11,8 +11,10 @@ import pytest
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.opening import open_log
-from catalog_migrate.delta.table import load_table, write_rows
+from catalog_migrate.delta.table import load_table, shard_version, write_rows
 from catalog_migrate.engine.spark.engine import SparkEngine, UnsuitableSession
+from catalog_migrate.engine.spark.object_stores.settings import hadoop_settings
+from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.errors import CatalogMigrateError, MigrationBlocked, UsageError
 from catalog_migrate.hook import bootstrap, migrate, rollback
 from catalog_migrate.release.loader import load_texts
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.services.object_store import ObjectStore
+    from tests.services.store_proxy import StoreProxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -160,6 +163,40 @@ def test_a_life(shop: Shop) -> None:
     data = [key for key in shop.files() if key.endswith(".parquet") and "_delta_log" not in key]
     assert not [key for key in data if any(path in key for path in replaced)]
     assert shop.stored("orders") == [(1, "007", "a"), (2, "20", None)]
+
+
+@pytest.mark.soak
+def test_a_migration_through_a_bad_network(
+    spark: SparkSession, store_proxy: StoreProxy, object_store: ObjectStore, bucket: str,
+    schema_name: str,
+) -> None:
+    """Every commit is carried out and its answer lost, every data file is refused once with "slow
+    down", reading fails now and then: each row is there once, and so is each commit."""
+    hand_over(spark.sparkContext, hadoop_settings(Storage(store_proxy.options)))
+    shop = Shop(spark, object_store, bucket, schema_name)
+    shop.options = store_proxy.options
+    one, two = shop.release("1", ONE), shop.release("2", TWO)
+    shop.start(one, warehouse=shop.warehouse)
+    store_proxy.next("cut", conditional=True, times=-1, each=True)
+    store_proxy.next("SlowDown", method="PUT", path=r"\.parquet", times=-1, each=True)
+    store_proxy.next("InternalError", method="GET", path=r"\.json", times=5)
+    store_proxy.next("delay", method="GET", path="list-type", times=3)
+    shop.append("orders", (1, "007", "a"), (2, "20", None))
+    shop.append("buyers", (1, "x"))
+    done = shop.start(two, approve=[f"{shop.schema}.tags"])
+    assert (done.outcome, done.rows_copied) == ("migrated", 2)
+    assert store_proxy.pending == 0
+    store_proxy.clear()
+    assert shop.stored("orders") == [(1, 7, "a"), (2, 20, None)]
+    assert shop.stored("buyers") == [(1, "x", None)]
+    versions = {
+        name: shard_version(shop.open().show(f"{shop.schema}.{name}")["location"])
+        for name in ("orders", "buyers")
+    }
+    assert versions == {"orders": 1, "buyers": 2}  # made and filled; made, appended to, evolved
+    commits = [each.commit_id for each in open_log(shop.catalog, Storage(shop.options)).commits()]
+    assert len(commits) == len({*commits})
+    spark.sql(f"DROP DATABASE IF EXISTS `{schema_name}` CASCADE")
 
 
 @pytest.mark.soak
