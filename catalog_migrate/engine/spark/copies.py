@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from catalog_migrate.delta import datatypes
 from catalog_migrate.delta.log import refuse_damaged_log
 from catalog_migrate.delta.table import data_files, shard_columns, view_table
 from catalog_migrate.engine.port import CopyResult
@@ -60,6 +62,8 @@ class Copies:
         return self._insert(rows, source, local_path(target), projection)
 
     def _insert(self, rows: str, source: str, target: str, projection: Projection) -> CopyResult:
+        if self._spark.version.startswith("4.0."):
+            self._refuse_cast_structs(rows, target, projection)
         try:
             with failing(f"copy {source} into {target}"):
                 run(self._spark, statements.insert(target, projection, rows))
@@ -73,6 +77,31 @@ class Copies:
                 f"cannot copy {source} into {target}: {place}", condition=failure.condition
             ) from failure
         return _newest_write(target)
+
+    def _refuse_cast_structs(self, rows: str, target: str, projection: Projection) -> None:
+        """EngineFailure where the INSERT itself would cast a struct.
+
+        Delta 4.0 then writes a NULL as a struct of NULLs, in silence. A CAST in the projection is
+        Spark's, which keeps it.
+        """
+        types = {
+            column.name.lower(): _plain(column.type)
+            for column in shard_columns(target) if "STRUCT<" in column.type
+        }
+        nested = [(name, expression) for name, expression in projection if name.lower() in types]
+        if not nested:
+            return
+        with failing(f"analyse the copy into {target}"):
+            query = statements.select(nested, rows)
+            fields = json.loads(statements.schema(self._spark, query).json())["fields"]
+        for (name, expression), field in zip(nested, fields, strict=True):
+            wanted, found = types[name.lower()], _plain(datatypes.canonical_of(field["type"]))
+            if found != wanted:
+                raise EngineFailure(
+                    f"cannot copy into {target}: {name} is {wanted} and {expression} gives {found};"
+                    " Delta 4.0 would write a NULL of it as a struct of NULLs",
+                    remedy=f"USING CAST({expression} AS {wanted}), or Spark 4.1",
+                )
 
     # finding the row -----------------------------------------------------------------------
     def _locate(self, rows: str, target: str, projection: Projection) -> str | None:
@@ -167,6 +196,11 @@ class Copies:
         with failing("show a row"):
             found = statements.rows(self._spark, f"{query} LIMIT 1")
         return found[0].asDict() if found else None
+
+
+def _plain(type_: str) -> str:
+    """A type without lengths of text and without NOT NULL, as an INSERT compares it."""
+    return datatypes.without_lengths(type_).replace(" NOT NULL", "")
 
 
 def _newest_write(target: str) -> CopyResult:

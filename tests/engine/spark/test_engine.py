@@ -8,13 +8,13 @@ from datetime import datetime
 import pytest
 from deltalake import DeltaTable
 
-from catalog_migrate.engine.port import BindRequest, ShardSpec, ViewSpec
+from catalog_migrate.engine.port import BindRequest, FunctionSpec, ShardSpec, ViewSpec
 from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.engine import SparkEngine, check_session, limits
 from catalog_migrate.engine.spark.registrations import Registrations
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import ItemName
-from catalog_migrate.model.objects import Check, Column
+from catalog_migrate.model.objects import Argument, Check, Column
 from catalog_migrate.model.types import cast_or_null
 from tests.engine import direct
 
@@ -108,6 +108,65 @@ def test_a_null_under_not_null_names_column_and_row(engine, spark, warehouse):
     told = caught.value.message
     assert "column `n` = n is NULL on a row with n=None; WHERE (n) IS NULL finds them all" in told
     assert "id" not in told.partition(": ")[2]  # what the expression does not read is left out
+
+
+def test_a_null_struct_is_copied_as_null_or_not_at_all(engine, spark, warehouse):
+    """Delta 4.0 makes it a struct of NULLs when the INSERT has to cast: refused there."""
+    wide = "STRUCT<a: BIGINT, b: STRING>"
+    source, given, cast = (f"{warehouse}/{name}" for name in "abc")
+    engine.create_shard(
+        ShardSpec(source, [Column("id", "INT"), Column("s", "STRUCT<a: INT, b: STRING>")])
+    )
+    for path in (given, cast):
+        engine.create_shard(ShardSpec(path, [Column("id", "INT"), Column("s", wide)]))
+    spark.sql(f"INSERT INTO delta.`{source}` SELECT 1, CAST(NULL AS STRUCT<a: INT, b: STRING>)")
+    projection = [("id", "id"), ("s", "coalesce(s, NULL)")]
+    if spark.version.startswith("4.0."):
+        with pytest.raises(EngineFailure) as caught:
+            engine.copy_rows(source, 1, given, projection)
+        assert caught.value.remedy == f"USING CAST(coalesce(s, NULL) AS {wide}), or Spark 4.1"
+        assert engine.shard_size(given)[0] == 0
+    else:
+        engine.copy_rows(source, 1, given, projection)
+        assert DeltaTable(given).to_pyarrow_table()["s"].to_pylist() == [None]
+    engine.copy_rows(source, 1, cast, [("id", "id"), ("s", f"CAST(s AS {wide})")])
+    assert DeltaTable(cast).to_pyarrow_table()["s"].to_pylist() == [None]
+
+
+def test_a_doubled_quote_is_one_character(engine, spark, schema_name, warehouse):
+    """In a view, its comment, a function and a CHECK: Spark 4.0 would read ``its``."""
+    engine.ensure_schema(schema_name)
+    said = ItemName(schema_name, "said")
+    engine.create_function(
+        FunctionSpec(said, [Argument("x", "STRING")], "STRING", "concat(x, 'it''s')", "it's")
+    )
+    view = ViewSpec(
+        ItemName(schema_name, "v"), [Column("a", "STRING", comment="it's")],
+        f"SELECT {schema_name}.said('it''s ') AS a", "it's",
+    )
+    engine.create_view(view)
+    assert spark.sql(f"SELECT a FROM {schema_name}.v").collect() == [("it's it's",)]
+    shard = ShardSpec(f"{warehouse}/t", [Column("a", "STRING")], checks=[Check("c", "a = 'it''s'")])
+    engine.create_shard(shard)
+    spark.sql(f"INSERT INTO delta.`{warehouse}/t` VALUES ('it\\'s')")
+    with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT"):
+        spark.sql(f"INSERT INTO delta.`{warehouse}/t` VALUES ('its')")
+
+
+def test_a_function_of_a_dropped_schema_is_created_again(engine, spark, schema_name):
+    """Before 4.2 a session that has called it goes on describing it, and refuses another one."""
+    name = ItemName(schema_name, "twice")
+    function = FunctionSpec(
+        name, [Argument("x", "INT")], "INT", "x * 2", properties={"catalog_migrate.id": "s1"}
+    )
+    for _ in range(2):
+        engine.ensure_schema(schema_name)
+        assert list(engine.observe(schema_name)) == []
+        engine.create_function(function)
+        (seen,) = engine.observe(schema_name)
+        assert seen.properties == {"catalog_migrate.id": "s1"}
+        assert spark.sql(f"SELECT {schema_name}.twice(4)").collect() == [(8,)]
+        spark.sql(f"DROP SCHEMA {schema_name} CASCADE")
 
 
 def test_a_view_takes_its_contract_by_casts(engine, spark, schema_name):

@@ -19,10 +19,14 @@ _ADMIN = re.compile(r'"kafka-admin-client-thread \| ([^"]+)"')
 
 
 class CommandProcess:
-    """One command in a process group of its own, its JVM included; output goes to ``log``."""
+    """One command in a process group of its own, its JVM included; output goes to ``log``.
+
+    ``python`` is the interpreter, and with it the PySpark (default: our own).
+    """
 
     def __init__(
-        self, log: Path, *arguments: str, settings: Mapping[str, object] | None = None
+        self, log: Path, *arguments: str, settings: Mapping[str, object] | None = None,
+        python: str = sys.executable,
     ) -> None:
         self.log = log
         environment = {
@@ -31,9 +35,10 @@ class CommandProcess:
         }
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "catalog_migrate.cli.main", *arguments],
+                [python, "-m", "catalog_migrate.cli.main", *arguments],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env={**os.environ, **environment}, cwd=log.parent, start_new_session=True,
+                env={**os.environ, "PYSPARK_PYTHON": python, **environment}, cwd=log.parent,
+                start_new_session=True,
             )
 
     @property

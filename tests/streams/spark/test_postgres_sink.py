@@ -42,7 +42,8 @@ def test_every_type_exactly_once(
         """(1, -5, 12.345, 0.1, true, 'a\\tb\\\\N\\n\\r"ü', X'00FF5C', DATE'2026-01-02',
             TIMESTAMP'2026-01-02 03:04:05.123456Z', array('x', NULL),
             named_struct('a', 1, 'b', NULL), map('k', 2)),
-           (2, NULL, NULL, double('-Infinity'), NULL, '', X'', NULL, NULL, NULL, NULL, NULL),
+           (2, NULL, NULL, double('-Infinity'), NULL, '', X'', NULL, NULL, NULL,
+            CAST(NULL AS STRUCT<a: INT, b: STRING>), NULL),
            (3, NULL, -0.001, double('NaN'), false, '\\\\N', NULL, DATE'0001-01-01', NULL, array(),
             NULL, map())""",
     )
