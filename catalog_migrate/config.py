@@ -80,6 +80,9 @@ KEYS: tuple[Key, ...] = (
     Key("spark", "metastore", "path", None,
         "Directory of an embedded Derby metastore that keeps names between sessions; not set:"
         " names live in the session."),
+    Key("spark", "catalog", "text", None,
+        "The catalog of the session that has the names, when it is not the session's current one"
+        " (`spark.sql.catalog.NAME` among the settings of Spark defines it)."),
     Key("spark", "remote", "text", None,
         "Address of a Spark Connect server (`sc://host:port`), whose session is used instead of a"
         " local one; `catalog-migrate run` needs a local one."),

@@ -212,6 +212,7 @@ _STAND_IN = {
     "connections.options": ("InvalidOptions",),
     "connections.secrets": ("UnresolvedSecret",),
     "engine.spark.object_stores.commit_safety": ("UnsafeCommits",),
+    "engine.spark.catalog_probe": ("CatalogUnfit",),
     "engine.spark.connect": ("ServerUnreachable", "UnsuitableSession"),
     "model.graph": ("DependencyCycle",),
     "model.names": ("InvalidName",),

@@ -60,6 +60,7 @@ from catalog_migrate.config import InvalidConfiguration as InvalidConfiguration
 from catalog_migrate.connections.findings import ConnectionFailed as ConnectionFailed
 from catalog_migrate.connections.options import InvalidOptions as InvalidOptions
 from catalog_migrate.connections.secrets import UnresolvedSecret as UnresolvedSecret
+from catalog_migrate.engine.spark.catalog_probe import CatalogUnfit as CatalogUnfit
 from catalog_migrate.engine.spark.connect import ServerUnreachable as ServerUnreachable
 from catalog_migrate.engine.spark.connect import UnsuitableSession as UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.commit_safety import (

@@ -121,6 +121,9 @@ def bring_in(
         on_note=lambda said: (options.on_progress or silent)(Progress("commits", 0, 0, said)),
     )
     engine = _engine(spark, options.threads)
+    if not options.read_only:
+        there = state is not None or is_remote(warehouse)
+        _require_fit_catalog(engine, warehouse if there else None)
     parts = [part]
     read_at = address_for_spark(log.uri, warehouse)
     wanted = not is_remote(log.uri) or (
@@ -244,6 +247,19 @@ def _engine(spark: Any, threads: int) -> Engine:
     from catalog_migrate.engine.spark.engine import SparkEngine
 
     return SparkEngine(spark, threads=threads)
+
+
+def _require_fit_catalog(engine: Any, warehouse: str | None) -> None:
+    """CatalogUnfit where names would go to a catalog beside Spark's own that cannot have them.
+
+    ``warehouse`` is None where there is none yet.
+    """
+    from catalog_migrate.engine.spark.registrations import SESSION_CATALOG
+
+    if engine.catalog != SESSION_CATALOG:
+        from catalog_migrate.engine.spark.catalog_probe import require_fit
+
+        require_fit(engine, warehouse)
 
 
 def _state(log: CatalogLog) -> State | None:

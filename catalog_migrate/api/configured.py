@@ -202,6 +202,7 @@ def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[
     remote = settings.text("spark.remote")
     if remote is None:
         with local_spark(settings, on_note) as spark:
+            use_catalog(spark, settings)
             yield spark
         return
 
@@ -215,7 +216,31 @@ def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[
                 spark.conf.set(name, str(setting.value))
             else:
                 on_note(f"{SPARK_CONF}.{name} belongs to the server: it is not set")
+        use_catalog(spark, settings)
         yield spark
+
+
+def use_catalog(spark: Any, settings: Settings) -> None:
+    """Make the catalog of spark.catalog the session's current one, else UnsuitableSession."""
+    catalog = settings.text("spark.catalog")
+    if catalog is None:
+        return
+    from catalog_migrate.engine.spark.connect import UnsuitableSession
+    from catalog_migrate.engine.spark.statements import run
+    from catalog_migrate.engine_failures import failing
+    from catalog_migrate.errors import EngineFailure
+    from catalog_migrate.model.names import quote_sql
+
+    try:
+        with failing(f"use the catalog {catalog} (spark.catalog)"):
+            run(spark, f"SET CATALOG {quote_sql(catalog)}")
+            spark.catalog.currentCatalog()  # one that cannot tell its name cannot be used either
+    except EngineFailure as error:
+        raise UnsuitableSession(
+            error.message,
+            remedy=f"define it by spark.sql.catalog.{catalog} and its jars, or leave spark.catalog"
+            " away: docs/catalogs.md says what a catalog must do",
+        ) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -54,15 +55,16 @@ def examine(
             ("secrets", "catalog", lambda: _secrets(settings)),
         ]
     trials.append(("commits", "", lambda: race(uri, settings.storage)))
+    names: list[Finding] = []
     if spark:
-        trials.append(("spark", "" if remote else "java", lambda: _spark(settings, on_note)))
+        trials.append(("spark", "" if remote else "java", lambda: _spark(settings, on_note, names)))
     found: dict[str, Finding] = {}
     for name, needed, trial in trials:
         if needed and not found[needed].ok:
             found[name] = Finding(name, False, f"not tried: {needed} failed")
         else:
             found[name] = tried(name, trial)
-    return tuple(found.values())
+    return (*found.values(), *names)
 
 
 def tried(name: str, trial: Callable[[], str]) -> Finding:
@@ -139,11 +141,13 @@ def _secrets(settings: Settings) -> str:
     return "none stands in the catalog as plain text"
 
 
-def _spark(settings: Settings, on_note: OnNote) -> str:
+def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:
+    """The session itself; what its catalog can do is one finding more, in ``names``."""
     from catalog_migrate.engine.spark.engine import limits
 
     with configured_spark(settings, on_note) as spark:
-        engine_on(spark, settings)
+        engine = engine_on(spark, settings)
+        names.append(tried("names", lambda: probed(engine, settings)))
         lacking = limits(spark.version)
         version = f"Spark {spark.version}{lacking and f' ({lacking})'}"
         if settings.text("spark.remote") is not None:  # its disk is not ours to write to
@@ -155,6 +159,19 @@ def _spark(settings: Settings, on_note: OnNote) -> str:
         return (
             f"{version} wrote and read {rows} row of a Delta table" + safe_commits(spark, settings)
         )
+
+
+def probed(engine: Any, settings: Settings) -> str:
+    """What the catalog of names can do, and which features follow; CatalogUnfit if too little."""
+    from catalog_migrate.engine.spark.catalog_probe import CatalogUnfit, probe_catalog
+
+    warehouse = warehouse_of(settings)
+    there = warehouse is not None and (is_remote(warehouse) or Path(warehouse).is_dir())
+    found = probe_catalog(engine, warehouse if there else None)
+    if found.lacking:
+        raise CatalogUnfit(found)
+    kept = "outlive the session" if engine.persistent_names else "end with the session"
+    return f"{found}; names {kept}"
 
 
 def safe_commits(spark: Any, settings: Settings) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,24 +49,36 @@ class Application:
             return {"error": type(error).__name__, "message": str(error).splitlines()[0]}
 
     def watch(self, schema: str, names: list[str], until: str) -> dict[str, Any]:
-        """List a schema and query its names until a file is there: who was absent, what failed."""
+        """List a schema and query its names, side by side, until a file is there.
+
+        Tells which names were absent from a listing, which queries failed and how, and how many
+        listings and queries there were.
+        """
         absent: set[str] = set()
         failed: dict[str, str] = {}
-        rounds = 0
-        while True:
-            last = Path(until).exists()
-            listed = {
-                row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
-            }
-            absent |= set(names) - listed
-            for name in names:
-                try:
-                    self.spark.sql(f"SELECT count(*) FROM {schema}.{name}").collect()
-                except Exception as error:  # noqa: BLE001 - told to the test
-                    failed.setdefault(name, str(error).splitlines()[0])
-            rounds += 1
-            if last:
-                return {"absent": sorted(absent), "failed": failed, "rounds": rounds}
+        rounds = [0, 0]
+
+        def listing() -> None:
+            found = self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            absent.update(set(names) - {row["tableName"] for row in found})
+            rounds[0] += 1
+
+        def querying() -> None:
+            name = names[rounds[1] % len(names)]
+            try:
+                self.spark.sql(f"SELECT * FROM {schema}.{name}").collect()
+            except Exception as error:  # noqa: BLE001 - told to the test
+                failed[name] = str(error).splitlines()[0]
+            rounds[1] += 1
+
+        def over_and_over(look: Callable[[], None]) -> None:
+            while not Path(until).exists():
+                look()
+
+        with ThreadPoolExecutor(2) as pool:
+            for each in [pool.submit(over_and_over, look) for look in (listing, querying)]:
+                each.result()
+        return {"absent": sorted(absent), "failed": failed, "rounds": rounds}
 
 
 def main(home: Path) -> None:

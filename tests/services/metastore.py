@@ -1,9 +1,16 @@
-"""A Hive metastore of the tests: its Thrift server from PySpark's jars, its rows on PostgreSQL."""
+"""A Hive metastore of the tests: its Thrift server from PySpark's jars, its rows on PostgreSQL.
+
+:class:`SlowWire` stands between it and those who ask it.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +158,63 @@ class HiveMetastore:
             raise ServiceFailed(f"the metastore did not start: {error}") from error
         finally:
             gateway.close()
+
+
+class SlowWire:
+    """A TCP proxy before a metastore: ``delay`` seconds pass before what a client says arrives.
+
+    A client of Thrift says one call at a time, so this is what a call takes; ``calls`` counts them.
+    """
+
+    def __init__(self, metastore: HiveMetastore) -> None:
+        self.delay = 0.0
+        self.calls = 0
+        wire = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                try:
+                    server = socket.create_connection(("127.0.0.1", metastore.port), 5)
+                except OSError:
+                    return  # the client sees its connection closed
+                with server:
+                    back = threading.Thread(
+                        target=_pump, args=(server, self.request, lambda: None), daemon=True
+                    )
+                    back.start()
+                    _pump(self.request, server, wire._wait)
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> SlowWire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def address(self) -> str:
+        """What ``hive.metastore.uris`` is to be."""
+        return f"thrift://127.0.0.1:{self._server.server_address[1]}"
+
+    def _wait(self) -> None:
+        self.calls += 1
+        time.sleep(self.delay)
+
+
+def _pump(source: socket.socket, target: socket.socket, before: Callable[[], None]) -> None:
+    """Hand on what one says to the other until either hangs up; then both are cut."""
+    with suppress(OSError):
+        while said := source.recv(1 << 16):
+            before()
+            target.sendall(said)
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
 
 
 def _listens(port: int) -> bool:

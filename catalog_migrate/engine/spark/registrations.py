@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from catalog_migrate.engine.port import FunctionSpec, Registration, ViewSpec
 from catalog_migrate.engine.spark import statements
-from catalog_migrate.engine.spark.connect import is_connect
+from catalog_migrate.engine.spark.connect import UnsuitableSession, is_connect
 from catalog_migrate.engine.spark.statements import rows, run
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
@@ -30,6 +30,8 @@ _PROPERTIES = "\nTable Properties: ["
 _PROPERTY = re.compile(r"(catalog_migrate\.\w+)=([^,\]]*)")
 _MARK = "catalog_migrate."
 
+SESSION_CATALOG = "spark_catalog"
+"""The name of Spark's own catalog, which Delta extends."""
 FRESH = 1.0
 """Seconds that an answer may wait for its DROP; it waits for those beside it, a few at a time."""
 
@@ -99,6 +101,18 @@ def _like(names: Iterable[ItemName]) -> str:
     return string_literal("|".join(re.sub(r"[^A-Za-z0-9_]", ".", name.name) for name in names))
 
 
+def current_catalog(spark: SparkSession) -> str:
+    """The session's current catalog; :class:`UnsuitableSession` where it does not tell its name."""
+    try:
+        with failing("ask for the session's current catalog"):
+            return str(spark.catalog.currentCatalog())
+    except EngineFailure as error:
+        raise UnsuitableSession(
+            error.message,
+            remedy=f"make {SESSION_CATALOG} the current one: docs/catalogs.md says which can be",
+        ) from error
+
+
 class BatchedLookup:
     """What stands under names right before they are dropped, a statement for those of a group.
 
@@ -143,11 +157,13 @@ class Registrations:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._batched_lookup = BatchedLookup(self._look)
+        self.catalog = current_catalog(spark)
+        """The session's current catalog, in which every name of ours is."""
 
     @property
     def persistent_names(self) -> bool:
-        """Whether a metastore keeps the names, or a server of Spark Connect that others use too."""
-        if is_connect(self._spark):
+        """Whether the names outlive the session: a metastore, another catalog, a server's."""
+        if is_connect(self._spark) or self.catalog != SESSION_CATALOG:
             return True
         return self._spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "hive"
 
@@ -195,7 +211,7 @@ class Registrations:
 
     def _functions(self, schema: str, pattern: str = "'*'") -> list[ItemName]:
         """SHOW USER FUNCTIONS LIKE a pattern, those of the schema."""
-        prefix = f"spark_catalog.{schema}.".lower()
+        prefix = f"{self.catalog}.{schema}.".lower()
         shown = self._show(f"SHOW USER FUNCTIONS IN {quote_sql(schema)} LIKE {pattern}", schema)
         names = [row["function"].replace("`", "") for row in shown]
         return [
