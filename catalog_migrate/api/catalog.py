@@ -380,9 +380,10 @@ class Catalog:
         lease = acquire(self.log, holder=this_holder(), wait=1.0, clock=work.clock)
         try:
             work = work.at(state, lease)
-            newest = finish_shared(work, self.state())
-            if engine.persistent_names:
-                reconcile_names(work, newest)
+            with work.kept_alive():
+                newest = finish_shared(work, self.state())
+                if engine.persistent_names:
+                    reconcile_names(work, newest)
         finally:
             lease.release()
 
@@ -441,7 +442,9 @@ class Catalog:
             return reconcile_names(work, state, others_stay=True)
         lease = acquire(self.log, holder=this_holder(), wait=timeout, clock=work.clock)
         try:
-            return reconcile_names(work.at(state, lease), self.state(), others_stay=True)
+            work = work.at(state, lease)
+            with work.kept_alive():
+                return reconcile_names(work, self.state(), others_stay=True)
         finally:
             lease.release()
 

@@ -104,6 +104,7 @@ def _shown(path: str, value: str | float | None) -> str | float | None:
 def doctor(no_spark: bool, format_: str) -> int:
     """Try Java, jars, the catalog, its lease, commits against each other, and a Delta session.
 
+    What the session's catalog of names can do is tried in a schema that is dropped again.
     Exit 1 when anything fails.
 
     \b

@@ -215,7 +215,8 @@ class ExecutionContext:
 
     @contextmanager
     def kept_alive(self) -> Iterator[None]:
-        """Renew the lease from a thread while one long act (a copy, a callback) is under way."""
+        """Renew the lease from a thread meanwhile, however long one act takes (a copy, a name in a
+        slow metastore, a callback); a process that is stopped, or gone, renews nothing."""
         lease = self.lease
         if lease is None or not lease.wants_heartbeat:
             yield

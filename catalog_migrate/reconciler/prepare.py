@@ -128,8 +128,7 @@ def bind(work: ExecutionContext, migration: Migration) -> list[BindResult]:
     if not requests:
         return []
     work.on_progress(Progress("bind", 0, len(requests)))
-    with work.kept_alive():
-        results = list(work.retrying(lambda: work.engine.bind(requests)))
+    results = list(work.retrying(lambda: work.engine.bind(requests)))
     work.on_progress(Progress("bind", len(requests), len(requests)))
     return results
 
@@ -171,8 +170,7 @@ def proven(work: ExecutionContext, state: State, migration: Migration) -> Migrat
     """The migration with what stands under its names, and whether its views bind."""
     from catalog_migrate.planner.plan_validation import with_foreign
 
-    with work.kept_alive():  # the first statement to a cold metastore may take most of a minute
-        foreign = foreign_names(work, state, migration)
+    foreign = foreign_names(work, state, migration)
     migration = with_foreign(migration, foreign)
     return blocked_by(bind(work, migration), migration)
 
@@ -424,13 +422,12 @@ def _build(
     for shard in shards:
         prepared.shards[shard.target.identity] = shard
     copies = [shard for shard in shards if shard.source is not None]
-    with work.kept_alive():
-        copied = work.all(
-            copies, lambda shard: _bulk(work, shard), phase="copy rows",
-            operations=[_on(CopyTable, shard) for shard in copies],
-        )
-        for shard in copied:
-            prepared.shards[shard.target.identity] = shard
+    copied = work.all(
+        copies, lambda shard: _bulk(work, shard), phase="copy rows",
+        operations=[_on(CopyTable, shard) for shard in copies],
+    )
+    for shard in copied:
+        prepared.shards[shard.target.identity] = shard
     derived = [shard for shard in shards if _is_populated(shard)]
     for number, shard in enumerate(derived, start=1):
         step = _on(PopulateTable, shard)
@@ -469,8 +466,7 @@ def fill(work: ExecutionContext, shard: NewShard, populate: Populate | None) -> 
     if populate is None:
         return _with(shard, unfilled=True)
     try:
-        with work.kept_alive():
-            populate(name, work.absolute(shard.path))
+        populate(name, work.absolute(shard.path))
     except CatalogMigrateError:
         raise
     except Exception as error:

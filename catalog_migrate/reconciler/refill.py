@@ -71,7 +71,7 @@ def refill(work: ExecutionContext, state: State, populate: Populate) -> State:
             name = str(item.definition.item_name)
             marks = marks_of(state, item_id, item.definition, item.shard)
             key = item.definition.key
-            with work.executing(PopulateTable(key.kind, str(key), item_id)), work.kept_alive():
+            with work.executing(PopulateTable(key.kind, str(key), item_id)):
                 work.engine.create_shard(shard_spec(item.definition, location, marks))
                 populate(name, location)
             work.ensure()

@@ -141,11 +141,8 @@ def _rehearse(
     location = work.absolute(shadow)
     spec = shard_spec(target.definition, location)
     try:
-        with work.kept_alive():
-            work.retrying(lambda: work.engine.create_shadow_table(work.absolute(path), location))
-            work.retrying(
-                lambda: work.engine.evolve(location, spec.columns, spec, shape)
-            )
+        work.retrying(lambda: work.engine.create_shadow_table(work.absolute(path), location))
+        work.retrying(lambda: work.engine.evolve(location, spec.columns, spec, shape))
     except EngineFailure as error:
         return f"an empty shadow table refused it: {error.message} [{error.condition}]"
     finally:

@@ -33,7 +33,7 @@ class Application:
         told: dict[str, Any] = {}
         try:
             report = bootstrap(
-                self.spark, release=release, catalog=catalog, session=False, timeout=120,
+                self.spark, release=release, catalog=catalog, session=False, timeout=900,
             )
             told["outcome"] = report.outcome
             told["executed"] = [[each.op, each.name, each.outcome] for each in report.executed]

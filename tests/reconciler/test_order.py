@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.errors import LeaseHeld
 from catalog_migrate.catalog.history import entries
+from catalog_migrate.catalog.lease import acquire
 from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.engine.port import ViewSpec
@@ -190,6 +193,24 @@ def test_a_metastore_that_is_away_is_asked_once(call: str) -> None:
     place.start(second, "2", approve)
     assert set(place.recorder.world.names.relations) == {("s", "t"), ("s", "u")}
     assert place.recorder.broken == []
+
+
+def test_a_name_that_takes_longer_than_a_lease_does_not_cost_it() -> None:
+    """On a slow metastore nobody else takes over while a statement is under way."""
+    log, refused = MemoryLog(), []
+
+    def slow(call: str) -> None:
+        if call == "register_table":
+            with pytest.raises(LeaseHeld) as caught:
+                acquire(log, holder="another", wait=2.5, clock=SystemClock(), ttl=1.0, margin=0.3)
+            refused.append(caught.value)
+
+    report = migrate(
+        SimulatedEngine(World(), persistent=True, on_call=slow), log,
+        load_texts([("all.sql", "CREATE TABLE s.t (a INT);")], name="1"), warehouse="/w",
+        clock=SystemClock(), holder="start", ttl=1.0, margin=0.3,
+    )
+    assert (report.outcome, len(refused)) == ("initialized", 1)
 
 
 def test_what_was_dropped_by_hand_meanwhile_is_told() -> None:

@@ -177,6 +177,7 @@ class SlowWire:
                     server = socket.create_connection(("127.0.0.1", metastore.port), 5)
                 except OSError:
                     return  # the client sees its connection closed
+                server.settimeout(None)
                 with server:
                     back = threading.Thread(
                         target=_pump, args=(server, self.request, lambda: None), daemon=True
