@@ -135,7 +135,10 @@ LISTED: tuple[Key, ...] = tuple(
 
 STORAGE = "storage_options"
 SPARK_CONF = "spark_conf"
-REDACTED = r"(?i)secret|password|token|access[.]?key|account[.]key|jaas|keystore|PRIVATE KEY"
+REDACTED = (
+    r"(?i)secret|password|token|access[.]?key|account[.]key|encryption[.]key|private[. ]?key"
+    r"|credential$|[.]sas([.]|$)|jaas|keystore"
+)
 """Settings and options that Spark shows as ``***``, by their names or values.
 
 Its own default knows neither a login of Kafka, nor a key in PEM, nor the options of a streaming
@@ -145,6 +148,8 @@ relation in EXPLAIN.
 SPARK_CONF_VARIABLE = f"{ENV_PREFIX}{SPARK_CONF.upper()}"
 """The variable has a setting a line, as ``spark.master=local[2]``."""
 _REFERENCE = re.compile(r"[a-z][a-z0-9+.-]*:.")
+_LOGIN = re.compile(r"(?i)\b(?:password|pwd|secret)=|//[^/@:\s]+:[^/@\s]+@")
+"""A login in an address, whatever the setting is called."""
 
 NAMED: tuple[Key, ...] = (
     Key(STORAGE, "*", "text", None,
@@ -236,6 +241,8 @@ def load(
             storage[name], origins[name] = text, origin
         elif re.search(REDACTED, name) and not _REFERENCE.match(text):
             problems.append(_plain_secret(path, place.get("file")))
+        elif _LOGIN.search(text):
+            problems.append(_login(path, place.get("file")))
         else:
             spark_conf[name] = Setting(text, origin)
 
@@ -406,6 +413,15 @@ def _plain_secret(path: str, file: str | None) -> Problem:
     return Problem(
         "CM0600", f"{path} is a secret: its value is not written down", file=file,
         remedy="write where it is: env:NAME or file:/path",
+    )
+
+
+def _login(path: str, file: str | None) -> Problem:
+    """A login within an address; it is not told."""
+    return Problem(
+        "CM0600", f"{path} has a password in it, which would be shown", file=file,
+        remedy="leave it out, and give it by the setting that is made for it (such as"
+        " javax.jdo.option.ConnectionPassword), as env:NAME or file:/path",
     )
 
 

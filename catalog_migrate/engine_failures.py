@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from catalog_migrate.errors import EngineFailure, MetastoreFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure, MetastoreFailure
 from catalog_migrate.store.address import hidden, plainly, shown_cause
 
 if TYPE_CHECKING:
@@ -172,12 +172,13 @@ def _metastore_address() -> str | None:
 def failing(doing: str) -> Iterator[None]:
     """Turn what Spark and delta-rs raise into :class:`EngineFailure`, the cause kept.
 
-    ``doing`` says what was attempted and on what: ``create the view s.v``.
+    ``doing`` says what was attempted and on what: ``create the view s.v``. An error of ours, such
+    as that of a store which does not answer, has its own code and remedy and stays.
     """
     _working.depth = getattr(_working, "depth", 0) + 1
     try:
         yield
-    except EngineFailure:
+    except CatalogMigrateError:
         raise
     except Exception as error:
         if not is_foreign(error):

@@ -116,8 +116,8 @@ def bring_in(
         state.setting("warehouse")
     )
     ansi, time_zone = session_settings(spark, state, warehouse)
-    raced = None if options.read_only else safe_commits.require_safe_commits(
-        spark, warehouse, storage=log.storage, state=state, rules=options.commits,
+    raced = () if options.read_only else safe_commits.require_safe_rows(
+        spark, warehouse, state, storage=log.storage, rules=options.commits,
         on_note=lambda said: (options.on_progress or silent)(Progress("commits", 0, 0, said)),
     )
     engine = _engine(spark, options.threads)
@@ -135,8 +135,9 @@ def bring_in(
         options, holder=this_holder(), ansi=ansi, time_zone=time_zone
     )
     report = start(engine, log, parts, options, clock=SystemClock(), streams=MigratedStreams())
-    if raced is not None and report.outcome != "fenced_out":
-        safe_commits.remember(log, raced)
+    if report.outcome != "fenced_out":
+        for used in raced:
+            safe_commits.remember(log, used)
     return report
 
 

@@ -26,9 +26,11 @@ from catalog_migrate.model.paths import is_absolute, is_placeholder, shard_locat
 from catalog_migrate.store import is_seen
 from catalog_migrate.store.address import (
     UNTRIED,
+    hidden,
     is_remote,
     is_same_place,
     is_within,
+    plainly,
     resolved,
     rows_address,
 )
@@ -204,7 +206,8 @@ def _look(
         definition, version = definition_at(each.path, described)
         rows, size = shard_size(each.path)
     except (CatalogMigrateError, Exception) as error:  # noqa: BLE001 - told as what it is
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = hidden(plainly(error))
+        first = said.splitlines()[0] if said else type(error).__name__
         return None, [_problem(
             NOT_A_TABLE, each, f"its log cannot be read: {first}", "fix the table first"
         )]

@@ -353,12 +353,10 @@ class Catalog:
             raise unsuitable("the runtime of streams", "this one is a client's of Spark Connect")
         state = self.state()
         warehouse = state.setting("warehouse")
-        raced = safe_commits.require_safe_commits(
-            spark, warehouse, storage=self.log.storage, state=state, rules=commits,
-            on_note=on_event,
-        )
-        if raced is not None:
-            safe_commits.remember(self.log, raced)
+        for used in safe_commits.require_safe_rows(
+            spark, warehouse, state, storage=self.log.storage, rules=commits, on_note=on_event
+        ):
+            safe_commits.remember(self.log, used)
         engine = SparkEngine(spark, threads=threads)
         return Runtime(
             self.log, cluster, SparkQueries(spark, warehouse),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,20 @@ def warehouse_of(settings: Settings) -> str | None:
         return open_catalog(settings).state().setting("warehouse")
     except CatalogMigrateError:  # whoever works on the catalog says what is wrong with it
         return uri
+
+
+def addresses_of(settings: Settings) -> Sequence[str | None]:
+    """Where a session of the command line's own reads and writes: rows, adopted ones included."""
+    warehouse = warehouse_of(settings)
+    if warehouse is None or settings.text("catalog.uri") is None:
+        return [warehouse]
+    try:
+        state = open_catalog(settings).state()
+    except CatalogMigrateError:
+        return [warehouse]
+    from catalog_migrate.pipeline.safe_commits import rows_addresses
+
+    return rows_addresses(warehouse, state)
 
 
 def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:
@@ -261,7 +275,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         warehouse_dir=settings.text("spark.warehouse_dir"),
         metastore=settings.text("spark.metastore"),
         on_progress=on_note,
-        addresses=[warehouse_of(settings)],
+        addresses=addresses_of(settings),
         storage=settings.storage,
         conf=shown,
         hadoop=handed,

@@ -13,6 +13,7 @@ import msgspec
 
 from catalog_migrate.api.configured import (
     OnNote,
+    addresses_of,
     configured_spark,
     engine_on,
     open_catalog,
@@ -111,7 +112,7 @@ def _java() -> str:
 def _jars(settings: Settings, on_note: OnNote) -> str:
     from catalog_migrate.engine.spark.session import session_jars
 
-    return f"{len(session_jars([warehouse_of(settings)], on_note))} jars, checksums right"
+    return f"{len(session_jars(addresses_of(settings), on_note))} jars, checksums right"
 
 
 def _catalog(settings: Settings) -> str:

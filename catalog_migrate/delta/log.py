@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.store import is_seen, store_at
 
 LOG = "_delta_log"
@@ -62,13 +62,16 @@ def is_in_log(path: str) -> bool:
 def why_no_log(path: str) -> str | None:
     """Why no Delta log is seen at ``path``; None where one is: the look that costs next to nothing.
 
-    Nothing is read. A directory that may not be read, or a mount that does not answer, shows none.
+    Nothing is read. A directory that may not be read, or a mount that does not answer, shows none;
+    StoreFailure where an object store does not answer, which says nothing of what is there.
     """
     table = store_at(path)
     try:
         if table.exists(commit_name(0)):
             return None  # a third of what listing the names takes
         seen = any(versions_of(table.names(LOG)))
+    except CatalogMigrateError:
+        raise
     except OSError as error:
         return error.strerror or str(error)
     return None if seen else "its log is empty"

@@ -86,9 +86,9 @@ class ReplayedTable:
 
 @dataclass(slots=True)
 class _Known:
-    """What was seen of one table: the ETag of a version's commit, and the table at it."""
+    """What was seen of one table: by version, the mark of its commits and the table at it."""
 
-    states: OrderedDict[int, tuple[str, ReplayedTable | DeltaTable]] = field(
+    states: OrderedDict[int, tuple[int, ReplayedTable | DeltaTable]] = field(
         default_factory=OrderedDict
     )
 
@@ -136,7 +136,7 @@ def replayed(
         ])
     if found is None:
         found = load(wanted)
-    _remember(address, wanted, tags.get(wanted, ""), found)
+    _remember(address, wanted, _mark(tags, wanted), found)
     return found
 
 
@@ -155,7 +155,12 @@ def _name(version: int) -> str:
     return commit_name(version).rpartition("/")[2]
 
 
-def _seen(address: str) -> dict[int, tuple[str, ReplayedTable | DeltaTable]]:
+def _mark(tags: Mapping[int, str], upto: int) -> int:
+    """Told from the ETags of all commits: a session with an unsafe LogStore overwrites any."""
+    return hash(tuple(sorted(each for each in tags.items() if each[0] <= upto)))
+
+
+def _seen(address: str) -> dict[int, tuple[int, ReplayedTable | DeltaTable]]:
     with _lock:
         known = _known.get(spelled(address))
         return {} if known is None else dict(known.states)
@@ -165,14 +170,16 @@ def _base(address: str, wanted: int, tags: Mapping[int, str]) -> ReplayedTable |
     """The newest state that is remembered, not above ``wanted``, and is in this very log."""
     seen = _seen(address)
     for version in sorted(seen, reverse=True):
-        tag, state = seen[version]
-        if version <= wanted and tags.get(version) == tag and isinstance(state, ReplayedTable):
+        if version > wanted:
+            continue
+        mark, state = seen[version]
+        if isinstance(state, ReplayedTable) and _mark(tags, version) == mark:
             return state
     return None
 
 
 def _remember(
-    address: str, version: int, tag: str, state: ReplayedTable | DeltaTable
+    address: str, version: int, mark: int, state: ReplayedTable | DeltaTable
 ) -> None:
     with _lock:
         known = _known.setdefault(spelled(address), _Known())
@@ -180,7 +187,7 @@ def _remember(
         for other, (_, held) in tuple(known.states.items()):
             if other == version or held is state:
                 del known.states[other]
-        known.states[version] = tag, state
+        known.states[version] = mark, state
         while len(known.states) > _STATES:
             known.states.popitem(last=False)
         while len(_known) > _TABLES:

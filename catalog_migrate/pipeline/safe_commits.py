@@ -6,7 +6,7 @@ configuration lists. Nothing of it concerns tables on a local disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.store.address import Storage, is_remote, shown_address
+from catalog_migrate.store.address import Storage, is_remote, shown_address, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +43,38 @@ def rules_of(settings: Settings) -> CommitRules:
         frozenset(name.strip() for name in listed if name.strip()),
         settings.text("storage.require_safe_commits") != "false",
     )
+
+
+def rows_addresses(warehouse: str, state: State | None) -> Sequence[str]:
+    """The warehouse, and an address for each scheme and bucket that other tables are in.
+
+    Adopted tables stay where they are; Spark has a LogStore for each scheme.
+    """
+    found = {_place(warehouse): warehouse}
+    for path in () if state is None else state.shards:
+        if is_remote(path):
+            found.setdefault(_place(path), path.rstrip("/").rpartition("/")[0])
+    return tuple(found.values())
+
+
+def _place(address: str) -> str:
+    scheme, _, rest = address.partition("://")
+    return f"{scheme}://{rest.partition('/')[0]}" if is_remote(address) else ""
+
+
+def require_safe_rows(
+    spark: SparkSession, warehouse: str, state: State | None, *, storage: Storage,
+    rules: CommitRules | None = None, on_note: Callable[[str], None] | None = None,
+) -> Sequence[LogStoreInUse]:
+    """:func:`require_safe_commits` wherever the catalog has rows; what was raced now."""
+    raced = (
+        require_safe_commits(
+            spark, address, storage=storage_of(address) or storage, state=state, rules=rules,
+            on_note=on_note,
+        )
+        for address in rows_addresses(warehouse, state)
+    )
+    return tuple(used for used in raced if used is not None)
 
 
 def require_safe_commits(

@@ -10,25 +10,30 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from datetime import datetime, timedelta, timezone
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.store.address import Storage, plainly
 
-if TYPE_CHECKING:
-    from datetime import datetime
-
 _CLIENT = frozenset({
     "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type",
-    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url", "proxy_ca_certificate",
-    "proxy_excludes", "read_timeout", "root_certificate", "timeout", "user_agent",
+    "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only", "pool_idle_timeout",
+    "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url",
+    "randomize_addresses", "read_timeout", "root_certificate", "timeout", "user_agent",
 })
 """Options of the HTTP client, which obstore takes apart from those of the store."""
 _SECONDS = re.compile(r"(\d+) ?s(?:ec)?(?:ond)?s?")
-_PROFILE = "aws_profile"
+_ENDPOINTS = ("endpoint_url_s3", "endpoint_url", "endpoint")
+_ROLES = ("iam_role_arn", "s3_assume_role_arn")
+"""What delta-rs calls a role to take; ``aws_role_arn`` goes with a web identity, as obstore has it.
+"""
+_ROLE_SESSIONS = ("iam_role_session_name", "s3_role_session_name")
+_ASKED_AGAIN = timedelta(minutes=10)
+"""So long credentials are taken for good; botocore renews them before they expire."""
 _NO_BUCKET = "NoSuchBucket"
 _AT_ONCE = 16
 """Requests side by side where many objects are read or put."""
@@ -236,7 +241,7 @@ _REMEDIES = (
         ("InvalidAccessKeyId", "SignatureDoesNotMatch"),
         "the store does not know these keys: correct them",
     ),
-    (("ExpiredToken",), "the credentials are over: get new ones"),
+    (("ExpiredToken",), "the credentials have expired: get new ones"),
     (
         ("RequestTimeTooSkewed",),
         "set the clock of this machine: the store refuses what is signed 15 minutes off",
@@ -251,7 +256,7 @@ _REMEDIES = (
     ),
     (
         ("SlowDown", "503 Service Unavailable"),
-        "the store is asked too much: try again later, or let requests be repeated for longer"
+        "the store is throttling requests: try again later, or let them be repeated for longer"
         " (retry_timeout)",
     ),
 )
@@ -288,8 +293,8 @@ def require_fit(address: str, storage: Storage) -> None:
     store.delete_one(name)
     if not first or second:
         raise StoreFailure(
-            f"the object store of {address} puts an object where one is, although it is asked not"
-            " to: of two commits at one version both would go through",
+            f"the object store of {address} ignores If-None-Match: of two commits at one version"
+            " both would go through",
             remedy="keep catalog and rows on a store with conditional writes (If-None-Match)",
         )
 
@@ -335,37 +340,86 @@ def _open(address: str, options: dict[str, str]) -> Any:
         retry["retry_timeout"] = timedelta(seconds=int(seconds[1]))
     more: dict[str, Any] = {"retry_config": retry} if retry else {}
     if urlsplit(address).scheme.startswith("s3"):
-        profile = config.pop(_PROFILE, None) or os.environ.get(_PROFILE.upper())
-        if profile and not ({"aws_access_key_id", "access_key_id"} & config.keys()):
-            more["credential_provider"] = _profile(profile)
+        endpoint = _taken(config, *_ENDPOINTS)
+        if endpoint is not None:
+            config["aws_endpoint_url"] = endpoint
+        if (provider := _provider(config)) is not None:
+            more["credential_provider"] = provider
     while True:
         try:
             opened: Any = store.from_url  # its overloads are one for each kind of store
             return opened(address, config=config, client_options=client, **more)
         except UnknownConfigurationKeyError as error:
-            unknown = [name for name in config if f"'{name}'" in str(error)]
+            # it tells some names without their prefix
+            unknown = [
+                name for name in config
+                if any(f"'{each}'" in str(error) for each in (name, name.removeprefix("aws_")))
+            ]
             if not unknown:
                 raise
             for name in unknown:
                 del config[name]
 
 
-def _profile(name: str) -> Callable[[], dict[str, str | datetime | None]]:
-    """The credentials of a profile of the AWS command line, which botocore knows to read."""
+def _taken(config: dict[str, Any], *names: str) -> str | None:
+    """The first of some options, with or without ``aws_`` before them; all are taken out.
+
+    Without any, that of the process' variables.
+    """
+    found = [
+        str(config.pop(each)) for name in names for each in (f"aws_{name}", name) if each in config
+    ]
+    variables = (os.environ.get(f"AWS_{name.upper()}") for name in names)
+    return next(filter(None, (*found, *variables)), None)
+
+
+def _provider(config: dict[str, Any]) -> Callable[[], dict[str, str | datetime | None]] | None:
+    """The credentials of a profile of the AWS command line, or of a role; None for any other.
+
+    botocore knows how to read the one and take the other. PrerequisiteMissing without it.
+    """
+    profile = _taken(config, "profile")
+    keys = tuple(
+        config.get(f"aws_{name}", config.get(name))
+        for name in ("access_key_id", "secret_access_key", "session_token")
+    )
+    role, session_name = _taken(config, *_ROLES), _taken(config, *_ROLE_SESSIONS)
+    sts = _taken(config, "endpoint_url_sts")
+    if role is None and (profile is None or keys[0]):
+        return None
     try:
         import botocore.session
+        from botocore import credentials
     except ModuleNotFoundError as error:
         raise PrerequisiteMissing(
-            "credentials by a profile of the AWS command line need the package botocore",
+            "credentials of a role or a profile of the AWS command line need the package botocore",
             remedy="pip install botocore, or give the keys themselves",
         ) from error
-    found = botocore.session.Session(profile=name).get_credentials()
+    session = botocore.session.Session(profile=None if keys[0] else profile)
+    if keys[0]:
+        session.set_credentials(*keys)
+    found = session.get_credentials()
+    if role is not None:
+        region = config.get("aws_region") or config.get("region") or os.environ.get("AWS_REGION")
 
-    def credentials() -> dict[str, str | datetime | None]:
+        def client(*arguments: Any, **given: Any) -> Any:
+            return session.create_client(
+                *arguments, **given, endpoint_url=sts, region_name=region or "us-east-1"
+            )
+
+        found = credentials.DeferredRefreshableCredentials(
+            method="assume-role",
+            refresh_using=credentials.AssumeRoleCredentialFetcher(
+                client_creator=client, source_credentials=found, role_arn=role,
+                extra_args={"RoleSessionName": session_name or "catalog-migrate"},
+            ).fetch_credentials,
+        )
+
+    def current() -> dict[str, str | datetime | None]:
         frozen = found.get_frozen_credentials()
         return {
             "access_key_id": frozen.access_key, "secret_access_key": frozen.secret_key,
-            "token": frozen.token, "expires_at": None,
+            "token": frozen.token, "expires_at": datetime.now(timezone.utc) + _ASKED_AGAIN,
         }
 
-    return credentials
+    return current

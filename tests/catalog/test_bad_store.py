@@ -114,7 +114,7 @@ class TestFaults:
 REFUSED = {
     "InvalidAccessKeyId": "the store does not know these keys",
     "SignatureDoesNotMatch": "the store does not know these keys",
-    "ExpiredToken": "the credentials are over",
+    "ExpiredToken": "the credentials have expired",
     "RequestTimeTooSkewed": "set the clock of this machine",
     "AuthorizationHeaderMalformed": "give the bucket's own region",
     "AccessDenied": "have these credentials list the bucket, and get, put and delete",
@@ -138,7 +138,7 @@ class TestBadInput:
             ("AccessDenied", "POST", "does not let these credentials delete what is in it"),
             ("AccessDenied", "PUT", "does not let these credentials put where nothing is"),
             ("NotImplemented", "PUT", "does not let these credentials put where nothing is"),
-            ("unconditional", "PUT", "puts an object where one is, although it is asked not to"),
+            ("unconditional", "PUT", "ignores If-None-Match"),
         ],
     )
     def test_a_store_that_cannot_keep_commits(

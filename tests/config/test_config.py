@@ -150,6 +150,29 @@ def test_a_secret_of_spark_is_a_reference(tmp_path: Path) -> None:
     assert "geheim" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", [
+    "spark.hadoop.fs.azure.sas.fixed.token.a", "spark.hadoop.fs.azure.sas.c.a.example",
+    "spark.hadoop.fs.s3a.encryption.key", "spark.hadoop.a.private.key", "spark.hadoop.a.credential",
+])
+def test_what_is_a_secret_of_spark(tmp_path: Path, name: str) -> None:
+    """By its name; a class that provides credentials is none."""
+    with pytest.raises(InvalidConfiguration, match="is a secret"):
+        load(tmp_path, env={}, flags={f"spark_conf.{name}": "geheim"})
+    provider = {"spark_conf.spark.hadoop.fs.s3a.aws.credentials.provider": "a.b.Provider"}
+    assert load(tmp_path, env={}, flags=provider).spark_conf
+
+
+@pytest.mark.parametrize("value", [
+    "jdbc:postgresql://host/hive?user=a&password=geheim", "https://a:geheim@proxy.example:3128",
+])
+def test_a_login_in_an_address_is_refused(tmp_path: Path, value: str) -> None:
+    """Whatever the setting is called, and it is not told."""
+    name = "spark.hadoop.javax.jdo.option.ConnectionURL"
+    with pytest.raises(InvalidConfiguration, match="has a password in it") as caught:
+        load(tmp_path, env={}, flags={f"spark_conf.{name}": value})
+    assert "geheim" not in str(caught.value)
+
+
 def test_a_secret_of_spark_is_read_when_its_session_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from arro3.core import Array, DataType, Table
 
 from catalog_migrate.delta.directory import delete_table
+from catalog_migrate.delta.log import commit_name, why_no_log
 from catalog_migrate.delta.protocol import form_of
 from catalog_migrate.delta.seal import fence, is_sealed, seal, seal_properties
 from catalog_migrate.delta.table import (
@@ -21,9 +22,11 @@ from catalog_migrate.delta.table import (
 )
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.engine.spark.shards import Shards
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.objects import Column
-from catalog_migrate.store.address import Storage, remember
+from catalog_migrate.store.address import Storage, remember, storage_of
+from catalog_migrate.store.object_store import ObjectStore, StoreFailure
 
 if TYPE_CHECKING:
     from tests.services.store_proxy import StoreProxy
@@ -119,6 +122,29 @@ def test_it_is_as_delta_rs_tells_it(table: str) -> None:
     load_table(table).create_checkpoint()
     write_rows(load_table(table), _rows(4))
     same()
+
+
+def test_an_earlier_commit_that_was_overwritten(table: str) -> None:
+    """It is read again, although later ones are known: an unsafe LogStore overwrites any."""
+    write_rows(load_table(table), _rows(1, 2))
+    write_rows(load_table(table), _rows(3))
+    assert table_size(view_table(table))[0] == 3
+    log = ObjectStore(table, storage_of(table))
+    lines = log.read(commit_name(1)).splitlines(keepends=True)
+    log.delete(commit_name(1))
+    assert log.put_if_absent(commit_name(1), b"".join(x for x in lines if b'"add"' not in x))
+    write_rows(load_table(table), _rows(4))
+    assert table_size(view_table(table)) == table_size(load_table(table))
+    assert table_size(view_table(table))[0] == 2
+
+
+def test_a_store_that_does_not_answer(table: str, store_proxy: StoreProxy) -> None:
+    """It is said as what it is: not that the table is gone, with the code of stores."""
+    store_proxy.next("AccessDenied", times=-1)
+    with pytest.raises(StoreFailure, match="403 Forbidden"):
+        why_no_log(table)
+    with pytest.raises(StoreFailure), failing("read the table"):
+        ObjectStore(table, storage_of(table)).read(commit_name(0))
 
 
 def test_another_table_at_the_same_address(table: str) -> None:

@@ -36,6 +36,17 @@ def test_a_session_has_delta_utc_ansi_and_no_ui(tmp_path: Path) -> None:
     assert conf["spark.ui.enabled"] == "true"
 
 
+def test_executors_elsewhere_reach_the_driver() -> None:
+    """On a cluster Spark finds the driver's address itself, unless it is given."""
+    on_cluster = {"spark.master": "spark://master:7077"}
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(
+        session_conf([], extra=on_cluster)
+    )
+    given = session_conf([], extra={**on_cluster, "spark.driver.host": "10.0.0.7"})
+    assert given["spark.driver.host"] == "10.0.0.7"
+    assert "spark.driver.bindAddress" not in given
+
+
 def _python(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program],

@@ -198,7 +198,8 @@ class Registrations:
             for row in shown
             if row["namespace"]
         ]
-        found += map(self._function, self._functions(schema))
+        described = map(self._listed_function, self._functions(schema))
+        found += (each for each in described if each is not None)
         return found
 
     def _has_schema(self, schema: str) -> bool:
@@ -315,6 +316,10 @@ class Registrations:
         listed = self._functions(name.schema, _like([name]))
         if name.folded not in {each.folded for each in listed}:
             return None
+        return self._listed_function(name)
+
+    def _listed_function(self, name: ItemName) -> Registration | None:
+        """A function that was listed; None where another application has dropped it since."""
         try:
             return self._function(name)
         except EngineFailure as error:

@@ -92,6 +92,10 @@ def session_conf(
     if on_s3:
         conf.update(object_stores.SETTINGS)
     conf.update(extra or {})
+    if not conf["spark.master"].startswith("local"):  # others must reach it: Spark finds the host
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            if name not in (extra or {}):
+                del conf[name]
     conf["spark.jars"] = ",".join(filter(None, [*jars, (extra or {}).get("spark.jars")]))
     return conf
 

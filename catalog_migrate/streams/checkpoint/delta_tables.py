@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.delta.commits import read_change
 from catalog_migrate.delta.table import commit_nothing, load_table, options_for
+from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure, UsageError
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -67,7 +67,7 @@ def delta_bounds(path: str) -> DeltaBounds:
     cannot be read.
     """
     table = _required(path)
-    with _failing(f"read {path}"):
+    with failing(f"read {path}"):
         earliest = min((commit["version"] for commit in table.history()), default=0)
         return DeltaBounds(str(table.metadata().id), int(earliest), table.version())
 
@@ -118,7 +118,7 @@ def fence_delta(path: str, query_id: str, successor: str | None = None) -> int |
         }
         if not transactions:
             return batch
-        with _failing(f"fence {path}"):
+        with failing(f"fence {path}"):
             try:
                 # the exact next version: what the old id had must not change under our hands
                 commit_nothing(table, transactions)
@@ -141,7 +141,7 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
     table = _required(new)
     if batch is None:
         return None
-    with _failing(f"carry transactions to {new}"):
+    with failing(f"carry transactions to {new}"):
         found = table.transaction_version(query_id)
         if found is None or found < batch:
             commit_nothing(table, {query_id: batch}, races=_CARRIED_BEHIND)
@@ -149,7 +149,7 @@ def carry_batch(old: str, new: str, query_id: str) -> int | None:
 
 
 def _batch(table: DeltaTable, query_id: str) -> int | None:
-    with _failing(f"read the transactions of {table.table_uri}"):
+    with failing(f"read the transactions of {table.table_uri}"):
         found = table.transaction_version(query_id)
         return table.transaction_version(_before_fence(query_id)) if found == FENCE else found
 
@@ -169,20 +169,9 @@ def _required(path: str) -> DeltaTable:
 def _table_at(path: str) -> DeltaTable | None:
     from deltalake import DeltaTable
 
-    with _failing(f"open {path}"):
+    with failing(f"open {path}"):
         known = DeltaTable.is_deltatable(path, options_for(path))
         return load_table(path) if known else None
-
-
-@contextmanager
-def _failing(act: str) -> Iterator[None]:
-    """Turn what delta-rs raises into :class:`EngineFailure`."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        raise EngineFailure(f"cannot {act}: {error}") from error
 
 
 Fence = Callable[[str, str], int | None]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,7 +38,12 @@ from catalog_migrate.engine.spark.object_stores.settings import (
 )
 from catalog_migrate.engine.spark.session import hand_over
 from catalog_migrate.hook import bootstrap
-from catalog_migrate.pipeline.safe_commits import CommitRules, remember, require_safe_commits
+from catalog_migrate.pipeline.safe_commits import (
+    CommitRules,
+    remember,
+    require_safe_commits,
+    rows_addresses,
+)
 from catalog_migrate.reconciler.prepare import PrepareFailed
 from catalog_migrate.release.loader import load_texts
 from catalog_migrate.store import store_at
@@ -137,6 +143,14 @@ class TestCommits:
                 rules=CommitRules(required=False), on_note=said.append,
             ) is None
             assert re.match("this session commits to s3://.* which was seen to write over", said[0])
+
+    def test_each_bucket_and_scheme_with_rows_is_looked_at(self) -> None:
+        """An adopted table is committed to by the LogStore of its own scheme."""
+        shards = dict.fromkeys(["s/t/1", "s3a://a/x/t", "s3a://a/y/u", "s3://b/v", "s3://a/w/z"])
+        state: Any = SimpleNamespace(shards=shards)
+        assert rows_addresses("s3://a/w", state) == ("s3://a/w", "s3a://a/x", "s3://b")
+        assert rows_addresses("/w", state) == ("/w", "s3a://a/x", "s3://b", "s3://a/w")
+        assert rows_addresses("/w", None) == ("/w",)
 
     def test_a_local_disk_is_not_looked_at(self, spark: SparkSession, tmp_path: Path) -> None:
         """Nothing is raced, and nothing asked of Spark."""
