@@ -37,6 +37,7 @@ from catalog_migrate.reconciler.prepare import Populate
 from catalog_migrate.release.release import Release
 from catalog_migrate.store.address import TRIED, Storage, is_remote, rows_address, spelled
 from catalog_migrate.store.local import read_file
+from catalog_migrate.store.object_store import require_fit
 from catalog_migrate.streams.migrations import MigratedStreams
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def bring_in(
         state.setting("warehouse")
     )
     ansi, time_zone = session_settings(spark, state, warehouse)
+    if state is None and not options.read_only and is_remote(warehouse):
+        require_fit(warehouse, log.storage)  # the race needs what a catalog needs
     raced = () if options.read_only else safe_commits.require_safe_rows(
         spark, warehouse, state, storage=log.storage, rules=options.commits,
         on_note=lambda said: (options.on_progress or silent)(Progress("commits", 0, 0, said)),

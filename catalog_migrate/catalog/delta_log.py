@@ -42,7 +42,7 @@ from catalog_migrate.store.address import (
     remember,
     resolved,
 )
-from catalog_migrate.store.object_store import refused, require_fit
+from catalog_migrate.store.object_store import PROBES, refused, require_fit
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -54,9 +54,7 @@ _CONFIGURATION = {
 """History stays: delta-rs would delete old commit files when it makes a checkpoint."""
 
 _STATES = "states"
-"""The folder of states that are kept as one object each, on an object store alone."""
-_STATES_KEPT = 16
-"""So often those of older versions are removed."""
+"""The folder of the state that is kept as one object, on an object store alone."""
 _COLUMNS = ("kind", "key", "value", "diff")
 _PARTS = frozenset({"log", "renewals", "audit", "operations_log", _STATES})
 _ROWS = "SELECT kind, key, value, diff FROM log"
@@ -139,7 +137,10 @@ class DeltaLog:
             if self.exists():
                 raise self._conflict(0)
             if self._is_remote:
-                strange = sorted({*self._store.names()} - _PARTS)
+                strange = sorted(
+                    name for name in {*self._store.names()} - _PARTS
+                    if not name.startswith(PROBES)  # of a start that is under way, or was killed
+                )
                 if strange:
                     raise self._not_ours(f"the prefix holds {strange[0]!r} and no log")
                 require_fit(self._root, self._storage)
@@ -237,7 +238,7 @@ class DeltaLog:
         return LogSnapshot(version, rows)
 
     def _keep_state(self) -> None:
-        """Keep the newest state for whoever opens the log next; older ones go now and then."""
+        """Keep the newest state for whoever opens the log next, in place of the one before."""
         with self._lock:
             snapshot = self.read()
             if self._kept_version == snapshot.version:
@@ -250,11 +251,9 @@ class DeltaLog:
             if not self._store.put_if_absent(name, data):  # of a log that was here before
                 self._store.delete(name)
                 self._store.put_if_absent(name, data)
-            self._kept_version = snapshot.version
-            if snapshot.version % _STATES_KEPT == 0:
-                for name in list(self._store.names(_STATES)):
-                    if name < _state_name(snapshot.version).rpartition("/")[2]:
-                        self._store.delete(f"{_STATES}/{name}")
+            before, self._kept_version = self._kept_version, snapshot.version
+            if before is not None:
+                self._store.delete(_state_name(before))
 
     def _remember_rows(self, snapshot: LogSnapshot) -> None:
         """Have the options found by whoever opens a table of this catalog."""

@@ -24,7 +24,7 @@ from catalog_migrate.delta.table import load_table, write_rows
 from catalog_migrate.errors import CatalogWriteRefused
 from catalog_migrate.store import store_at
 from catalog_migrate.store.address import Storage, is_remote
-from catalog_migrate.store.object_store import refused
+from catalog_migrate.store.object_store import PROBES, refused
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -152,7 +152,7 @@ def _round(address: str, storage: Storage, *, at_once: bool) -> int:
 
 @contextmanager
 def _table(place: str, storage: Storage) -> Iterator[str]:
-    address = f"{place.rstrip('/')}/doctor-{uuid4().hex}"
+    address = f"{place.rstrip('/')}/{PROBES[1]}{uuid4().hex}"
     made = [] if is_remote(place) else _missing(Path(address).parent)
     try:
         try:

@@ -31,6 +31,8 @@ _ENDPOINTS = ("endpoint_url_s3", "endpoint_url", "endpoint")
 _ROLES = ("iam_role_arn", "s3_assume_role_arn")
 """What delta-rs calls a role to take; ``aws_role_arn`` goes with a web identity, as obstore has it.
 """
+PROBES = ("probe-", "doctor-")
+"""How names begin that are tried out and removed; a process may be killed in between."""
 _ROLE_SESSIONS = ("iam_role_session_name", "s3_role_session_name")
 _ASKED_AGAIN = timedelta(minutes=10)
 """So long credentials are taken for good; botocore renews them before they expire."""
@@ -285,7 +287,7 @@ def require_fit(address: str, storage: Storage) -> None:
     have two processes commit the same version.
     """
     store = ObjectStore(address, storage)
-    name = f"probe-{uuid4().hex}"
+    name = f"{PROBES[0]}{uuid4().hex}"
     with _telling("delete what is in it", address):
         store.delete_one(name)  # permission is looked at first, and there is nothing yet
     with _telling("put where nothing is (a conditional write)", address):

@@ -13,6 +13,8 @@ from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.errors import CatalogNotFound, NotACatalog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import create_catalog, open_log, read_state
+from catalog_migrate.catalog.records import ConfigRecord
+from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.delta import race, table
 from catalog_migrate.errors import CatalogMigrateError, CatalogWriteRefused, UsageError
 from catalog_migrate.hook import migrate
@@ -115,6 +117,22 @@ class TestOnAServer:
         store.delete(f"states/{kept}")
         store.put_if_absent(f"states/{kept}", b"x")
         assert read_state(opened()).lineage == second
+
+    def test_one_state_is_kept(self, bucket: str, object_store: ObjectStore) -> None:
+        """That of the newest version, in place of the one before; what a start left of a probe
+        does not stand in the way."""
+        storage = Storage(object_store.options)
+        store = store_at(f"{bucket}/c", storage)
+        store.put_if_absent("probe-1", b"")
+        store.put_if_absent("doctor-1/_delta_log/0.json", b"")
+        create_catalog(open_log(f"{bucket}/c", storage), warehouse="w")
+        for number in range(3):
+            log = open_log(f"{bucket}/c", storage)
+            changes = Changes()
+            changes.put("config", f"note {number}", ConfigRecord(value="x"))
+            commit(log, lambda _, made=changes: made, kind="note")
+            log.keep_audit()
+            assert len(list(store.names("states"))) == 1
 
     @pytest.mark.parametrize("wrong", ["bucket", "address"])
     def test_no_option_is_told(
