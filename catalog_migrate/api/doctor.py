@@ -180,6 +180,7 @@ def safe_commits(spark: Any, settings: Settings) -> str:
     warehouse = warehouse_of(settings)
     if warehouse is None or not is_remote(warehouse):
         return ""
+    from catalog_migrate.engine.spark.connect import is_connect
     from catalog_migrate.pipeline.safe_commits import require_safe_commits, rules_of
 
     notes: list[str] = []
@@ -189,6 +190,8 @@ def safe_commits(spark: Any, settings: Settings) -> str:
     )
     if notes:
         return f"; {notes[0]} (and storage.require_safe_commits is false)"
+    if used is None and is_connect(spark):
+        return "; its server names a LogStore that is safe, which a client cannot try"
     if used is None:
         return "; its LogStore is one of storage.safe_log_stores"
     return f"; its commits to {used.place} with {used.name} write over no other's"

@@ -51,7 +51,7 @@ def unsuitable(doing: str, found: str) -> UnsuitableSession:
     """The error of what cannot be done through Spark Connect; ``found`` says where it is met."""
     return UnsuitableSession(
         f"{doing} needs a Spark session of its own process, and {found}",
-        remedy="use a session of this machine or of a cluster; spark.remote is left away for that",
+        remedy="use a session of this machine or of a cluster; leave spark.remote unset for that",
     )
 
 
