@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _MANY = 16
 """More commits than these are left to delta-rs, which reads them beside each other."""
-_TABLES = 1024
+_TABLES = 256
 """So many tables are remembered, those asked for last."""
-_STATES = 4
+_STATES = 3
 """So many versions of each."""
 
 
