@@ -31,6 +31,7 @@ from catalog_migrate.engine.spark.session import local_session
 from catalog_migrate.hook import BootstrapReport, migrate
 from catalog_migrate.release.builtin import system_release
 from catalog_migrate.release.loader import load_release
+from catalog_migrate.store.address import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +114,7 @@ def upgrade(engine: Any, catalog: str, release: str, calls: Calls) -> BootstrapR
         holder=f"killed/{os.getpid()}",
         wait=600.0,
         threads=4,
-        system=system_release(catalog),
+        system=None if is_remote(catalog) else system_release(catalog),  # as the hook does
     )
 
 
