@@ -39,10 +39,10 @@ _AWAY = re.compile(
 )
 _REFUSED = re.compile(
     r"permission denied|AccessControlException|AccessDenied|not authorized|privilege"
-    r"|instances could not be deleted",
+    r"|instances could not be (?:deleted|made persistent)",
     re.IGNORECASE,
 )
-"""What a metastore says that may not write; the last is a DELETE that its database refused."""
+"""What a metastore says that may not write; the last is of its database, which refused it."""
 METASTORE_AWAY = "METASTORE_UNREACHABLE"
 METASTORE_REFUSED = "METASTORE_REFUSED"
 

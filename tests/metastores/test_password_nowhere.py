@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.services.metastore import POSTGRES_DRIVER, HiveMetastore
+from tests.services.metastore import MADE_BY_HIVE, POSTGRES_DRIVER
 from tests.services.postgres import PostgresServer
 from tests.services.process import free_ports
 from tests.services.spark_cluster import SparkCluster
@@ -26,34 +26,40 @@ PASSWORD = "MARKED-metastore/+='\"ü"
 JDO = "spark.hadoop.javax.jdo.option.Connection"
 
 
-def looked_at(process: subprocess.Popen[str], page: str) -> tuple[bytes, bytes]:
-    """Every command line, and Spark's page of settings as it was last, while a process runs."""
+def looked_at(process: subprocess.Popen[str], port: int) -> tuple[bytes, bytes]:
+    """Every command line while a process runs, and Spark's pages of settings as they were last."""
     lines, shown = b"", b""
     while process.poll() is None:
         lines += command_lines()
         try:
-            with urllib.request.urlopen(page, timeout=5) as answer:
-                shown = answer.read()
-        except OSError:
+            known = json.loads(asked(port, "api/v1/applications"))
+            settings = asked(port, f"api/v1/applications/{known[0]['id']}/environment")
+            shown = asked(port, "environment/") + settings
+        except (OSError, ValueError):
             pass  # not yet there, or no more
         time.sleep(0.3)
     return lines, shown
 
 
+def asked(port: int, page: str) -> bytes:
+    """A page of Spark's."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=5) as answer:
+        text = answer.read()
+        assert isinstance(text, bytes)
+        return text
+
+
 def test_a_password_of_the_metastore_is_found_nowhere(
-    metastore: HiveMetastore, postgres: PostgresServer, user_name: str, tmp_path: Path
+    postgres: PostgresServer, user_name: str, tmp_path: Path
 ) -> None:
     """Command lines, Spark's page and event log, directories and logs of executors, our output.
 
-    ``doctor`` has a cluster's executors write rows, and the metastore's database keep names.
+    ``doctor`` has a cluster's executors write rows, and PostgreSQL keep names.
     """
     from catalog_migrate.engine.spark.jars import ensure_jars
 
     postgres.create_user(user_name, PASSWORD)
-    for kind in ("TABLES", "SEQUENCES"):
-        postgres.execute(
-            f"GRANT ALL ON ALL {kind} IN SCHEMA public TO {user_name}", database=metastore.database
-        )
+    postgres.create_database(user_name)
     (port,) = free_ports(1)
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -68,11 +74,11 @@ def test_a_password_of_the_metastore_is_found_nowhere(
         "spark.local.dir": str(seen / "local"),
         "spark.driver.extraClassPath": ensure_jars(jars=[POSTGRES_DRIVER])[0],
         "spark.sql.catalogImplementation": "hive",
-        f"{JDO}URL": f"jdbc:postgresql://127.0.0.1:{postgres.port}/{metastore.database}",
+        f"{JDO}URL": f"jdbc:postgresql://127.0.0.1:{postgres.port}/{user_name}",
         f"{JDO}DriverName": "org.postgresql.Driver",
         f"{JDO}UserName": user_name,
         f"{JDO}Password": f"file:{hidden / 'password'}",
-        "spark.hadoop.hive.metastore.schema.verification": "false",
+        **{f"spark.hadoop.{name}": value for name, value in MADE_BY_HIVE.items()},
     }
     with SparkCluster(seen / "cluster", workers=1) as cluster:
         (seen / "catalog_migrate.toml").write_text("\n".join([
@@ -86,9 +92,7 @@ def test_a_password_of_the_metastore_is_found_nowhere(
         )
         looked: list[bytes] = []
         looking = threading.Thread(
-            target=lambda: looked.extend(
-                looked_at(process, f"http://127.0.0.1:{port}/environment/")
-            )
+            target=lambda: looked.extend(looked_at(process, port))
         )
         looking.start()
         said, complaints = process.communicate()

@@ -23,6 +23,14 @@ POSTGRES_DRIVER = LockedJar(
     "org.postgresql", "postgresql", "42.7.14", 1221004,
     "73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
 )
+MADE_BY_HIVE = {
+    # foreign keys made by themselves wait for each other on PostgreSQL, for ever
+    "datanucleus.schema.autoCreateConstraints": "false",
+    "datanucleus.schema.autoCreateTables": "true",
+    "datanucleus.schema.autoCreateColumns": "true",
+    "hive.metastore.schema.verification": "false",
+}
+"""What has Hive make the tables of a metastore that are not there yet."""
 _OPENED = ("java.net", "java.lang", "java.nio", "java.util")
 
 
@@ -114,11 +122,7 @@ class HiveMetastore:
             f"{jdo}DriverName": "org.postgresql.Driver",
             f"{jdo}UserName": self.user,
             f"{jdo}Password": str(login["password"]),
-            # foreign keys made by themselves wait for each other on PostgreSQL, for ever
-            "datanucleus.schema.autoCreateConstraints": "false",
-            "datanucleus.schema.autoCreateTables": "true",
-            "datanucleus.schema.autoCreateColumns": "true",
-            "hive.metastore.schema.verification": "false",
+            **MADE_BY_HIVE,
             "hive.metastore.warehouse.dir": (self.home / "hive").as_uri(),
         }
 
