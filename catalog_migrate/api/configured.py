@@ -216,7 +216,6 @@ def configured_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[
     remote = settings.text("spark.remote")
     if remote is None:
         with local_spark(settings, on_note) as spark:
-            use_catalog(spark, settings)
             yield spark
         return
 
@@ -266,6 +265,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
 
     running = SparkSession.getActiveSession()
     if running is not None:
+        use_catalog(running, settings)
         yield running
         return
 
@@ -282,6 +282,7 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
     )
     with silent_interrupts():
         try:
+            use_catalog(spark, settings)
             yield spark
         finally:
             spark.stop()
