@@ -43,8 +43,8 @@ class QuerySpec:
     INCLUDE shows, then ``_topic _partition _offset _timestamp`` for Kafka), of a sink what it
     reads. ``connection`` holds the connection's effective options with secrets resolved, so a
     spec must never be printed or stored. ``shard``, ``dead_letters`` and ``checkpoint`` are
-    absolute directories. ``topic_ids`` (sinks on the shard of a Kafka source) maps a topic's name
-    to its id, for row keys.
+    absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
+    Kafka source) maps a topic's name to its id, for row keys.
     """
 
     item_id: str

@@ -12,19 +12,19 @@ from catalog_migrate.administration.adoption import AdoptionRefused, adopt
 from catalog_migrate.administration.export import export_catalog
 from catalog_migrate.administration.rebuild import rebuild
 from catalog_migrate.administration.relocation import RelocationRefused, relocate
-from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.delta_log import DeltaLog
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import open_log, read_state
 from catalog_migrate.delta.directory import tables_below
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.store import store_at
-from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.testing.engine import SimulatedEngine
 from catalog_migrate.testing.world import World
 
 from .conftest import ORDERS, Place, properties, release_of, rows_of, wanted
 from .test_export import settle
+from .test_ownership import QUERY, add_sink
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore
@@ -134,12 +134,16 @@ def test_a_lost_catalog(place: Bucket, tmp_path: Path) -> None:
     assert read_state(log).setting("warehouse") == place.warehouse()
 
 
-def test_no_streams_yet(place: Bucket) -> None:
-    """A checkpoint on S3 is refused before anything is made, and no directory ``s3:`` comes."""
-    catalog = Catalog.create(f"{place.home}/catalog", place.warehouse())
-    catalog.execute("CREATE CONNECTION c TO KAFKA (BROKER 'b:1') WITH (VALIDATE = false);")
-    version = catalog.log.version()
-    with pytest.raises(RefusedStatement, match="not on object stores yet"):
-        catalog.execute("CREATE CLUSTER other;")
-    assert catalog.log.version() == version
+def test_the_sinks_of_a_copy(place: Bucket) -> None:
+    """They go on in the bucket from where the original's are, under query ids of their own."""
+    place.installed()
+    add_sink(place)
+    for name in ("catalog", "catalog-rows"):
+        place.copy(f"{place.home}/{name}", f"{place.home}/{name.replace('catalog', 'copy')}")
+    relocate(place.log("copy"), new_lineage=True, warehouse=place.warehouse("copy"))
+    stream = place.state("copy").streams["i9"]
+    mine = Checkpoint(f"{place.warehouse('copy')}/{stream.checkpoint}")
+    assert mine.query_id not in (None, QUERY)
+    assert (mine.latest_offsets, mine.latest_commits) == (0, 0)
+    assert Checkpoint(f"{place.warehouse()}/_checkpoints/i9/1").query_id == QUERY
     assert not Path("s3:").exists()

@@ -40,6 +40,7 @@ from catalog_migrate.reconciler.actions import is_ours
 from catalog_migrate.reconciler.cleanup import clean_up
 from catalog_migrate.reconciler.execution_context import ExecutionContext
 from catalog_migrate.reconciler.retention import remove_data
+from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.directory import RESTORING_NAME, Checkpoint
 from catalog_migrate.streams.migrations import MigratedStreams
 from catalog_migrate.testing.engine import SimulatedEngine
@@ -269,12 +270,11 @@ def add_sink(
         return changes
 
     commit(place.log(), decide, kind="test")
-    directory = Path(place.warehouse(), checkpoint)
-    for part in ("offsets", "commits"):
-        (directory / part).mkdir(parents=True)
-        (directory / part / "0").write_text("v1\n{}")
-    (directory / "metadata").write_text(json.dumps({"id": QUERY}))
-    return directory
+    about = json.dumps({"id": QUERY}).encode()
+    store_at(f"{place.warehouse()}/{checkpoint}").put_all(
+        {"offsets/0": b"v1\n{}", "commits/0": b"v1\n{}", "metadata": about}
+    )
+    return Path(place.warehouse(), checkpoint)
 
 
 QUERY = "4390c917-4440-44d6-bf46-bb59b73796fe"

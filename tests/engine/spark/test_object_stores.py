@@ -474,7 +474,7 @@ def test_a_runtime_refuses_what_loses_rows_and_keeps_checkpoints_that_fence(
 ) -> None:
     """Whatever manager of checkpoint files the caller's session has, that of its queries stops a
     second driver; a session without our jar, or whose commits are unsafe, runs no query."""
-    catalog = Catalog.create(bucket, storage_options=object_store.options)
+    catalog = Catalog.create(f"{bucket}/c", f"{bucket}/w", storage_options=object_store.options)
     with committing_with(spark_on_s3, STOCK, "s3"), pytest.raises(UnsafeCommits):
         catalog.runtime(spark_on_s3)
     spark_on_s3.conf.set(MANAGED_BY, "a.manager.of.the.Caller")
