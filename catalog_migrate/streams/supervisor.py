@@ -365,7 +365,7 @@ class Supervisor:
         redactor = Redactor.of(spec.connection)
         try:
             planned, query = self._plan(spec)
-            checkpoint = self.ports.checkpoint(spec.checkpoint)
+            checkpoint = self.ports.checkpoint(spec.checkpoint).remembered()
             query_id, batches = self._looked_up(spec, checkpoint)
             asked = known() if known is not None else {}
             found = asked.get(item_id) or self.ports.upstreams.identify(spec)

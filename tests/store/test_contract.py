@@ -13,18 +13,20 @@ from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.store import Store, is_seen, store_at
 from catalog_migrate.store.address import Storage, remember
 from catalog_migrate.store.object_store import StoreFailure
+from catalog_migrate.store.remembered import RememberedStore
 
 if TYPE_CHECKING:
     from tests.services.object_store import ObjectStore
 
 
-@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.services)])
+@pytest.fixture(params=["local", "remembered", pytest.param("s3", marks=pytest.mark.services)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """A store with one object in it, ``folder/one``, put there by other means than ours."""
-    if request.param == "local":
+    if request.param != "s3":
         (tmp_path / "folder").mkdir()
         (tmp_path / "folder/one").write_bytes(b"first")
-        return store_at(str(tmp_path))
+        on_disk = store_at(str(tmp_path))
+        return on_disk if request.param == "local" else RememberedStore(on_disk)
     from deltalake._internal import DeltaFileSystemHandler
 
     address = f"{request.getfixturevalue('bucket')}/below"
@@ -33,6 +35,42 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     out.write(b"first")
     out.close()
     return store_at(address, Storage(options))
+
+
+class TestTree:
+    def test_many_at_once(self, store: Store) -> None:
+        """Put with their folders, listed by whole names, read; more than are asked for at once."""
+        contents = {f"tree/{n % 3}/{n}": b"%d" % n for n in range(40)}
+        store.put_all({**contents, "top": b"t"})
+        assert set(store.tree()) == {*contents, "top", "folder/one"}
+        assert set(store.tree("tree")) == set(contents)
+        assert set(store.tree("tree/1/")) == {name for name in contents if name[5] == "1"}
+        assert list(store.tree("other")) == []
+        assert store.read_all(contents) == contents
+        store.put_all({"top": b"again"})
+        assert store.read("top") == b"again"
+        with pytest.raises(FileNotFoundError):
+            store.read_all(["top", "other"])
+
+    def test_a_folder_may_be_there(self, store: Store) -> None:
+        """With those above it, and durably; an object store has none."""
+        for _ in range(2):
+            store.make_folder("a/b", above=True, durable=True)
+        assert store.put_if_absent("a/b/c", b"")
+        store.delete("a", durable=True)
+        assert not store.exists("a/b/c")
+
+    def test_the_marks_of_hadoop_are_no_names(
+        self, bucket: str, object_store: ObjectStore
+    ) -> None:
+        """An object without bytes, whose name ends with a slash, marks a folder."""
+        store = store_at(f"{bucket}/below", Storage(object_store.options))
+        store.put_all({"offsets/0": b"v1"})
+        for folder in ("", "/offsets", "/commits"):
+            object_store.mark_folder(f"{store.address}{folder}")
+        assert set(store.tree()) == {"offsets/0"}
+        assert sorted(store.names()) == ["commits", "offsets"]
+        assert [*store.names("offsets"), *store.names("commits")] == ["0"]
 
 
 class TestReading:
@@ -72,6 +110,22 @@ def test_what_may_not_be_looked_at_is_not_taken_for_absent(
     monkeypatch.undo()
     (tmp_path / "round").symlink_to(tmp_path / "round")
     assert not store_at(str(tmp_path)).exists("round")
+
+
+def test_what_was_read_is_read_once(tmp_path: Path) -> None:
+    """Up to the next change through the same store; that nothing was there is remembered too."""
+    known, other = RememberedStore(store_at(str(tmp_path))), store_at(str(tmp_path))
+    other.put_if_absent("one", b"1")
+    assert (known.read("one"), known.names()) == (b"1", ("one",))
+    with pytest.raises(FileNotFoundError):
+        known.read("two")
+    other.put_if_match("one", b"2", other.read_tagged("one")[1])
+    other.put_if_absent("two", b"2")
+    assert (known.read("one"), known.names()) == (b"1", ("one",))
+    with pytest.raises(FileNotFoundError):
+        known.read("two")
+    assert not known.put_if_match("one", b"3", known.read_tagged("one")[1])
+    assert (known.read("one"), known.read("two"), len(list(known.names()))) == (b"2", b"2", 2)
 
 
 class TestDeleting:

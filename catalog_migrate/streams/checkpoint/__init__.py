@@ -1,14 +1,16 @@
 """Everything that touches a Spark Structured Streaming checkpoint goes through this package.
 
-Pure Python on files: Spark is never imported, delta-rs only where a Delta table is asked. Read in
-this order: ``files`` (writes that survive a crash), ``directory`` (what a checkpoint holds and how
-it stands), ``mark`` (whose it is), ``lines`` and ``codec_…`` (positions of each source type),
-``edit`` (the rule for changing a position), ``settle`` (an uncommitted entry), ``snapshots``,
-``delta_tables`` (what a Delta table knows about a query; a new query id, the old one fenced),
-``guards`` (what must hold before a start).
+Pure Python on the files of a :class:`~catalog_migrate.store.Store`, a directory or an object store:
+Spark is never imported, delta-rs only where a Delta table is asked. Read in this order: ``files``
+(writes that survive a crash), ``directory`` (what a checkpoint holds and how it stands), ``mark``
+(whose it is), ``lines`` and ``codec_…`` (positions of each source type), ``edit`` (the rule for
+changing a position), ``settle`` (an uncommitted entry), ``snapshots``, ``delta_tables`` (what a
+Delta table knows about a query; a new query id, the old one fenced), ``guards`` (what must hold
+before a start).
 
 Rules that hold everywhere: only while the query is stopped; batch ids are never added or used
-again; a file is replaced as a whole, by rename, and at every moment Spark could read it.
+again; a file is replaced as a whole, where it is still the one that was read, and at every moment
+Spark could read it.
 """
 
 from catalog_migrate.streams.checkpoint.directory import Checkpoint, OffsetEntry, State

@@ -16,6 +16,8 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
+from catalog_migrate.store import Store
+from catalog_migrate.store.remembered import RememberedStore
 from catalog_migrate.streams.checkpoint.errors import (
     CheckpointCorrupt,
     EditConflict,
@@ -89,10 +91,17 @@ class Checkpoint:
 
     def __init__(self, address: str | os.PathLike[str], *, files: Files | None = None) -> None:
         self.files = files or Files()
-        self.store = self.files.store(os.fspath(address))
+        self.store: Store = self.files.store(os.fspath(address))
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.address!r})"
+
+    def remembered(self) -> Checkpoint:
+        """The same, for a while in which nobody else changes it: what it reads it reads once, up to
+        the next change. On an object store each look is a request."""
+        same = type(self)(self.address, files=self.files)
+        same.store = RememberedStore(self.store)
+        return same
 
     # what is there -----------------------------------------------------------------------
     @property

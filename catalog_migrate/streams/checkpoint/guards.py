@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
-from catalog_migrate.streams.checkpoint.directory import Checkpoint
+from catalog_migrate.streams.checkpoint.directory import Checkpoint, State
 from catalog_migrate.streams.checkpoint.errors import (
     BehindSink,
     CheckpointCorrupt,
@@ -23,7 +23,7 @@ def require_stopped(checkpoint: Checkpoint, active: Collection[str]) -> None:
     A query of another process is kept out by the cluster's lease and, where the lease was taken
     over, by a new query id (see ``identity``).
     """
-    query_id = checkpoint.query_id
+    query_id = checkpoint.query_id if active else None  # on an object store a look is a request
     if query_id is not None and query_id in active:
         raise QueryRunning(
             f"the query {query_id} of {checkpoint.address} is running",
@@ -109,25 +109,30 @@ def claim(
     return mark
 
 
-def require_sources(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
+def require_sources(
+    checkpoint: Checkpoint, sources: Sequence[str], state: State | None = None
+) -> None:
     """:class:`SourcesChanged` when the sources are not those of the mark, in their order.
 
     Spark gives the i-th line to the i-th source of the query, whatever it is; two swapped Kafka
-    sources fail late, two swapped tables read the wrong rows.
+    sources fail late, two swapped tables read the wrong rows. ``state`` is the checkpoint's where
+    it is known.
     """
     mark = checkpoint.mark
     if mark is not None and mark.sources is not None and mark.sources != tuple(sources):
         raise _changed(checkpoint, mark.sources, sources)
-    _require_count(checkpoint, sources)
+    _require_count(checkpoint, sources, state)
 
 
-def require_above_sinks(checkpoint: Checkpoint, sinks: Mapping[str, int | None]) -> None:
+def require_above_sinks(
+    checkpoint: Checkpoint, sinks: Mapping[str, int | None], state: State | None = None
+) -> None:
     """:class:`BehindSink` when a sink has a batch above the checkpoint's newest.
 
     ``sinks`` gives the newest batch that each has, None for none. A Delta sink would skip the
-    batches in between without an error.
+    batches in between without an error. ``state`` is the checkpoint's where it is known.
     """
-    latest = checkpoint.latest_offsets
+    latest = checkpoint.latest_offsets if state is None else state.batch
     for name, batch in sorted(sinks.items()):
         if batch is not None and (latest is None or batch > latest):
             raise BehindSink(
@@ -172,12 +177,14 @@ def check_start(
             remedy="apply the committed edit first",
             batch=state.batch,
         )
-    require_sources(checkpoint, sources)
-    require_above_sinks(checkpoint, sinks)
+    require_sources(checkpoint, sources, state)
+    require_above_sinks(checkpoint, sinks, state)
 
 
-def _require_count(checkpoint: Checkpoint, sources: Sequence[str]) -> None:
-    latest = checkpoint.latest_offsets
+def _require_count(
+    checkpoint: Checkpoint, sources: Sequence[str], state: State | None = None
+) -> None:
+    latest = checkpoint.latest_offsets if state is None else state.batch
     if latest is not None:
         found = len(checkpoint.entry(latest).sources)
         if found != len(sources):
