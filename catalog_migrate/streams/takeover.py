@@ -137,6 +137,8 @@ def _copy(old: Checkpoint, new: Checkpoint) -> None:
         try:
             new.files.copy_tree(old.store, new.store)
             return
+        except CatalogMigrateError:  # a store that refuses has repeated its requests, and says why
+            raise
         except OSError as error:
             if not left:
                 raise EngineFailure(
