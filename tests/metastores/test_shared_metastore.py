@@ -133,7 +133,8 @@ def test_a_reader_misses_no_name_that_is_not_listed(
     assert dropped == {"big", "orders", "top"}
     assert set(seen["absent"]) <= dropped, seen
     assert set(seen["failed"]) <= dropped, seen
-    assert min(seen["rounds"]) > 10, seen
+    listings, queries = seen["rounds"]
+    assert (listings > 10, queries > 2) == (True, True), seen
 
 
 def test_killed_in_a_wave(
