@@ -30,6 +30,10 @@ PARTS: Mapping[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
         ("tests/streams/unsafe/test_killed.py", "tests/streams/crash/test_unsafe_killed.py"),
     ),
     "crash-faults": ({"CRASH_FAULTS": "20"}, ("tests/faults",)),
+    "cluster": (
+        {"SPARK_WORKERS": "4"},
+        ("tests/bootstrap/test_on_s3.py", "tests/streams/running/test_on_s3.py"),
+    ),
     "others": ({}, ("-m", "soak", "--ignore=tests/crash", "--ignore=tests/streams/crash",
                     "--ignore=tests/faults", "--ignore=tests/streams/unsafe/test_killed.py")),
 }

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.services.metastore import HiveMetastore
     from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
+    from tests.services.spark_cluster import SparkCluster
     from tests.services.spark_connect import SparkConnect
     from tests.services.store_proxy import StoreProxy
 
@@ -138,10 +139,34 @@ def _turn(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one real Spark session of a run: local, in-memory names, Delta, jars for S3.
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster | None]:
+    """The cluster under the session of a run, of SPARK_WORKERS workers; None without any."""
+    workers = int(os.environ.get("SPARK_WORKERS", "0"))
+    if not workers:
+        yield None
+        return
+    from tests.services.spark_cluster import SparkCluster
 
-    Without those on a minor whose Hadoop is too old for it.
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), workers=workers) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def workers(spark_cluster: SparkCluster | None) -> SparkCluster:
+    """The cluster, for tests that end one of its workers."""
+    if spark_cluster is None:
+        pytest.skip("the session works in its own JVM: make soak, part cluster, has workers")
+    return spark_cluster
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, spark_cluster: SparkCluster | None
+) -> Iterator[SparkSession]:
+    """The one real Spark session of a run: in-memory names, Delta, jars for S3; local, or on the
+    run's cluster.
+
+    Without those jars on a minor whose Hadoop is too old for it.
     """
     from catalog_migrate.engine.spark.session import local_session
     from catalog_migrate.store.address import Storage
@@ -150,6 +175,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         warehouse_dir=str(tmp_path_factory.mktemp("spark-warehouse")),
         addresses=["s3://any"] if HAS_S3 else [],
         storage=Storage({"aws_access_key_id": KEY_ID, "aws_secret_access_key": SECRET}),
+        conf=None if spark_cluster is None else spark_cluster.conf,
     )
     yield session
     session.stop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,9 @@ from catalog_migrate.store.object_store import StoreFailure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from catalog_migrate.reconciler.execution_context import Progress
     from tests.services.object_store import ObjectStore
+    from tests.services.spark_cluster import SparkCluster
     from tests.services.store_proxy import StoreProxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -197,6 +201,39 @@ def test_a_migration_through_a_bad_network(
     commits = [each.commit_id for each in open_log(shop.catalog, Storage(shop.options)).commits()]
     assert len(commits) == len({*commits})
     spark.sql(f"DROP DATABASE IF EXISTS `{schema_name}` CASCADE")
+
+
+@pytest.mark.soak
+def test_a_worker_is_killed_in_a_copy(shop: Shop, workers: SparkCluster) -> None:
+    """Its tasks are done again by another one: each row is there once."""
+    one, two = shop.release("1", ONE), shop.release("2", TWO)
+    shop.start(one, warehouse=shop.warehouse)
+    rows = shop.spark.range(2_000_000).selectExpr("id", "CAST(id AS STRING)", "repeat(id, 9)")
+    rows.write.insertInto(f"{shop.schema}.orders")
+    told: list[Progress] = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + 120.0
+        while not any(step.phase == "create shards" for step in told):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(2.0)
+        killed.extend(told)
+        workers.kill_worker()
+
+    killed: list[Progress] = []
+    killing = threading.Thread(target=kill, daemon=True)
+    killing.start()
+    done = shop.start(two, approve=[f"{shop.schema}.tags"], on_progress=told.append)
+    killing.join()
+    assert killed
+    assert not any(step.phase == "copy rows" and step.done for step in killed)
+    assert done.rows_copied == 2_000_000
+    found = shop.spark.sql(
+        f"SELECT count(*), count(DISTINCT id), sum(qty) FROM {shop.schema}.orders"
+    ).first()
+    assert found is not None
+    assert tuple(found) == (2_000_000, 2_000_000, 1_999_999_000_000)
 
 
 @pytest.mark.soak

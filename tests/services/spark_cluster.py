@@ -48,6 +48,14 @@ class SparkCluster:
         """What ``spark.master`` is to be."""
         return f"spark://127.0.0.1:{self._port}"
 
+    @property
+    def conf(self) -> dict[str, str]:
+        """Settings of a session of this machine that works on it."""
+        return {
+            "spark.master": self.address, "spark.executor.memory": "640m",
+            "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+        }
+
     def kill_worker(self) -> None:
         """SIGKILL one worker with its executors."""
         self._servers.pop().kill()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
     from tests.services.object_store import ObjectStore
     from tests.services.postgres import PostgresServer
+    from tests.services.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.soak]
 
@@ -108,6 +109,25 @@ def test_from_the_first_record_to_an_undo(pipeline: Pipeline, kafka: KafkaCluste
     rows = once(19) + Counter(range(10, 14))
     pipeline.until(lambda: pipeline.ids("s") == rows, "all rows of the source, once")
     pipeline.until(lambda: pipeline.kafka_ids(out) == once(19), "all records")
+
+
+def test_a_worker_is_killed_in_a_batch(
+    pipeline: Pipeline, kafka: KafkaCluster, workers: SparkCluster
+) -> None:
+    """Its tasks are done again by another one: each record is there once."""
+    pipeline.kafka_connection("c")
+    topic = pipeline.topic("t", 2)
+    pipeline.source("s", "c", topic, "WITH (TRIGGER '500 milliseconds')")
+    pipeline.send(topic, 10)
+    pipeline.until(lambda: pipeline.ids("s") == once(10), "the first rows")
+    settle(pipeline, "s")
+    pipeline.send(topic, 20_000)
+    pipeline.until(lambda: not checkpoint_of(pipeline, "s").state().is_settled, "a batch")
+    workers.kill_worker()
+    pipeline.until(lambda: pipeline.ids("s").total() >= 20_010, "all rows")
+    assert pipeline.ids("s") == once(20_010)
+    pipeline.send(topic, 5)
+    pipeline.until(lambda: pipeline.ids("s") == once(20_015), "later rows")
 
 
 def checkpoint_of(pipeline: Pipeline, name: str) -> Checkpoint:
