@@ -74,27 +74,23 @@ def warehouse_of(settings: Settings) -> str | None:
 
     None without a catalog.
     """
-    warehouse, uri = settings.text("catalog.warehouse"), settings.text("catalog.uri")
-    if warehouse is not None or uri is None:
-        return warehouse
-    try:
-        return open_catalog(settings).state().setting("warehouse")
-    except CatalogMigrateError:  # whoever works on the catalog says what is wrong with it
-        return uri
+    warehouse = settings.text("catalog.warehouse")
+    return addresses_of(settings)[0] if warehouse is None else warehouse
 
 
 def addresses_of(settings: Settings) -> Sequence[str | None]:
-    """Where a session of the command line's own reads and writes: rows, adopted ones included."""
-    warehouse = warehouse_of(settings)
-    if warehouse is None or settings.text("catalog.uri") is None:
+    """The warehouse, then where else there are rows, which were adopted: all that a session of the
+    command line's own is to read and write."""
+    from catalog_migrate.pipeline.safe_commits import rows_addresses
+
+    warehouse, uri = settings.text("catalog.warehouse"), settings.text("catalog.uri")
+    if uri is None:
         return [warehouse]
     try:
         state = open_catalog(settings).state()
-    except CatalogMigrateError:
-        return [warehouse]
-    from catalog_migrate.pipeline.safe_commits import rows_addresses
-
-    return rows_addresses(warehouse, state)
+    except CatalogMigrateError:  # whoever works on the catalog says what is wrong with it
+        return [warehouse or uri]
+    return rows_addresses(warehouse or state.setting("warehouse"), state)
 
 
 def refuse_other_warehouse(opened: Catalog, settings: Settings) -> None:

@@ -164,13 +164,11 @@ def _spark(settings: Settings, on_note: OnNote, names: list[Finding]) -> str:
 
 def probed(engine: Any, settings: Settings) -> str:
     """What the catalog of names can do, and which features follow; CatalogUnfit if too little."""
-    from catalog_migrate.engine.spark.catalog_probe import CatalogUnfit, probe_catalog
+    from catalog_migrate.engine.spark.catalog_probe import require_fit_catalog
 
     warehouse = warehouse_of(settings)
     there = warehouse is not None and (is_remote(warehouse) or Path(warehouse).is_dir())
-    found = probe_catalog(engine, warehouse if there else None)
-    if found.lacking:
-        raise CatalogUnfit(found)
+    found = require_fit_catalog(engine, warehouse if there else None)
     kept = "outlive the session" if engine.persistent_names else "end with the session"
     return f"{found}; names {kept}"
 

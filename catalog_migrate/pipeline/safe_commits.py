@@ -15,7 +15,7 @@ import msgspec
 from catalog_migrate.catalog.records import ConfigRecord
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.store.address import Storage, is_remote, shown_address, storage_of
+from catalog_migrate.store.address import Storage, bucket_of, is_remote, shown_address, storage_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,16 +50,11 @@ def rows_addresses(warehouse: str, state: State | None) -> Sequence[str]:
 
     Adopted tables stay where they are; Spark has a LogStore for each scheme.
     """
-    found = {_place(warehouse): warehouse}
+    found = {bucket_of(warehouse) if is_remote(warehouse) else "": warehouse}
     for path in () if state is None else state.shards:
         if is_remote(path):
-            found.setdefault(_place(path), path.rstrip("/").rpartition("/")[0])
+            found.setdefault(bucket_of(path), path.rstrip("/").rpartition("/")[0])
     return tuple(found.values())
-
-
-def _place(address: str) -> str:
-    scheme, _, rest = address.partition("://")
-    return f"{scheme}://{rest.partition('/')[0]}" if is_remote(address) else ""
 
 
 def require_safe_rows(

@@ -298,9 +298,14 @@ def is_same_bucket(one: str, other: str) -> bool:
     return is_remote(one) and is_remote(other) and _bucket(one) == _bucket(other)
 
 
-def _bucket(address: str) -> str:
-    scheme, _, place = spelled(address).partition("://")
+def bucket_of(address: str) -> str:
+    """Scheme and bucket of an address on an object store, as it is spelled: ``s3a://bucket``."""
+    scheme, _, place = address.partition("://")
     return f"{scheme}://{place.partition('/')[0]}"
+
+
+def _bucket(address: str) -> str:
+    return bucket_of(spelled(address))
 
 
 def plainly(error: BaseException) -> str:

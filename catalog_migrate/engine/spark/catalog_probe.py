@@ -94,11 +94,12 @@ def probe_catalog(engine: SparkEngine, rows_at: str | None = None) -> CatalogPro
                 engine.delete_shard(place)
 
 
-def require_fit(engine: SparkEngine, rows_at: str | None) -> None:
+def require_fit_catalog(engine: SparkEngine, rows_at: str | None) -> CatalogProbe:
     """:func:`probe_catalog`; CatalogUnfit where something is lacking that every release needs."""
     found = probe_catalog(engine, rows_at)
     if found.lacking:
         raise CatalogUnfit(found)
+    return found
 
 
 class _Trial:

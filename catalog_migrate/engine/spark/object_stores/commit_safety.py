@@ -22,7 +22,13 @@ from catalog_migrate.delta.race import race_against
 from catalog_migrate.engine.spark.connect import UnsuitableSession
 from catalog_migrate.engine.spark.object_stores.settings import LOG_STORE, own_jar
 from catalog_migrate.errors import CatalogMigrateError
-from catalog_migrate.store.address import Storage, shown_address, storage_of
+from catalog_migrate.store.address import (
+    Storage,
+    bucket_of,
+    is_remote,
+    shown_address,
+    storage_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,8 +76,7 @@ def log_store(spark: SparkSession, address: str) -> LogStoreInUse:
         raise _unusable(address, error, Storage()) from None
     if store.getClass().getSimpleName() == "LogStoreAdaptor":
         store = store.logStoreImpl()
-    scheme, remote, rest = address.partition("://")
-    place = f"{scheme}://{rest.partition('/')[0]}" if remote else "file:"
+    place = bucket_of(address) if is_remote(address) else "file:"
     return LogStoreInUse(place, str(store.getClass().getName()), hadoop)
 
 
