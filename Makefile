@@ -130,7 +130,7 @@ docs: install
 # No index address goes into the lock: whoever installs uses the one that is configured there.
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header \
-	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --extra s3 --group dev pyproject.toml \
+	  --python-version 3.10 --universal --extra spark --extra streams --extra telemetry --extra s3 --extra connect --extra registry --extra tunnel --group dev pyproject.toml \
 	  --output-file requirements/dev.txt
 	for lock in requirements/spark-*.txt; do $(BIN)/uv pip compile --quiet --generate-hashes --no-deps --no-annotate \
 	  --no-emit-index-url --no-header --python-version 3.10 --universal $$lock --output-file $$lock; done
