@@ -83,7 +83,8 @@ class Section(msgspec.Struct, frozen=True):
     """The options of one kind of item (``options`` in parentheses, ``settings`` after WITH).
 
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
-    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take.
+    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take, ``tables`` is
+    whether TABLES (…) stands among the options.
     """
 
     options: tuple[Option, ...]
@@ -93,6 +94,7 @@ class Section(msgspec.Struct, frozen=True):
     reserved: tuple[Reserved, ...] = ()
     formats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    tables: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -304,8 +306,7 @@ _NO_PG_TLS = (When("SSL MODE", ("disable",)),)
 
 POSTGRES = ConnectorType(
     name="POSTGRES",
-    help="A PostgreSQL database. Sinks write to it; it has no sources yet, so that an ALTER of "
-    "such a connection reaches sinks only.",
+    help="A PostgreSQL database. Sinks write to its tables, sources read their changes.",
     connection=Section(
         options=(
             Option("HOST", "host", "The server.", "db.example.com", required=True),
@@ -336,8 +337,34 @@ POSTGRES = ConnectorType(
             ),
         ),
     ),
-    source=None,
-    without_source="a POSTGRES source comes in a later release",
+    source=Section(
+        options=(
+            Option(
+                "PUBLICATION", "text",
+                "The publication upstream that holds the tables; it is never created for you.",
+                "shop_changes", required=True, alterable=False,
+                fixed_because="its positions are of the slot that reads this publication; create "
+                "another source",
+            ),
+            Option(
+                "SLOT", "text",
+                "The replication slot, which the first start creates; by default a name with the "
+                "catalog's and the source's id.", "catalog_migrate_shop", alterable=False,
+                fixed_because="its positions are of this slot; create another source",
+            ),
+        ),
+        settings=(
+            _TRIGGER,
+            Option(
+                "SOFT DELETES", "boolean",
+                "Whether FORMAT MIRROR keeps rows that were deleted upstream, with the time in "
+                "_deleted.", "true", default="false", alterable=False,
+                fixed_because="the tables would have another column; create another source",
+            ),
+        ),
+        formats=("CHANGES", "MIRROR"),
+        tables=True,
+    ),
     sink=Section(
         options=(
             Option(

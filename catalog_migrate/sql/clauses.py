@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from catalog_migrate.model.external import OptionValue, SecretRef
-from catalog_migrate.model.names import quote_part
+from catalog_migrate.model.external import OptionValue, SecretRef, UpstreamTable
+from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.tokens import Token, string_value
@@ -76,6 +76,39 @@ def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
 
     parenthesised(cursor, one)
     return found
+
+
+def endpoint_options(
+    cursor: Cursor,
+) -> tuple[dict[str, OptionValue], tuple[UpstreamTable, ...]]:
+    """:func:`options`, among which ``TABLES (a, b.c AS name, …)`` may stand once."""
+    found: dict[str, OptionValue] = {}
+    tables: list[UpstreamTable] = []
+
+    def one() -> None:
+        start = cursor.token
+        if cursor.sees("TABLES") and cursor.peek(1).is_operator("("):
+            cursor.advance()
+            if tables:
+                raise cursor.problem(
+                    "TABLES is given twice", token=start, remedy="leave one of them out"
+                )
+            tables.extend(parenthesised(cursor, lambda: _upstream_table(cursor)))
+            return
+        name, value = _option(cursor)
+        _refuse_repetition(cursor, name, found, start)
+        found[name] = value
+
+    parenthesised(cursor, one)
+    return found, tuple(tables)
+
+
+def _upstream_table(cursor: Cursor) -> UpstreamTable:
+    """``[schema.]table [AS name]``; without AS our table has the upstream's name."""
+    written = item_name(cursor, "a table upstream")
+    schema, name = split_name(written)
+    into = item_name(cursor, "a table") if cursor.accept("AS") else quote_part(name)
+    return UpstreamTable(f"{quote_part(schema or 'public')}.{quote_part(name)}", into)
 
 
 def option_names(cursor: Cursor) -> tuple[str, ...]:

@@ -229,7 +229,10 @@ def _endpoint(cursor: Cursor) -> Fields:
     connector = cursor.choose(CONNECTORS)
     cursor.need("CONNECTION")
     connection = clauses.item_name(cursor, "a connection")
-    return {"connector": connector, "connection": connection, "options": clauses.options(cursor)}
+    options, tables = clauses.endpoint_options(cursor)
+    return {
+        "connector": connector, "connection": connection, "options": options, "tables": tables
+    }
 
 
 def _cluster_clause(cursor: Cursor) -> str | None:

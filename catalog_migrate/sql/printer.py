@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.external import External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as s
@@ -218,7 +218,16 @@ def _cluster(external: External) -> _Clauses:
 
 def _endpoint(direction: str, external: External) -> _Block:
     head = f"{direction} {external.connector} CONNECTION {_name(external.connection or '')}"
-    return _options(head, external.options)
+    options = _options(head, external.options)
+    if not external.tables:
+        return options
+    tables = ", ".join(map(_upstream_table, external.tables))
+    return _Block(head, (*options.items, f"TABLES ({tables})"))
+
+
+def _upstream_table(table: UpstreamTable) -> str:
+    same = quote_part(split_name(table.name)[1]) == table.into
+    return _name(table.name) + ("" if same else f" AS {_name(table.into)}")
 
 
 def _format(external: External) -> _Clauses:

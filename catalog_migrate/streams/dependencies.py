@@ -29,6 +29,9 @@ OVERRIDE = "override:"
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
 
+OUTPUT = "table:"
+"""Roles of links to the tables that a POSTGRES source writes are this and the upstream's name."""
+
 
 class CatalogEntry(msgspec.Struct, frozen=True):
     """An object by its name: mapping and item."""
@@ -146,6 +149,15 @@ def display(state: State, item_id: str) -> str:
     """``schema.name`` of an item, its id when it is gone."""
     item = state.items.get(item_id)
     return str(item.definition.item_name) if item is not None else item_id
+
+
+def outputs(item: ItemRecord) -> tuple[str, ...]:
+    """The tables that a query writes beside the source's own, by item id: one for each table
+    upstream, and that of ON ERROR INTO."""
+    return tuple(
+        item_id for role, item_id in item.links.items()
+        if role == "dead_letters" or role.startswith(OUTPUT)
+    )
 
 
 # -- connections -----------------------------------------------------------------------------------
@@ -294,6 +306,8 @@ def fingerprint(state: State, item_id: str) -> str:
     # the shard that a sink reads is followed by its positions, not by a new definition
     reads = item.links.get("reads")
     parts += [reads, item.links.get("dead_letters")]
+    if external.tables:
+        parts.append([(each, item.links[OUTPUT + each.name]) for each in external.tables])
     stream = state.streams.get(reads or "")
     if stream is not None and external.connector == "KAFKA":
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them

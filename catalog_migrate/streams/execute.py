@@ -29,7 +29,7 @@ from catalog_migrate.streams.explain import explain, program_of_effect
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
-from catalog_migrate.streams.probes import require_valid, validate
+from catalog_migrate.streams.probes import require_valid, validate, with_upstream
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, create_statement, show
@@ -100,6 +100,8 @@ class Executor(OperationClient):
             raise RefusedStatement(
                 "this statement is not supported yet", remedy="see docs/statements.md"
             )
+        if isinstance(statement, st.CreateSource):
+            statement = with_upstream(state, statement, ports=self.ports)
         effect = plan_statement(state, statement)
         if effect.changes is None:
             return Result(effect.summary, effect.notices)
@@ -202,6 +204,8 @@ class Executor(OperationClient):
                 )
             elif kind in ("source", "sink"):
                 verdicts = validate(after, item_id, (item_id,), ports=self.ports)
+                if dependencies.external_of(after.items[item_id]).tables:
+                    require_valid(verdicts, dependencies.by_id(after, item_id).text)
                 yield from (str(verdict) for verdict in verdicts if not verdict.ok)
 
     # -- under running queries -----------------------------------------------------------------

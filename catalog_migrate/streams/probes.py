@@ -17,12 +17,14 @@ from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
 from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import UpstreamChanged, ValidationFailed
 from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import resolved_connection, spec_of
 from catalog_migrate.streams.upstream import Upstream, Upstreams, require_same, topics_of_query
+from catalog_migrate.streams.upstream_tables import discovered
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -67,6 +69,29 @@ def validate(
         )
         verdicts = [verdict for answer in asked for verdict in answer.result()]
         return [*verdicts, *queries.result()[0]]
+
+
+def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> st.CreateSource:
+    """A statement of a POSTGRES source with what the server says of its tables; else as it is.
+
+    Raises ConnectionFailed where the server does not answer or has no such table, UnknownItem for
+    the connection, UnresolvedSecret.
+    """
+    external = statement.external
+    if external.connector != "POSTGRES" or not external.tables or external.connection is None:
+        return statement
+    if statement.if_not_exists and dependencies.lookup(state, "source", statement.name):
+        return statement
+    connection = dependencies.find(state, "connection", external.connection)
+    resolved = resolved_connection(state, connection.item_id, resolve=ports.resolve)
+    names = [table.postgres_name for table in external.tables]
+    publication = external.options.get("PUBLICATION")
+    return discovered(
+        statement,
+        ports.upstreams.tables(
+            resolved, names, publication=publication if isinstance(publication, str) else None
+        ),
+    )
 
 
 def connections_using(state: State, target: str) -> tuple[str, ...]:

@@ -14,12 +14,21 @@ import msgspec
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
+from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.tables import Tables
+
+class OutputTable(msgspec.Struct, frozen=True):
+    """A table that a POSTGRES source writes: what it takes from upstream, its columns, where."""
+
+    upstream: UpstreamTable
+    name: ItemName
+    columns: tuple[Column, ...]
+    shard: str
+
 
 Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with its secrets' values."""
@@ -44,7 +53,8 @@ class QuerySpec:
     reads. ``connection`` holds the connection's effective options with secrets resolved, so a
     spec must never be printed or stored. ``shard``, ``dead_letters`` and ``checkpoint`` are
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
-    Kafka source) maps a topic's name to its id, for row keys.
+    Kafka source) maps a topic's name to its id, for row keys. ``tables`` and ``slot`` are of a
+    POSTGRES source.
     """
 
     item_id: str
@@ -58,6 +68,18 @@ class QuerySpec:
     dead_letters: str | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     reads_stream: bool = False
+    tables: tuple[OutputTable, ...] = ()
+    slot: str = ""
+
+    @property
+    def destinations(self) -> Mapping[str, str]:
+        """The tables that a source's query writes, by the name that a message calls them."""
+        if self.kind != "source":
+            return {}
+        found = {"shard": self.shard, **{str(each.name): each.shard for each in self.tables}}
+        if self.dead_letters is not None:
+            found["dead_letters"] = self.dead_letters
+        return found
 
 
 class QueryProgress(msgspec.Struct, frozen=True):
@@ -146,8 +168,8 @@ class QueryEngine(Protocol):
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for unknown.
 
-        ``shard``/``dead_letters``: the Delta transaction; ``postgres``: the ledger; ``kafka``
-        cannot know: it is left out.
+        The Delta transaction of each of :attr:`QuerySpec.destinations`; ``postgres``: the ledger;
+        ``kafka`` cannot know: it is left out.
         """
 
 
@@ -235,9 +257,6 @@ class OfflineQueries:
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
-        if spec.kind != "source":
-            return {}
-        found = {"shard": self._tables.batch(spec.shard, query_id)}
-        if spec.dead_letters is not None:
-            found["dead_letters"] = self._tables.batch(spec.dead_letters, query_id)
-        return found
+        return {
+            name: self._tables.batch(path, query_id) for name, path in spec.destinations.items()
+        }

@@ -103,11 +103,19 @@ def present(state: State, item: ItemRecord) -> External:
         if isinstance(value, SecretRef) else value
         for name, value in external.options.items()
     }
-    return msgspec.structs.replace(external, options=options, revision=1, **names)
+    tables = tuple(
+        msgspec.structs.replace(
+            each, into=dependencies.display(state, links[dependencies.OUTPUT + each.name])
+        )
+        for each in external.tables
+    )
+    return msgspec.structs.replace(external, options=options, revision=1, tables=tables, **names)
 
 
 def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
     """The columns that the statement declared: without INCLUDE's and Kafka's own."""
+    if external.connector == "POSTGRES":
+        return ()
     own = {column.name for column in KAFKA_COLUMNS} if external.connector == "KAFKA" else set()
     hidden = own | set(external.include.values())
     return tuple(column for column in columns if column.name not in hidden)

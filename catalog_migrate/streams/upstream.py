@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -34,6 +34,9 @@ from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
+
+if TYPE_CHECKING:
+    from catalog_migrate.replication.types import UpstreamTable
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -81,6 +84,15 @@ class Upstreams(Protocol):
 
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the own access of a source or sink works."""
+
+    def tables(
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
+    ) -> tuple[UpstreamTable, ...]:
+        """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
+
+        Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
+        that does not answer and a table that is not there.
+        """
 
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
@@ -161,7 +173,7 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
     Raises LedgerMismatch for a server that lacks it: a lagging replica or another one.
     """
     query_id = checkpoint.query_id
-    if spec.external.connector != "POSTGRES" or query_id is None:
+    if spec.kind == "source" or spec.external.connector != "POSTGRES" or query_id is None:
         return
     from catalog_migrate.streams.spark.ledger import Ledger
 
@@ -229,6 +241,15 @@ def _contents(
     )
 
 
+def postgres_tables(
+    connection: Resolved, names: Sequence[str], *, publication: str | None = None
+) -> tuple[UpstreamTable, ...]:
+    """What a PostgreSQL server says of tables; see the port."""
+    from catalog_migrate.replication.server import discover
+
+    return discover(connection, names, publication=publication)
+
+
 class ServerUpstreams:
     """The port's implementation by Kafka's and PostgreSQL's own clients."""
 
@@ -236,4 +257,5 @@ class ServerUpstreams:
     access = staticmethod(kafka_access)
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
+    tables = staticmethod(postgres_tables)
     contents = staticmethod(kafka_contents)

@@ -116,12 +116,9 @@ class SparkQueries:
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for none."""
         if spec.kind == "source":
-            paths = {"shard": spec.shard}
-            if spec.dead_letters is not None:
-                paths["dead_letters"] = spec.dead_letters
             return {
                 name: delta_transaction(self._spark, local_path(path), query_id)
-                for name, path in paths.items()
+                for name, path in spec.destinations.items()
             }
         if spec.external.connector != "POSTGRES":
             return {}
