@@ -15,6 +15,7 @@ from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.upstream_tables import snapshot_app
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import carry_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -185,6 +186,7 @@ def carry_transactions(state: State, table: str, old: str, new: str) -> int:
             continue
         query_id = Checkpoint(dependencies.location(state, stream.checkpoint)).query_id
         writers = [query_id] if query_id is not None else []
+        writers.append(snapshot_app(item_id))
         writers += [
             transaction(key) for key, items in backfilling(state).items() if item_id in items
         ]

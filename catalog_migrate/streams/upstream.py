@@ -183,6 +183,8 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
 
 def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
     """Whether the own access of a source or sink works."""
+    if spec.tables:
+        return _preflight(spec)
     is_source = spec.kind == "source"
     check = validate_source if is_source else validate_sink
     columns = spec.columns if is_source else written_columns(spec)

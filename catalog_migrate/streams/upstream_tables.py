@@ -167,6 +167,11 @@ def our_columns(table: UpstreamTable, external: External) -> tuple[Column, ...]:
     )
 
 
+def snapshot_app(item_id: str) -> str:
+    """The application that a table's transaction log names for the rows of a source's snapshot."""
+    return f"catalog_migrate/snapshot/{item_id}"
+
+
 def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
     """What keeps a table that is there from taking rows of those columns, in words."""
     known = {fold(column.name): column for column in there}
