@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from catalog_migrate.connections.clients import Resolved, option_of
-from catalog_migrate.connections.findings import ConnectionFailed, Finding
+from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
 from catalog_migrate.connections.postgres_probe import postgres_session
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.values import table_of
@@ -112,6 +112,8 @@ class Slot(msgspec.Struct, frozen=True):
     invalidation: str | None
     failover: bool
     lag: int
+    log_end: int
+    """How far the server's log is written to its disk."""
     is_here: bool
     """Whether it belongs to the database of the connection."""
 
@@ -140,16 +142,33 @@ def session(
 
     Raises ConnectionFailed, and the errors of this package for what the server refuses.
     """
+    with (
+        postgres_session(connection, subject=subject) as opened,
+        refusals(opened, connection, timeout),
+    ):
+        opened.execute(f"{_TEXT_FORM}; SET statement_timeout = {int(timeout * 1000)}")
+        yield opened
+
+
+@contextmanager
+def refusals(
+    opened: psycopg.Connection[Any], connection: Resolved, timeout: float = 60.0
+) -> Iterator[None]:
+    """What the server says to statements inside becomes an error of this package.
+
+    A connection that breaks raises ConnectionFailed.
+    """
     import psycopg
 
-    with postgres_session(connection, subject=subject) as opened:
-        try:
-            opened.execute(f"{_TEXT_FORM}; SET statement_timeout = {int(timeout * 1000)}")
-            yield opened
-        except psycopg.Error as error:
-            if opened.closed or opened.broken:
-                raise
-            raise refusal(error, connection, timeout) from None
+    try:
+        yield
+    except psycopg.Error as error:
+        if opened.closed or opened.broken:
+            text = " ".join(Redactor.of(connection).scrub(str(error)).split())
+            raise failed(
+                Finding("connection", "HOST", False, text, "see to the server, then try again")
+            ) from None
+        raise refusal(error, connection, timeout) from None
 
 
 def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> ReplicationFailed:
@@ -364,7 +383,7 @@ def read_slot(opened: psycopg.Connection[Any], name: str) -> Slot | None:
     return Slot(
         name=row[0], plugin=row[1], database=row[2], active_pid=row[3], confirmed=confirmed,
         restart=restart, wal_status=row[6], invalidation=row[7], failover=bool(row[8]),
-        lag=0 if behind is None else max(0, now - behind), is_here=row[2] == row[9],
+        lag=0 if behind is None else max(0, now - behind), log_end=now, is_here=row[2] == row[9],
     )
 
 
@@ -393,6 +412,13 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
             remedy="somebody else read from it, or an old checkpoint came back: take a new"
             " snapshot, or accept the gap by an unsafe operation",
             slot=name, confirmed=slot.confirmed, position=position.lsn,
+        )
+    if position.lsn > slot.log_end:
+        raise OtherTimeline(
+            f"the server's log ends at {lsn_text(slot.log_end)}, before the position {position}:"
+            " the server was restored from an older copy",
+            remedy="changes after that place were read and are lost upstream: take a new snapshot",
+            slot=name, log_end=slot.log_end, position=position.lsn,
         )
     return slot
 
@@ -470,6 +496,59 @@ def drop_slot(connection: Resolved, name: str) -> bool:
     return bool(rows)
 
 
+PEEK = (
+    "SELECT {lsn}, data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, {limit},"
+    " 'proto_version', '1', 'publication_names', %s)"
+)
+_FEW = 100
+"""So many messages are enough to see whether there is a change: old servers send empty
+transactions too."""
+_ANY = (
+    f"SELECT count(*) >= {_FEW} OR bool_or(get_byte(data, 0) NOT IN (66, 67))"  # B, C
+    f" FROM ({PEEK.format(lsn=0, limit=_FEW)}) AS peeked(lsn, data)"
+)
+_ANY_LATER = (
+    "SELECT bool_or(get_byte(data, 0) = 67 AND lsn > %s::pg_lsn)"
+    f" FROM ({PEEK.format(lsn='lsn', limit='NULL')}) AS peeked(lsn, data)"
+)
+
+
+def has_changes(
+    opened: psycopg.Connection[Any], slot: Slot, publication: str, start: int, end: int
+) -> bool:
+    """Whether there may be a change that commits between ``start`` and ``end``.
+
+    Quick where the slot has confirmed ``start``; else all that lies behind it is looked through.
+    """
+    values = (slot.name, lsn_text(end), publication_list(publication))
+    if slot.confirmed is not None and slot.confirmed >= start:
+        row = opened.execute(_ANY.encode(), values).fetchone()
+    else:
+        row = opened.execute(_ANY_LATER.encode(), (lsn_text(start), *values)).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def peek(
+    opened: psycopg.Connection[Any], slot: str, publication: str, end: int
+) -> Iterator[tuple[int, bytes]]:
+    """The messages of transactions that commit before ``end``, for the decoder.
+
+    Only to be read inside of a transaction. The server keeps them for as long.
+    """
+    cursor = opened.cursor("catalog_migrate_changes", binary=True)
+    cursor.itersize = 5000
+    with cursor:
+        query = PEEK.format(lsn=0, limit="NULL").encode()
+        cursor.execute(query, (slot, lsn_text(end), publication_list(publication)))
+        yield from cursor
+
+
+def publication_list(name: str) -> str:
+    """The name for pgoutput, which takes a list of identifiers."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def heartbeat(opened: psycopg.Connection[Any]) -> None:
     """Write a few bytes into the log, so that an idle slot has something to move on to."""
     opened.execute("SELECT pg_logical_emit_message(true, %s, '')", (HEARTBEAT,))
@@ -494,11 +573,8 @@ def _replication(
         with session(connection, timeout=5.0):
             pass
         raise refusal_at_login(error, connection) from None
-    with opened:
-        try:
-            yield opened
-        except psycopg.Error as error:
-            raise refusal(error, connection, timeout) from None
+    with opened, refusals(opened, connection, timeout):
+        yield opened
 
 
 def refusal_at_login(error: psycopg.Error, connection: Resolved) -> ReplicationFailed:

@@ -15,7 +15,6 @@ from catalog_migrate.catalog.records import ShardRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.upstream_tables import snapshot_app
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaCodec, DeltaPosition
 from catalog_migrate.streams.checkpoint.delta_tables import carry_batch
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
@@ -24,6 +23,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.operation_records import backfilling
 from catalog_migrate.streams.tables import Tables, transaction
+from catalog_migrate.streams.upstream_tables import snapshot_app
 
 Put = Callable[[Callable[[Changes, State], None], str], State]
 """Commits what the given function puts, under the cluster's lease; (put, kind)."""

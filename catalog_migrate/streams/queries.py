@@ -13,7 +13,7 @@ import msgspec
 
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.delta import datatypes
-from catalog_migrate.errors import EngineFailure
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column
@@ -100,11 +100,13 @@ class QueryProgress(msgspec.Struct, frozen=True):
 class QueryFailure(msgspec.Struct, frozen=True):
     """Why a query died: ``condition`` is Spark's error class or the innermost cause's class.
 
-    ``causes`` goes from the outermost message to the innermost, secrets scrubbed.
+    ``causes`` goes from the outermost message to the innermost, secrets scrubbed. ``error`` is what
+    our own reader of PostgreSQL raised; ``condition`` is its code then.
     """
 
     condition: str
     causes: tuple[str, ...]
+    error: CatalogMigrateError | None = None
 
 
 class RunningQuery(Protocol):

@@ -17,18 +17,19 @@ from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import drop_slot
 from catalog_migrate.replication.snapshot import Manifest, read_manifest, stage
 from catalog_migrate.replication.types import Column, Expected
-from catalog_migrate.store import Store, store_at
+from catalog_migrate.store import Store
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.batches import append_once
 from catalog_migrate.streams.spark.postgres_changes import changes
 from catalog_migrate.streams.spark.postgres_writer import snapshot_rows
+from catalog_migrate.streams.upstream import SNAPSHOT_LOADED, snapshot_store
 from catalog_migrate.streams.upstream_tables import is_mirror, snapshot_app
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MANIFEST, _LOADED = "manifest.json", "loaded.json"
+_MANIFEST = "manifest.json"
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
@@ -39,9 +40,9 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
     Takes minutes for large tables at the first start; later ones read one small file. Raises
     ConnectionFailed, and the errors of :mod:`catalog_migrate.replication.errors`.
     """
-    store = _place(spec)
+    store = snapshot_store(spec)
     with suppress(FileNotFoundError):
-        return Position.of(store.read(_LOADED).decode())
+        return Position.of(store.read(SNAPSHOT_LOADED).decode())
     manifest = _staged(spec, store)
     for table in spec.tables:
         files = manifest.files(table.upstream.full_name)
@@ -54,7 +55,7 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
             ),
             local_path(table.shard), snapshot_app(spec.item_id), 1,
         )
-    store.put_if_absent(_LOADED, manifest.position.json().encode())
+    store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
     for table in manifest.tables:
         for name in table.files:
             store.delete(name)
@@ -102,11 +103,6 @@ def _staged(spec: QuerySpec, store: Store) -> Manifest:
             condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
         )
     return manifest
-
-
-def _place(spec: QuerySpec) -> Store:
-    """The folder beside all checkpoints that the source ever has."""
-    return store_at(spec.checkpoint.rpartition("/")[0] + "/snapshot")
 
 
 def _publication(spec: QuerySpec) -> str:
