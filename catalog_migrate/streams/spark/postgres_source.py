@@ -12,24 +12,28 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import msgspec
+
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.replication.errors import TableChanged
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.server import drop_slot
-from catalog_migrate.replication.snapshot import Manifest, read_manifest, stage
-from catalog_migrate.replication.types import Column, Expected
-from catalog_migrate.store import Store
+from catalog_migrate.replication.server import create_slot, discover, drop_slot
+from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
+from catalog_migrate.replication.types import Column, Expected, UpstreamTable
+from catalog_migrate.store import Store, store_at
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.batches import append_once
 from catalog_migrate.streams.spark.postgres_changes import changes
-from catalog_migrate.streams.spark.postgres_writer import snapshot_rows
+from catalog_migrate.streams.spark.postgres_writer import changes_rows, snapshot_rows
 from catalog_migrate.streams.upstream import SNAPSHOT_LOADED, snapshot_store
 from catalog_migrate.streams.upstream_tables import is_mirror, snapshot_app
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MANIFEST = "manifest.json"
+_STAGED = "staged"
+"""Name of the file that names the folder with every row of the snapshot."""
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
@@ -43,22 +47,20 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
     store = snapshot_store(spec)
     with suppress(FileNotFoundError):
         return Position.of(store.read(SNAPSHOT_LOADED).decode())
-    manifest = _staged(spec, store)
+    folder, manifest = _staged(spec, store)
+    mirror = is_mirror(spec.external)
+    by_name = {each.table: each for each in manifest.tables}
     for table in spec.tables:
-        files = manifest.files(table.upstream.full_name)
+        files = by_name[table.upstream.full_name].files
         if not files:
             continue
-        rows = spark.read.parquet(*(local_path(store.place(name)) for name in files))
+        rows = spark.read.parquet(*(local_path(store.place(f"{folder}/{each}")) for each in files))
         append_once(
-            snapshot_rows(
-                rows, table, manifest.position.lsn, mirror=is_mirror(spec.external)
-            ),
+            snapshot_rows(rows, table) if mirror else changes_rows(rows, table),
             local_path(table.shard), snapshot_app(spec.item_id), 1,
         )
     store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
-    for table in manifest.tables:
-        for name in table.files:
-            store.delete(name)
+    store_at(store.place(folder)).delete()
     return manifest.position
 
 
@@ -85,24 +87,51 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
     }
 
 
-def _staged(spec: QuerySpec, store: Store) -> Manifest:
-    """The rows that stand in files, copied now unless an earlier start has done it."""
-    with suppress(FileNotFoundError):
-        return read_manifest(store.read(_MANIFEST))
-    drop_slot(spec.connection, spec.slot)  # of a start that was killed: nothing was read from it
-    store.make_folder(above=True)
-    attempt = uuid4().hex
-    manifest = stage(
-        spec.connection, spec.slot, expected(spec),
-        lambda name, data: store.put_all({f"{attempt}/{name}": data}),
-        prefix=f"{attempt}/",
+def _staged(spec: QuerySpec, store: Store) -> tuple[str, Manifest]:
+    """The folder in which the rows stand, copied now unless an earlier start has done it."""
+    try:
+        folder = store.read(_STAGED).decode()
+    except FileNotFoundError:
+        folder = _stage(spec, store)
+    return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
+
+
+def _stage(spec: QuerySpec, store: Store) -> str:
+    """Make the slot, and copy the rows under its snapshot into a new folder."""
+    names = [table.upstream.postgres_name for table in spec.tables]
+    there = discover(
+        spec.connection, names, publication=_publication(spec), subject=f"source {spec.name}"
     )
-    if not store.put_if_absent(_MANIFEST, manifest.json().encode()):
+    wanted = expected(spec)
+    for table in there:
+        require_expected(table, wanted[table.full_name])
+    drop_slot(spec.connection, spec.slot)  # of a start that was killed: nothing was read from it
+    folder = uuid4().hex
+    store.make_folder(folder, above=True)
+    with create_slot(spec.connection, spec.slot) as slot:
+        stage(
+            spec.connection, slot, there,
+            lambda name, data: store.put_all({f"{folder}/{name}": data}),
+            publication=_publication(spec),
+        )
+    if not store.put_if_absent(_STAGED, folder.encode()):
         raise EngineFailure(
             f"another runtime has taken the snapshot of source {spec.name} meanwhile",
             condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
         )
-    return manifest
+    return folder
+
+
+def require_expected(table: UpstreamTable, wanted: Expected) -> None:
+    """TableChanged when a table upstream has not the columns that it had at CREATE SOURCE."""
+    there = table.expected(keyed=False).columns
+    known = tuple(msgspec.structs.replace(column, key=False) for column in wanted.columns)
+    if there != known:
+        raise TableChanged(
+            f"{table.full_name} has other columns than when the source was created",
+            table=table.full_name, old=known, new=there,
+            remedy="drop the source and create it again: nothing was read yet",
+        )
 
 
 def _publication(spec: QuerySpec) -> str:

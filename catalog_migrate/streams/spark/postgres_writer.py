@@ -118,16 +118,13 @@ def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
     )
 
 
-def snapshot_rows(rows: DataFrame, table: OutputTable, lsn: int, *, mirror: bool) -> DataFrame:
-    """Rows of a snapshot (``after`` is their image) in the shape of a table."""
-    values = [
-        f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
-        for place, column in _places(table)
-    ]
-    values.append(f"{lsn}L AS _lsn")
-    if not mirror:
-        values += ["'snapshot' AS _operation"]
-    return rows.selectExpr(*values)
+def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
+    """Rows of a snapshot in the shape of a mirror."""
+    return rows.selectExpr(
+        *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
+          for place, column in _places(table)),
+        "lsn AS _lsn",
+    )
 
 
 def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
