@@ -30,7 +30,12 @@ from catalog_migrate.replication.errors import (
     SlotMissing,
 )
 from catalog_migrate.replication.position import Position, lsn_number, lsn_text
-from catalog_migrate.replication.types import UpstreamColumn, UpstreamTable, spark_type
+from catalog_migrate.replication.types import (
+    UpstreamColumn,
+    UpstreamTable,
+    quoted_name,
+    spark_type,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -96,6 +101,10 @@ FROM pg_replication_slots AS s WHERE s.slot_name = %s
 """
 _REPLICA_IDENTITIES: Mapping[str, Literal["default", "index", "full", "nothing"]] = {
     "d": "default", "i": "index", "f": "full", "n": "nothing"
+}
+
+_GENERATED: Mapping[str, Literal["", "stored", "virtual"]] = {
+    "": "", "s": "stored", "v": "virtual"
 }
 
 
@@ -287,7 +296,7 @@ def _read_table(
             UpstreamColumn(
                 column, type_, oid, modifier,
                 spark_type(base, base_modifier, kind=typtype, category=category, name=typname),
-                not_null, generated != "",
+                not_null, _GENERATED[generated],
                 generated == "" if listed is None else column in listed,
             )
         )
@@ -443,7 +452,7 @@ def create_slot(
             f"PostgreSQL {version // 10000} has no failover slots",
             remedy="leave FAILOVER out, or upgrade the server to 17",
         )
-    quoted = '"' + name.replace('"', '""') + '"'
+    quoted = quoted_name(name)
     if version >= 150000:
         more = ", FAILOVER" if failover else ""
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} (SNAPSHOT 'export'{more})"
@@ -520,7 +529,7 @@ def has_changes(
 
     Quick where the slot has confirmed ``start``; else all that lies behind it is looked through.
     """
-    values = (slot.name, lsn_text(end), publication_list(publication))
+    values = (slot.name, lsn_text(end), quoted_name(publication))
     if slot.confirmed is not None and slot.confirmed >= start:
         row = opened.execute(_ANY.encode(), values).fetchone()
     else:
@@ -540,13 +549,8 @@ def peek(
     cursor.itersize = 5000
     with cursor:
         query = PEEK.format(lsn=0, limit="NULL").encode()
-        cursor.execute(query, (slot, lsn_text(end), publication_list(publication)))
+        cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
         yield from cursor
-
-
-def publication_list(name: str) -> str:
-    """The name for pgoutput, which takes a list of identifiers."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def heartbeat(opened: psycopg.Connection[Any]) -> None:

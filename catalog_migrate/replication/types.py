@@ -91,7 +91,7 @@ class UpstreamColumn(msgspec.Struct, frozen=True):
     modifier: int
     spark_type: str | None
     not_null: bool
-    generated: bool
+    generated: Literal["", "stored", "virtual"]
     published: bool = True
 
 
@@ -115,6 +115,11 @@ class UpstreamTable(msgspec.Struct, frozen=True):
         return f"{self.schema}.{self.name}"
 
     @property
+    def quoted(self) -> str:
+        """The name for SQL."""
+        return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
+
+    @property
     def published(self) -> tuple[UpstreamColumn, ...]:
         """The columns whose values come, in the order of images."""
         return tuple(column for column in self.columns if column.published)
@@ -131,6 +136,11 @@ class UpstreamTable(msgspec.Struct, frozen=True):
             ),
             new_columns,
         )
+
+
+def quoted_name(name: str) -> str:
+    """One name for SQL of PostgreSQL, in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def spark_type(oid: int, modifier: int, *, kind: str = "b", category: str = "U", name: str = "",

@@ -28,6 +28,7 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.replication import server
+from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
@@ -360,46 +361,6 @@ def _batches(found: Iterator[Change], messages: _Counted) -> Iterator[pa.RecordB
             messages.size = 0
     if waiting:
         yield arrow_batch(waiting)
-
-
-def arrow_batch(found: list[Change]) -> pa.RecordBatch:
-    """Changes with the columns of SCHEMA."""
-    import pyarrow as pa
-
-    text, number = pa.string(), pa.int32()
-    columns = [
-        pa.array([one.table for one in found], text),
-        pa.array([one.lsn for one in found], pa.int64()),
-        pa.array([one.sequence for one in found], number),
-        pa.array([one.operation for one in found], text),
-        pa.array([one.transaction for one in found], pa.int64()),
-        pa.array([one.committed for one in found], pa.timestamp("us", tz="UTC")),
-        _lists([one.before for one in found], text),
-        _lists([one.after for one in found], text),
-        _lists([one.unchanged for one in found], number),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=_NAMES)
-
-
-_NAMES = [part.split()[0] for part in SCHEMA.split(", ")]
-
-
-def _lists(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """A column of lists, from flat values and offsets: four times faster than by pa.array."""
-    import pyarrow as pa
-
-    flat: list[Any] = []
-    offsets: list[int | None] = []
-    at = 0
-    for value in values:
-        if value is None:
-            offsets.append(None)
-            continue
-        offsets.append(at)
-        flat += value
-        at += len(value)
-    offsets.append(at)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(flat, kind))
 
 
 @contextmanager
