@@ -16,7 +16,7 @@ import msgspec
 
 ValueKind = Literal[
     "text", "integer", "boolean", "duration", "choice", "path", "pem",
-    "addresses", "host", "topic", "topics", "table", "position",
+    "addresses", "host", "topic", "topics", "table", "position", "connection", "host key",
 ]  # fmt: skip
 """The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
 
@@ -84,7 +84,8 @@ class Section(msgspec.Struct, frozen=True):
 
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
     ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take, ``tables`` is
-    whether TABLES (…) stands among the options.
+    whether TABLES (…) stands among the options. ``rotation`` are the key in use and the next one,
+    which ROTATE KEYS puts in its place.
     """
 
     options: tuple[Option, ...]
@@ -95,6 +96,7 @@ class Section(msgspec.Struct, frozen=True):
     formats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     tables: bool = False
+    rotation: tuple[str, str] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -176,6 +178,13 @@ _PEM = "-----BEGIN CERTIFICATE-----…"
 _TRIGGER = Option(
     "TRIGGER", "duration", "How often a batch is begun.", "5 seconds", default="1 second"
 )
+
+SSH_TUNNEL_OPTION = Option(
+    "SSH TUNNEL", "connection",
+    "The SSH TUNNEL connection that leads to the server; also written USING SSH TUNNEL t.",
+    "bastion",
+)
+"""For every type whose server may stand behind a tunnel."""
 
 _KAFKA_RESERVED = (
     Reserved(("bootstrap.servers",), "BROKER"),
@@ -269,6 +278,7 @@ KAFKA = ConnectorType(
                 "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
                 "kafka_key_password", secret="must", exclusive_with=_NO_TLS,
             ),
+            SSH_TUNNEL_OPTION,
         ),
         open_prefix="kafka.",
         open_help="Any option of the Kafka clients that needs no secret, e.g. "
@@ -335,6 +345,7 @@ POSTGRES = ConnectorType(
                 "SSL KEY", "pem", "The key of our certificate (PEM).", "pg_key", secret="must",
                 required_when=(When("SSL CERTIFICATE"),), exclusive_with=_NO_PG_TLS,
             ),
+            SSH_TUNNEL_OPTION,
         ),
     ),
     source=Section(
@@ -439,7 +450,41 @@ FILES = ConnectorType(
     without_sink="files are read only; write to a table, KAFKA or POSTGRES",
 )  # fmt: skip
 
+SSH_TUNNEL = ConnectorType(
+    name="SSH TUNNEL",
+    help="An SSH server that forwards connections to servers behind it; others go through it with "
+    "`USING SSH TUNNEL t`.",
+    connection=Section(
+        options=(
+            Option("HOST", "host", "The SSH server.", "bastion.example.com", required=True),
+            Option("PORT", "integer", "Its port.", "2222", default="22", minimum=1, maximum=65535),
+            Option("USER", "text", "Who logs in there.", "tunnel", required=True),
+            Option(
+                "PRIVATE KEY", "text",
+                "The key of that user, without a passphrase, as ssh-keygen writes it; the server "
+                "has its public one in `authorized_keys`.", "ssh_key", secret="must", required=True,
+            ),
+            Option(
+                "NEXT PRIVATE KEY", "text",
+                "The key that ROTATE KEYS puts in its place; the server may know either.",
+                "ssh_key_next", secret="must",
+            ),
+            Option(
+                "HOST KEY", "host key",
+                "The server's own public key, on one line as in its `ssh_host_…_key.pub`, or its "
+                "fingerprint; a server that shows another one is not talked to.",
+                "SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDBdd0YkcbgxLF6o8c", required=True,
+            ),
+        ),
+        rotation=("PRIVATE KEY", "NEXT PRIVATE KEY"),
+    ),
+    source=None,
+    without_source="a tunnel leads to a server; create the source on that server's connection",
+    sink=None,
+    without_sink="a tunnel leads to a server; create the sink on that server's connection",
+)  # fmt: skip
+
 CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType(
-    {connector.name: connector for connector in (KAFKA, POSTGRES, FILES)}
+    {connector.name: connector for connector in (KAFKA, POSTGRES, FILES, SSH_TUNNEL)}
 )
 """Every type by its name."""

@@ -189,6 +189,30 @@ def apply_actions(
     return result
 
 
+def rotate_keys(
+    connector: str, options: Mapping[str, OptionValue], *, where: str = ""
+) -> dict[str, OptionValue]:
+    """``options`` after ROTATE KEYS: the key in use is gone, and the next one stands in its place.
+
+    Raises InvalidOptions for a type without keys, and when there is no next one.
+    """
+    rotation = section_of(connector, "connection", where=where).rotation
+    if rotation is None:
+        raise InvalidOptions(
+            f"{_at(where)}{connector} has no keys to rotate",
+            remedy="SET the option that holds the key or the password",
+        )
+    current, following = rotation
+    if following not in options:
+        raise InvalidOptions(
+            f"{_at(where)}there is no {following} that could take the place of {current}",
+            remedy=f"SET ({following} SECRET …) with a new key, let the server know its public one,"
+            " then ROTATE KEYS",
+        )
+    rest = {name: value for name, value in options.items() if name != following}
+    return {**rest, current: options[following]}
+
+
 def diff(before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The options that differ between two canonical (better: effective) sets, by name."""
     names = sorted({*before, *after})

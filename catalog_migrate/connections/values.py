@@ -9,6 +9,8 @@ from ipaddress import IPv6Address
 from pathlib import PurePosixPath
 
 from catalog_migrate.connections.kinds import Option
+from catalog_migrate.connections.ssh import canonical_host_key
+from catalog_migrate.model.names import quote_part, split_name
 
 _DURATION = re.compile(
     r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*'?\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
@@ -227,6 +229,21 @@ def _table(text: str) -> str:
     )
 
 
+def _connection(text: str) -> str:
+    try:
+        schema, name = split_name(text.strip())
+    except ValueError as error:
+        raise BadValue("the name of a connection is expected, as 't' or 'schema.t'") from error
+    return ".".join(quote_part(part) for part in (schema, name) if part is not None)
+
+
+def _host_key(text: str) -> str:
+    try:
+        return canonical_host_key(text)
+    except ValueError as error:
+        raise BadValue(str(error)) from error
+
+
 def _position(text: str) -> str:
     folded = text.strip().lower()
     if folded in ("earliest", "latest"):
@@ -248,6 +265,8 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "topic": _topic,
     "table": _table,
     "position": _position,
+    "connection": _connection,
+    "host key": _host_key,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
     "integer": _integer,

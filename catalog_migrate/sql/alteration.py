@@ -55,9 +55,11 @@ def _rename(cursor: Cursor, target: Target) -> st.Rename:
 
 def _connection(cursor: Cursor, target: Target) -> st.AlterConnection:
     connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
-    taken = _actions(cursor, _CONNECTION_ACTIONS)
+    rotate = cursor.accept("ROTATE", "KEYS")
+    more = not rotate or cursor.accept_mark(",")
+    taken = _actions(cursor, _CONNECTION_ACTIONS) if more else ()
     validate = clauses.validation(cursor) if cursor.accept("WITH") else None
-    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate)
+    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate, rotate)
 
 
 def _item(kind: QueryKind) -> Verb:
@@ -200,7 +202,7 @@ _VERBS: Mapping[Kind, Mapping[str, Verb]] = {
     "secret": {"AS": _reference, "RENAME": _rename},
     "connection": {
         "SET": _connection, "DROP": _connection, "RESET": _connection, "RENAME": _rename,
-        "AS": _connection,
+        "ROTATE KEYS": _connection, "AS": _connection,
     },
     "source": _query_verbs("source"),
     "sink": _query_verbs("sink"),

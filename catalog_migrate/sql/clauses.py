@@ -10,10 +10,18 @@ from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.tokens import Token, string_value
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, RESERVED, option_name
+from catalog_migrate.sql.vocabulary import (
+    BASE_CONNECTION,
+    RESERVED,
+    USED_CONNECTIONS,
+    option_name,
+)
 
 _CLOSERS = {"(": ")", "<": ">"}
 _QUOTE_IT = "put a value of several words or with signs in quotes"
+_USING = {
+    BASE_CONNECTION: BASE_CONNECTION, **{f"USING {name}": name for name in USED_CONNECTIONS}
+}
 Element = TypeVar("Element")
 
 
@@ -59,16 +67,18 @@ def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
     """``(OPT [=] value, OPT SECRET s, …)`` by canonical name.
 
     With ``base``, ``USING CONNECTION c`` may stand among them; it comes back under the key
-    ``USING CONNECTION``. Fails at the second of two equal names.
+    ``USING CONNECTION``, and ``USING SSH TUNNEL t`` as the option SSH TUNNEL. Fails at the second
+    of two equal names.
     """
     found: dict[str, OptionValue] = {}
 
     def one() -> None:
         start = cursor.token
         value: OptionValue
-        if base and cursor.sees("USING", "CONNECTION") and cursor.peek(2).is_name:
-            cursor.need("USING", "CONNECTION")
-            name, value = BASE_CONNECTION, item_name(cursor, "a connection")
+        clause = _using(cursor) if base else None
+        if clause is not None:
+            cursor.need(*clause.split())
+            name, value = _USING[clause], item_name(cursor, "a connection")
         else:
             name, value = _option(cursor)
         _refuse_repetition(cursor, name, found, start)
@@ -109,6 +119,15 @@ def _upstream_table(cursor: Cursor) -> UpstreamTable:
     schema, name = split_name(written)
     into = item_name(cursor, "a table") if cursor.accept("AS") else quote_part(name)
     return UpstreamTable(f"{quote_part(schema or 'public')}.{quote_part(name)}", into)
+
+
+def _using(cursor: Cursor) -> str | None:
+    """The words of the clause that names another connection here, None for an option."""
+    for clause in _USING:
+        words = clause.split()
+        if cursor.sees(*words) and cursor.peek(len(words)).is_name:
+            return clause
+    return None
 
 
 def option_names(cursor: Cursor) -> tuple[str, ...]:

@@ -10,7 +10,13 @@ from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, INCLUDED, RESERVED, is_plain_option
+from catalog_migrate.sql.vocabulary import (
+    BASE_CONNECTION,
+    INCLUDED,
+    RESERVED,
+    USED_CONNECTIONS,
+    is_plain_option,
+)
 
 _WIDTH = 100
 
@@ -75,6 +81,8 @@ def _option_name(name: str) -> str:
 def _option(name: str, value: OptionValue) -> str:
     if isinstance(value, SecretRef):
         return f"{_option_name(name)} = SECRET {_name(value.secret)}"
+    if name in USED_CONNECTIONS:
+        return f"USING {name} {_name(value)}"
     return f"{_option_name(name)} = {string_literal(value)}"
 
 
@@ -188,7 +196,8 @@ def _create_connection(x: s.CreateConnection) -> _Clauses:
 def _alter_connection(x: s.AlterConnection) -> _Clauses:
     connector = f" AS {x.connector}" if x.connector else ""
     head = _altered("connection", x.name, x.if_exists) + connector
-    return [head, *_actions(x.actions), *_validation(x.validate)]
+    rotation = ["ROTATE KEYS" + "," * bool(x.actions)] if x.rotate else []
+    return [head, *rotation, *_actions(x.actions), *_validation(x.validate)]
 
 
 def _alter_item(x: s.AlterItem) -> _Clauses:

@@ -76,10 +76,10 @@ Action = SetOptions | DropOptions | ResetOptions
 
 
 class AlterConnection(msgspec.Struct, frozen=True):
-    """``ALTER CONNECTION name [AS connector] action, …``.
+    """``ALTER CONNECTION name [AS connector] [ROTATE KEYS,] action, …``.
 
     ``connector`` is what AS says and is only compared with the catalog; ``validate`` is None when
-    WITH was not given.
+    WITH was not given. ``rotate`` is done before the actions, of which there may be none then.
     """
 
     name: str
@@ -87,6 +87,7 @@ class AlterConnection(msgspec.Struct, frozen=True):
     if_exists: bool = False
     connector: str | None = None
     validate: bool | None = None
+    rotate: bool = False
 
 
 class AlterItem(msgspec.Struct, frozen=True):

@@ -29,7 +29,9 @@ LISTINGS: Mapping[str, Listing] = {
     "OPERATIONS": "operations",
     "SECRETS": "secrets",
 }
-CONNECTORS: Mapping[str, str] = {"KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES"}
+CONNECTORS: Mapping[str, str] = {
+    "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES", "SSH TUNNEL": "SSH TUNNEL",
+}
 INCLUDED: Mapping[str, str] = {
     "KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"
 }
@@ -37,6 +39,10 @@ INCLUDED: Mapping[str, str] = {
 
 BASE_CONNECTION = "USING CONNECTION"
 """Key under which an ALTER CONNECTION's actions name the base of the connection."""
+
+USED_CONNECTIONS = frozenset({"SSH TUNNEL"})
+"""Options of connections whose value names another connection, of the type that the option is
+called after; written with USING before it: ``USING SSH TUNNEL t``."""
 
 RESERVED = frozenset(
     {

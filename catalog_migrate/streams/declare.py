@@ -17,7 +17,7 @@ from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import QueryKind
+from catalog_migrate.sql.vocabulary import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import Draft, Effect
@@ -169,6 +169,14 @@ def checked_connection(
         if isinstance(value, SecretRef):
             secret = dependencies.find(state, "secret", value.secret)
             links[dependencies.SECRET + name] = secret.item_id
+        elif name in USED_CONNECTIONS:
+            used = dependencies.find(state, "connection", value)
+            if used.external.connector != name:
+                raise RefusedStatement(
+                    f"{where}: {used.text} is {used.external.connector}, no {name}",
+                    remedy=f"name a connection TO {name}; SHOW CONNECTIONS lists them",
+                )
+            links[dependencies.USING + name] = used.item_id
     return (
         msgspec.structs.replace(
             definition,

@@ -14,7 +14,10 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
+from catalog_migrate.connections.ssh import fingerprint
+from catalog_migrate.connections.tunnels import shown_host_keys
 from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.sql import statements as st
@@ -98,10 +101,10 @@ def connections_using(state: State, target: str) -> tuple[str, ...]:
     """The connections at and below a connection or secret, by number of id."""
     found = []
     for item_id, item in state.items.items():
-        if item.definition.kind == "connection":
-            whole = dependencies.effective(state, item_id)
-            if target in (*whole.chain, *whole.secrets.values()):
-                found.append(item_id)
+        if item.definition.kind == "connection" and target in dependencies.stands_on(
+            state, item_id
+        ):
+            found.append(item_id)
     return tuple(sorted(found, key=lambda each: int(each[1:])))
 
 
@@ -227,6 +230,32 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
             remedy="fix what is named; where it cannot be reached from here, ALTER CONNECTION … "
             "WITH (VALIDATE = false) goes on without",
         )
+
+
+def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOptions:
+    """The error of a tunnel without HOST KEY with what its server shows, and how to compare it.
+
+    Nothing is taken over from there: whoever answers may stand between.
+    """
+    external = getattr(statement, "external", None)
+    lacks = any(
+        problem.code == MISSING and problem.message.startswith("option HOST KEY ")
+        for problem in error.problems
+    )
+    host = external.options.get("HOST") if external is not None else None
+    if external is None or not lacks or not isinstance(host, str):
+        return error
+    try:
+        lines = shown_host_keys(host, int(str(external.options.get("PORT", "22"))))
+        said = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
+        remedy = (
+            f"{host} shows these keys now, which nobody has checked:\n{said}\n  compare one with "
+            "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the server itself, or ask who "
+            "runs it, then write HOST KEY with the line or the fingerprint"
+        )
+    except (CatalogMigrateError, ValueError) as failure:
+        remedy = f"{host} shows no key from here: {failure}"
+    return InvalidOptions(error.message, problems=error.problems, remedy=remedy)
 
 
 def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Verdict]:

@@ -11,8 +11,9 @@ from datetime import datetime, timezone
 import msgspec
 
 from catalog_migrate.catalog.process import proven_dead
-from catalog_migrate.catalog.records import ItemRecord, OperationRecord
+from catalog_migrate.catalog.records import ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as st
@@ -22,6 +23,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import KAFKA_COLUMNS
 from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
+from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection
 from catalog_migrate.streams.status import (
     QueryStatus,
     cluster_key,
@@ -40,9 +42,18 @@ class Rows(msgspec.Struct, frozen=True):
     values: tuple[tuple[object, ...], ...]
 
 
-def show(state: State, what: str) -> Rows:
-    """The rows of ``SHOW what``."""
-    return _LISTINGS[what](state)
+def show(state: State, what: str, *, resolve: Resolve = resolve_secret) -> Rows:
+    """The rows of ``SHOW what``; the public keys of tunnels are derived by ``resolve``."""
+    return _connections(state, resolve) if what == "connections" else _LISTINGS[what](state)
+
+
+def show_create(
+    state: State, found: dependencies.CatalogEntry, *, resolve: Resolve = resolve_secret
+) -> str:
+    """The statement that would create an object, and for a tunnel what its server must know."""
+    keys = _public_keys(state, found.item, resolve)
+    notes = [f"-- {said}" for said in keys]
+    return "\n".join([create_statement(state, found), *notes])
 
 
 def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
@@ -100,7 +111,9 @@ def present(state: State, item: ItemRecord) -> External:
     }
     options: dict[str, OptionValue] = {
         name: SecretRef(dependencies.display(state, links[dependencies.SECRET + name]))
-        if isinstance(value, SecretRef) else value
+        if isinstance(value, SecretRef)
+        else dependencies.display(state, links[dependencies.USING + name])
+        if dependencies.USING + name in links else value
         for name, value in external.options.items()
     }
     tables = tuple(
@@ -133,19 +146,37 @@ def _name(found: dependencies.CatalogEntry) -> str:
     return str(found.item.definition.item_name)
 
 
-def _connections(state: State) -> Rows:
+def _connections(state: State, resolve: Resolve) -> Rows:
     return Rows(
-        ("name", "type", "uses", "queries", "comment"),
+        ("name", "type", "uses", "queries", "comment", "public_keys"),
         tuple(
             (
                 _name(each), each.external.connector,
-                dependencies.display(state, each.item.links["connection"])
-                if "connection" in each.item.links else None,
+                ", ".join(
+                    dependencies.display(state, used) for role, used in each.item.links.items()
+                    if role == "connection" or role.startswith(dependencies.USING)
+                ) or None,
                 len(dependencies.dependents(state, each.item_id)), each.item.definition.comment,
+                "\n".join(_public_keys(state, each.item, resolve)) or None,
             )
             for each in _named(state, "connection")
         ),
     )
+
+
+def _public_keys(state: State, item: ItemRecord, resolve: Resolve) -> list[str]:
+    """A line for each public key of a tunnel, as its server's ``authorized_keys`` takes it."""
+    if dependencies.external_of(item).connector != "SSH TUNNEL":
+        return []
+    from catalog_migrate.connections.tunnels import public_keys
+
+    item_id = state.mappings[identity_text(item.definition.identity)].item_id
+    try:
+        keys = public_keys(resolved_connection(state, item_id, resolve=resolve))
+    except CatalogMigrateError as error:
+        return [f"public key: not known here ({error.message})"]
+    said = ("public key", "next public key")
+    return [f"{name}: {key}" for name, key in zip(said, keys, strict=False)]
 
 
 def _secrets(state: State) -> Rows:
@@ -329,7 +360,6 @@ def _outcome(row: OperationRecord) -> str | None:
 
 
 _LISTINGS: Mapping[str, Callable[[State], Rows]] = {
-    "connections": _connections,
     "secrets": _secrets,
     "clusters": _clusters,
     "sources": _queries("source"),

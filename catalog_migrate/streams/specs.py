@@ -33,11 +33,18 @@ def resolved_connection(
 ) -> Resolved:
     """The effective options of a connection with its secrets' values.
 
+    The options of the tunnel that it goes through stand beside its own, as ``SSH TUNNEL HOST``.
     Raises :class:`UnresolvedSecret` that names option, connection and secret.
     """
     whole = dependencies.effective(state, connection_id)
     options: dict[str, str | Secret] = {}
+    for option, used in whole.uses.items():
+        options[option] = dependencies.display(state, used)
+        for name, each in resolved_connection(state, used, resolve=resolve).items():
+            options[f"{option} {name}"] = each
     for name, value in whole.options.items():
+        if name in whole.uses:
+            continue
         if not isinstance(value, SecretRef):
             options[name] = value
             continue

@@ -55,8 +55,10 @@ GRANT SELECT, INSERT, DELETE ON the_schema.{LEDGER} TO the_role;
 _VALUES = {
     "addresses": "`host:port`, several by commas",
     "boolean": "`true` or `false`",
+    "connection": "a connection",
     "duration": "a duration, as `1 second`",
     "host": "one host",
+    "host key": "a public key or `SHA256:…`",
     "integer": "a whole number",
     "path": "a path",
     "pem": "PEM",

@@ -178,8 +178,8 @@ class TestTables:
     """What holds of every table."""
 
     def test_types(self) -> None:
-        """There are three types."""
-        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES")
+        """There are four types."""
+        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES", "SSH TUNNEL")
 
     @every_cell
     def test_complete(self, cell: Cell) -> None:

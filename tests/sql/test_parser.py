@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.model.external import External, SecretRef
 from catalog_migrate.model.objects import Column
+from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.source import SyntaxProblem
 from catalog_migrate.sql.statements import (
@@ -167,8 +168,8 @@ def test_texts_without_a_statement(text: str) -> None:
 ERRORS = [
     (
         "ALTER CONNECTION main_broker      SETT (a = 1)",
-        "line 1, column 35: expected SET, DROP, RESET, RENAME or AS, found 'SETT';"
-        " did you mean SET?",
+        "line 1, column 35: expected SET, DROP, RESET, RENAME, ROTATE KEYS or AS, found"
+        " 'SETT'; did you mean SET?",
     ),
     ("CREAT SOURCE s", "line 1, column 1: expected EXPLAIN, CREATE, ALTER, DROP, SHOW, VALIDATE,"
      " COMMENT, PAUSE or RESUME, found 'CREAT'; did you mean CREATE?"),
@@ -186,8 +187,8 @@ ERRORS = [
     ("CREATE SECRET s AS env", "line 1, column 20: expected a reference in quotes, found a word"
      " that is not shown"),
     ("CREATE SECRET s AS 'env:X", "line 1, column 20: a string that never ends"),
-    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES or FILES,"
-     " found 'KAFA'; did you mean KAFKA?"),
+    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES, FILES or"
+     " SSH TUNNEL, found 'KAFA'; did you mean KAFKA?"),
     ("CREATE CONNECTION c TO KAFKA ()", "line 1, column 31: expected the name of an option,"
      " found ')'"),
     ("CREATE CONNECTION c TO KAFKA (a = 1, b, c 2)", "line 1, column 39: expected `=`, a value or"
@@ -389,3 +390,17 @@ def test_an_option_that_is_a_secret_hides_nothing_else(name: str) -> None:
     assert caught.value.nearest == "TIMESTAMP"
     assert caught.value.found == "'TIMESTAM'"
     assert caught.value.source_line.endswith("SECRET pw) INCLUDE OFFSET AS off, TIMESTAM AS k")
+
+
+def test_a_choice_of_several_words() -> None:
+    """A key of two words is taken as a whole; half of it is no choice, and the error names it."""
+    table = {"KAFKA": 1, "SSH TUNNEL": 2}
+
+    def chosen(text: str) -> tuple[int, bool]:
+        cursor = Cursor(text, tokenise(text))
+        return cursor.choose(table), cursor.ended
+
+    assert chosen("ssh  Tunnel") == (2, True)
+    assert chosen("kafka") == (1, True)
+    with pytest.raises(Exception, match="expected KAFKA or SSH TUNNEL, found 'ssh'"):
+        chosen("ssh tunnels")

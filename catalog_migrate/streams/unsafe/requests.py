@@ -21,7 +21,7 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
@@ -475,6 +475,11 @@ def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Ac
             raise UnsafeBlocked(
                 f"{found.text}: the connection is not a property",
                 remedy=f"ALTER {statement.kind.upper()} … SET CONNECTION c",
+            )
+        if canonical_name(over_section, name) in USED_CONNECTIONS:
+            raise UnsafeBlocked(
+                f"{found.text}: the way to a server is a property of its connection",
+                remedy="ALTER CONNECTION … SET (USING SSH TUNNEL t)",
             )
         return canonical_name(own_section, name) is None and (
             canonical_name(over_section, name) is not None
