@@ -17,6 +17,7 @@ import msgspec
 ValueKind = Literal[
     "text", "integer", "boolean", "duration", "choice", "path", "pem",
     "addresses", "host", "topic", "topics", "table", "position", "connection", "host key",
+    "splits",
 ]  # fmt: skip
 """The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
 
@@ -213,6 +214,8 @@ _KAFKA_RESERVED = (
     ),
 )  # fmt: skip
 
+_FIRST_START = "only the first start reads it; positions are kept from then on"
+
 _KAFKA_SINK = Section(
     options=(
         Option(
@@ -296,7 +299,13 @@ KAFKA = ConnectorType(
                 "START", "position",
                 "Where the first start begins: earliest, latest, or a time with its offset.",
                 "2026-01-31T00:00:00Z", default="earliest", alterable=False,
-                fixed_because="only the first start reads it; positions are kept from then on",
+                fixed_because=_FIRST_START,
+            ),
+            Option(
+                "START OFFSETS", "splits",
+                "Where the first start begins in single partitions: the next record to read, "
+                "earliest, latest, or a time with its offset. Others begin at START.",
+                "orders:0=123", alterable=False, fixed_because=_FIRST_START,
             ),
         ),
         settings=(

@@ -126,6 +126,32 @@ def start_of(text: str) -> datetime | None:
     return moment.astimezone(timezone.utc)
 
 
+def splits_of(text: str) -> dict[tuple[str, int], str]:
+    """By (topic, partition) the target of a START OFFSETS option: a number, or as START takes it.
+
+    Sorted; the targets are canonical. Raises BadValue.
+    """
+    found: dict[tuple[str, int], str] = {}
+    for part in text.split(","):
+        split, sign, target = (each.strip() for each in part.partition("="))
+        topic, colon, number = split.rpartition(":")
+        if not (sign and colon and _TOPIC.match(topic) and re.fullmatch("[0-9]{1,9}", number)):
+            raise BadValue("('topic:0' = 123, 'topic:1' = '2026-01-31T12:00:00Z') is expected")
+        if (topic, int(number)) in found:
+            raise BadValue(f"partition {split} appears twice")
+        if re.fullmatch("[0-9]{1,18}", target):
+            found[topic, int(number)] = str(int(target))
+        else:
+            found[topic, int(number)] = _position(re.sub("(?i)^timestamp +", "", target))
+    return dict(sorted(found.items()))
+
+
+def _splits(text: str) -> str:
+    return ",".join(
+        f"{topic}:{number}={target}" for (topic, number), target in splits_of(text).items()
+    )
+
+
 def _text(text: str) -> str:
     if not text:
         raise BadValue("a text that is not empty is expected")
@@ -267,6 +293,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "position": _position,
     "connection": _connection,
     "host key": _host_key,
+    "splits": _splits,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
     "integer": _integer,

@@ -13,7 +13,6 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, Kind, QueryKind
 
-_SPLIT = "a split such as 'topic:0'"
 One = TypeVar("One")
 
 
@@ -134,7 +133,7 @@ def _unsafe_reset(cursor: Cursor) -> st.UnsafeAction:
     if not cursor.accept_mark("("):
         return st.ResetSplits()
     splits: list[str] = []
-    _listed(cursor, splits.append, splits)
+    clauses.splits(cursor, splits.append, splits)
     return st.ResetSplits(tuple(splits))
 
 
@@ -146,43 +145,16 @@ def _offsets(cursor: Cursor) -> st.InjectOffsets:
     targets: dict[str, str | None] = {}
     cursor.need_mark("(")
     if cursor.accept("TO"):
-        everywhere = _target(cursor)
+        everywhere = clauses.target(cursor)
         cursor.need_mark(")")
         return st.InjectOffsets(everywhere=everywhere)
 
     def one(split: str) -> None:
         cursor.accept_mark("=")
-        targets[split] = None if cursor.accept("NULL") else _target(cursor)
+        targets[split] = None if cursor.accept("NULL") else clauses.target(cursor)
 
-    _listed(cursor, one, targets)
+    clauses.splits(cursor, one, targets)
     return st.InjectOffsets(targets)
-
-
-def _listed(
-    cursor: Cursor, keep: Callable[[str], None], seen: list[str] | dict[str, str | None]
-) -> None:
-    """Splits in quotes up to the closing parenthesis, each with what ``keep`` reads behind it."""
-    while True:
-        token = cursor.token
-        split = cursor.need_string(_SPLIT)
-        if split in seen:
-            raise cursor.problem(
-                f"{split} is given twice", token=token, remedy="leave one of them out"
-            )
-        keep(split)
-        if cursor.accept_mark(")"):
-            return
-        cursor.need_mark(",")
-
-
-def _target(cursor: Cursor) -> str:
-    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
-    token = cursor.token
-    if token.is_string:
-        return cursor.need_string("a target")
-    if token.kind in ("number", "word"):
-        return cursor.advance().text
-    raise cursor.unexpected("a number", "a target in quotes")
 
 
 def _version(cursor: Cursor) -> st.InjectVersion:

@@ -13,12 +13,14 @@ from catalog_migrate.sql.tokens import Token, string_value
 from catalog_migrate.sql.vocabulary import (
     BASE_CONNECTION,
     RESERVED,
+    SPLIT_OPTIONS,
     USED_CONNECTIONS,
     option_name,
 )
 
 _CLOSERS = {"(": ")", "<": ">"}
 _QUOTE_IT = "put a value of several words or with signs in quotes"
+_SPLIT = "a split such as 'topic:0'"
 _USING = {
     BASE_CONNECTION: BASE_CONNECTION, **{f"USING {name}": name for name in USED_CONNECTIONS}
 }
@@ -188,12 +190,16 @@ def _option(cursor: Cursor) -> tuple[str, OptionValue]:
     """
     parts = [_dotted(cursor)]
     while True:
+        name = option_name(" ".join(parts))
+        if name in SPLIT_OPTIONS and cursor.peek(cursor.sees_mark("=")).is_operator("("):
+            cursor.accept_mark("=")
+            return name, _targets(cursor)
         if cursor.accept_mark("="):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if cursor.token.is_string or cursor.token.kind == "number" or cursor.sees_mark("-"):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if _refers_to_secret(cursor) or (cursor.token.kind == "word" and _closes(cursor.peek(1))):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if not cursor.token.is_name:
             raise cursor.unexpected("a value", "SECRET")
         parts.append(_dotted(cursor))
@@ -214,6 +220,46 @@ def _value(cursor: Cursor) -> OptionValue:
             raise cursor.unexpected(remedy=_QUOTE_IT)
         return value
     raise cursor.unexpected("a number" if sign else "a value", remedy=_QUOTE_IT)
+
+
+def _targets(cursor: Cursor) -> str:
+    """``('topic:0' [=] target, …)`` as the text ``topic:0=target,…``."""
+    found: dict[str, str | None] = {}
+
+    def one(split: str) -> None:
+        cursor.accept_mark("=")
+        found[split] = target(cursor)
+
+    cursor.need_mark("(")
+    splits(cursor, one, found)
+    return ",".join(f"{split}={where}" for split, where in found.items())
+
+
+def splits(
+    cursor: Cursor, keep: Callable[[str], None], seen: list[str] | dict[str, str | None]
+) -> None:
+    """Splits in quotes up to the closing parenthesis, each with what ``keep`` reads behind it."""
+    while True:
+        token = cursor.token
+        split = cursor.need_string(_SPLIT)
+        if split in seen:
+            raise cursor.problem(
+                f"{split} is given twice", token=token, remedy="leave one of them out"
+            )
+        keep(split)
+        if cursor.accept_mark(")"):
+            return
+        cursor.need_mark(",")
+
+
+def target(cursor: Cursor) -> str:
+    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
+    token = cursor.token
+    if token.is_string:
+        return cursor.need_string("a target")
+    if token.kind in ("number", "word"):
+        return cursor.advance().text
+    raise cursor.unexpected("a number", "a target in quotes")
 
 
 def _refers_to_secret(cursor: Cursor) -> bool:

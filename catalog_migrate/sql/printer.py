@@ -13,7 +13,9 @@ from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.sql.vocabulary import (
     BASE_CONNECTION,
     INCLUDED,
+    PAUSED,
     RESERVED,
+    SPLIT_OPTIONS,
     USED_CONNECTIONS,
     is_plain_option,
 )
@@ -83,6 +85,10 @@ def _option(name: str, value: OptionValue) -> str:
         return f"{_option_name(name)} = SECRET {_name(value.secret)}"
     if name in USED_CONNECTIONS:
         return f"USING {name} {_name(value)}"
+    if name in SPLIT_OPTIONS and all("=" in each for each in value.split(",")):
+        targets = (each.partition("=")[::2] for each in value.split(","))
+        listed = ", ".join(f"{string_literal(a)} = {string_literal(b)}" for a, b in targets)
+        return f"{_option_name(name)} = ({listed})"
     return f"{_option_name(name)} = {string_literal(value)}"
 
 
@@ -107,6 +113,12 @@ def _comment(text: str | None) -> _Clauses:
 
 def _reason(text: str | None) -> _Clauses:
     return [] if text is None else [f"REASON {string_literal(text)}"]
+
+
+def _paused(reason: str | None) -> _Clauses:
+    if reason is None:
+        return []
+    return ["PAUSED" if reason == PAUSED else f"PAUSED REASON {string_literal(reason)}"]
 
 
 def _column(column: Column) -> str:
@@ -258,6 +270,7 @@ def _create_source(x: s.CreateSource) -> _Clauses:
         *_format(x.external),
         *(["INCLUDE " + ", ".join(shown)] if shown else []),
         *([] if dead is None else [f"ON ERROR INTO {_name(dead)}"]),
+        *_paused(x.paused),
         *_comment(x.comment),
         *_settings(x.external.settings),
     ]
@@ -273,6 +286,7 @@ def _create_sink(x: s.CreateSink) -> _Clauses:
         _endpoint("INTO", external),
         *([f"KEY {_columns(external.key)}{order_by}"] if external.key else []),
         *_format(external),
+        *_paused(x.paused),
         *_comment(x.comment),
         *_settings(external.settings),
     ]

@@ -135,7 +135,7 @@ class CreateSource(msgspec.Struct, frozen=True):
 
     ``columns`` are the declared ones with their types as written; ``external`` holds
     ``connector``, ``connection``, ``options``, ``format``, ``include``, ``dead_letters``,
-    ``cluster`` and the ``settings`` of WITH.
+    ``cluster`` and the ``settings`` of WITH. ``paused`` is the reason of PAUSED, None without it.
     """
 
     name: str
@@ -143,19 +143,22 @@ class CreateSource(msgspec.Struct, frozen=True):
     external: External
     if_not_exists: bool = False
     comment: str | None = None
+    paused: str | None = None
 
 
 class CreateSink(msgspec.Struct, frozen=True):
     """``CREATE SINK name FROM relation INTO connector CONNECTION c (…) …``.
 
     ``external`` holds ``reads``, ``connector``, ``connection``, ``options``, ``key``,
-    ``order_by``, ``format``, ``cluster`` and the ``settings`` of WITH.
+    ``order_by``, ``format``, ``cluster`` and the ``settings`` of WITH. ``paused`` is the reason of
+    PAUSED, None without it.
     """
 
     name: str
     external: External
     if_not_exists: bool = False
     comment: str | None = None
+    paused: str | None = None
 
 
 class CreateCluster(msgspec.Struct, frozen=True):

@@ -37,6 +37,12 @@ INCLUDED: Mapping[str, str] = {
 }
 """What INCLUDE may show, with the column name it gets without AS."""
 
+SPLIT_OPTIONS = frozenset({"START OFFSETS"})
+"""Options whose value is written ``('topic:0' = target, …)``; kept as ``topic:0=target,…``."""
+
+PAUSED = "paused"
+"""The reason of a hold that was given none."""
+
 BASE_CONNECTION = "USING CONNECTION"
 """Key under which an ALTER CONNECTION's actions name the base of the connection."""
 

@@ -20,9 +20,10 @@ from catalog_migrate.connections.options import (
 )
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, PAUSED
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
+    OPERATOR,
     check_input,
     check_reference,
     checked_connection,
@@ -36,9 +37,6 @@ from catalog_migrate.streams.effects import (
     restarts,
 )
 from catalog_migrate.streams.errors import RefusedStatement
-
-OPERATOR = "operator"
-"""Holder of the holds that PAUSE sets."""
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
@@ -214,7 +212,7 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
 def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
     """``PAUSE SOURCE | SINK n [REASON 'x']``: one more hold in the set."""
     found = dependencies.find(state, statement.kind, statement.name)
-    reason = statement.reason or "paused"
+    reason = statement.reason or PAUSED
     mine = _holds(state, found.item_id, OPERATOR)
     if any(hold.reason == reason for hold in mine.values()):
         return Effect(

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check, section_of
@@ -34,6 +34,9 @@ from catalog_migrate.streams.upstream_tables import (
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
+
+OPERATOR = "operator"
+"""Holder of the holds that PAUSE sets, and PAUSED at creation."""
 
 KAFKA_COLUMNS = (
     Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
@@ -276,9 +279,23 @@ def create_source(
         links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
         notices += more
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
+    notices += _held(draft, created, "source", definition, statement.paused)
     return Effect(
         f"source {definition.item_name} created", draft.changes, notices, created=(created,)
     )
+
+
+def _held(
+    draft: Draft, item_id: str, kind: str, definition: ObjectDefinition, reason: str | None
+) -> tuple[str, ...]:
+    """The operator's hold of CREATE … PAUSED, in the commit that creates (KIP-980)."""
+    if reason is None:
+        return ()
+    draft.changes.put(
+        "hold", f"{item_id}/{OPERATOR}/1",
+        HoldRecord(item_id=item_id, holder=OPERATOR, reason=reason, since=""),
+    )
+    return (f"it is held ({reason}): RESUME {kind.upper()} {definition.item_name} starts it",)
 
 
 def checked_query(
@@ -451,6 +468,7 @@ def create_sink(
     links["cluster"], notices = _cluster(draft, external.cluster)
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     created = draft.create(definition, links=links)
+    notices += _held(draft, created, "sink", definition, statement.paused)
     refuse_new_loops(state, draft.after())
     if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (

@@ -27,6 +27,7 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.explain import explain, program_of_effect
+from catalog_migrate.streams.first_start import first_positions
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
@@ -39,6 +40,7 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
+from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
@@ -216,6 +218,16 @@ class Executor(OperationClient):
                 if dependencies.external_of(after.items[item_id]).tables:
                     require_valid(verdicts, dependencies.by_id(after, item_id).text)
                 yield from (str(verdict) for verdict in verdicts if not verdict.ok)
+                if all(verdict.ok for verdict in verdicts):
+                    self._start_offsets(after, item_id)
+
+    def _start_offsets(self, after: State, item_id: str) -> None:
+        """EngineFailure for START OFFSETS that are not there: a CREATE alone can say them."""
+        external = dependencies.external_of(after.items[item_id])
+        if "START OFFSETS" in external.options:
+            spec = spec_of(after, item_id, resolve=self.ports.resolve)
+            with self.ports.upstreams.contents(spec, sample=False) as contents:
+                first_positions(external, contents, self.clock.wall())
 
     # -- under running queries -----------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.declare import KAFKA_COLUMNS, OPERATOR
 from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
 from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection
@@ -53,16 +53,22 @@ def show_create(
     """The statement that would create an object, and for a tunnel what its server must know."""
     keys = _public_keys(state, found.item, resolve)
     notes = [f"-- {said}" for said in keys]
-    return "\n".join([create_statement(state, found), *notes])
+    return "\n".join([create_statement(state, found, held=True), *notes])
 
 
-def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
-    """The statement that would create an object as it is now, under present names."""
+def create_statement(
+    state: State, found: dependencies.CatalogEntry, *, held: bool = False
+) -> str:
+    """The statement that would create an object as it is now, under present names.
+
+    ``held``: with PAUSED while an operator holds it.
+    """
     definition = found.item.definition
     external = present(state, found.item)
     name = str(definition.item_name)
     statement: st.Statement
     more: list[st.Statement] = []
+    paused = _paused(state, found.item_id) if held else None
     if definition.kind == "secret":
         statement = st.CreateSecret(
             name=name, reference=external.reference or "", comment=definition.comment
@@ -72,10 +78,12 @@ def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
     elif definition.kind == "source":
         statement = st.CreateSource(
             name=name, columns=_declared(definition.columns, external), external=external,
-            comment=definition.comment,
+            comment=definition.comment, paused=paused,
         )
     elif definition.kind == "sink":
-        statement = st.CreateSink(name=name, external=external, comment=definition.comment)
+        statement = st.CreateSink(
+            name=name, external=external, comment=definition.comment, paused=paused
+        )
     else:
         statement = st.CreateCluster(name=name)
         if definition.comment:  # which its CREATE has no clause for
@@ -84,6 +92,15 @@ def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
     if overrides is not None:
         more.append(overrides)
     return "\n".join(map(render, (statement, *more)))
+
+
+def _paused(state: State, item_id: str) -> str | None:
+    """The reason for which an operator holds a source or sink; the first of several."""
+    reasons = [
+        hold.reason for _, hold in sorted(state.holds.items())
+        if hold.item_id == item_id and hold.holder == OPERATOR
+    ]
+    return reasons[0] if reasons else None
 
 
 def _overrides(state: State, found: dependencies.CatalogEntry) -> st.Unsafe | None:

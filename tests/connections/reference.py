@@ -63,6 +63,7 @@ _VALUES = {
     "path": "a path",
     "pem": "PEM",
     "position": "`earliest`, `latest` or a time with its offset",
+    "splits": "`('topic:0' = target, …)`",
     "table": "a table",
     "text": "text",
     "topic": "a topic",

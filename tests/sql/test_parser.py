@@ -226,7 +226,7 @@ ERRORS = [
     ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') WITH (a SECRET s)", "line 1, column 59:"
      " A takes no secret"),
     ("CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 't') ORDER BY (a)", "line 1, column 58:"
-     " expected KEY, FORMAT, COMMENT, WITH or the end of the statement, found 'ORDER'"),
+     " expected KEY, FORMAT, COMMENT, PAUSED, WITH or the end of the statement, found 'ORDER'"),
     ("PAUSE CONNECTION c", "line 1, column 7: expected SOURCE or SINK, found 'CONNECTION'"),
     ("COMMENT ON SOURCE s IS 5", "line 1, column 24: expected NULL or a comment in quotes,"
      " found '5'"),

@@ -26,6 +26,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
+from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.errors import UnsafeBlocked
@@ -40,7 +41,6 @@ from catalog_migrate.streams.unsafe.forecast import (
     partition_of,
     split_of,
 )
-from catalog_migrate.streams.unsafe.targets import parse_target, start_target
 
 _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
 """Options after which the positions of before mean nothing."""
@@ -102,9 +102,10 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def choice(self, policy: Policy) -> PositionChoice:
         """The choice of positions of a Kafka source, targets read."""
-        external = self.after.external or External()
+        start, starts = start_targets(self.after.external or External())
         return PositionChoice(
-            start=start_target(str(external.options.get("START", "earliest"))),
+            start=start,
+            starts=starts,
             reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
             everywhere=None if self.everywhere is None else parse_target(self.everywhere),
             targets={
