@@ -72,6 +72,11 @@ class QuerySpec:
     slot: str = ""
 
     @property
+    def snapshot(self) -> str:
+        """The folder of a POSTGRES source's snapshot, beside all checkpoints that it ever has."""
+        return self.checkpoint.rpartition("/")[0] + "/snapshot"
+
+    @property
     def destinations(self) -> Mapping[str, str]:
         """The tables that a source's query writes, by the name that a message calls them."""
         if self.kind != "source":

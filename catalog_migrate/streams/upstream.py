@@ -30,12 +30,12 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.store import Store, store_at
+from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
-from catalog_migrate.streams.upstream_tables import is_mirror
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
     from catalog_migrate.replication.types import UpstreamTable
@@ -195,15 +195,6 @@ def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...
     )
 
 
-SNAPSHOT_LOADED = "loaded.json"
-"""Name of the file that says where the changes of a source begin, once its snapshot is kept."""
-
-
-def snapshot_store(spec: QuerySpec) -> Store:
-    """The folder of a POSTGRES source's snapshot, beside all checkpoints that it ever has."""
-    return store_at(spec.checkpoint.rpartition("/")[0] + "/snapshot")
-
-
 def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
     """Whether the changes of a POSTGRES source's tables can be read."""
     from catalog_migrate.replication.preflight import preflight
@@ -212,7 +203,7 @@ def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
         spec.connection, str(spec.external.options["PUBLICATION"]), spec.slot,
         [table.upstream.postgres_name for table in spec.tables],
         format="MIRROR" if is_mirror(spec.external) else "CHANGES",
-        new=not snapshot_store(spec).exists(SNAPSHOT_LOADED), subject=f"source {spec.name}",
+        new=not store_at(spec.snapshot).exists(SNAPSHOT_LOADED), subject=f"source {spec.name}",
     )
 
 

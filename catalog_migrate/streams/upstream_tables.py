@@ -52,6 +52,11 @@ DELETED = Column("_deleted", "TIMESTAMP", comment="when the row was deleted upst
 """What FORMAT MIRROR with SOFT DELETES adds beside."""
 
 
+SNAPSHOT_LOADED = "loaded.json"
+"""The file beside a source's checkpoints that says where its changes begin: the rows of its
+snapshot are in its tables."""
+
+
 def is_mirror(external: External) -> bool:
     """Whether a source keeps current rows, and not every change."""
     return (external.format or "").upper() == "MIRROR"

@@ -255,6 +255,7 @@ class TestHostKeys:
         "text",
         ["", "SHA256:short", "MD5:16:27:ac", "ssh-ed25519", "ssh-ed25519 AAAA", "ssh-ed25519 %%%",
          "ssh-rsa " + PUBLIC.split()[1], PRIVATE],
+        ids=range(8),  # the keys are made anew by each worker
     )
     def test_others(self, text: str) -> None:
         """Anything else is refused."""

@@ -26,8 +26,7 @@ from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.spark.batches import append_once
 from catalog_migrate.streams.spark.postgres_changes import changes
 from catalog_migrate.streams.spark.postgres_writer import changes_rows, snapshot_rows
-from catalog_migrate.streams.upstream import SNAPSHOT_LOADED, snapshot_store
-from catalog_migrate.streams.upstream_tables import is_mirror, snapshot_app
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror, snapshot_app
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +43,7 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
     Takes minutes for large tables at the first start; later ones read one small file. Raises
     ConnectionFailed, and the errors of :mod:`catalog_migrate.replication.errors`.
     """
-    store = snapshot_store(spec)
+    store = store_at(spec.snapshot)
     with suppress(FileNotFoundError):
         return Position.of(store.read(SNAPSHOT_LOADED).decode())
     folder, manifest = _staged(spec, store)
