@@ -53,8 +53,8 @@ class QuerySpec:
     reads. ``connection`` holds the connection's effective options with secrets resolved, so a
     spec must never be printed or stored. ``shard``, ``dead_letters`` and ``checkpoint`` are
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
-    Kafka source) maps a topic's name to its id, for row keys. ``tables`` and ``slot`` are of a
-    POSTGRES source.
+    Kafka source) maps a topic's name to its id, for row keys. ``tables``, ``slot`` and
+    ``ignores_new_columns`` are of a POSTGRES source.
     """
 
     item_id: str
@@ -70,6 +70,7 @@ class QuerySpec:
     reads_stream: bool = False
     tables: tuple[OutputTable, ...] = ()
     slot: str = ""
+    ignores_new_columns: bool = False
 
     @property
     def snapshot(self) -> str:
