@@ -33,7 +33,7 @@ from catalog_migrate.replication.preflight import preflight
 from catalog_migrate.replication.types import Column
 
 if TYPE_CHECKING:
-    from tests.replication.conftest import Upstream
+    from tests.services.upstream import Upstream
 
 
 def read(upstream: Upstream, slot: str, *tables: str, version: int = 1) -> list[Change]:

@@ -1,12 +1,9 @@
-"""A database of its own on the run's PostgreSQL, with a role that may read changes."""
+"""A database whose changes are read, on the run's PostgreSQL, with a role that may read them."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from catalog_migrate.connections.secrets import Secret
 
@@ -58,11 +55,3 @@ class Upstream:
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
             f" WHERE database = '{self.database}'", owner=True,
         )
-
-
-@pytest.fixture
-def upstream(postgres: PostgresServer) -> Iterator[Upstream]:
-    """An empty database upstream."""
-    made = Upstream(postgres)
-    yield made
-    made.close()
