@@ -384,9 +384,10 @@ POSTGRES = ConnectorType(
             Option(
                 "UPSTREAM COLUMNS", "choice",
                 "What becomes of a column that is added upstream: it is added here too, the source "
-                "is held, or it is left out. By default what the runtime's "
+                "is held, or it is left out. `follow` is `evolve`, and a column that is gone or "
+                "renamed upstream stays here, NULL from then on. By default what the runtime's "
                 "`[streams] upstream_columns` says.", "ignore",
-                choices=("evolve", "hold", "ignore"),
+                choices=("evolve", "follow", "hold", "ignore"),
             ),
         ),
         formats=("CHANGES", "MIRROR"),
