@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -194,6 +194,8 @@ class StreamReader(DataSourceStreamReader):
         # PySpark before 4.2 does not say where a batch begins.
         self._reached: Position | None = None
         self._moved = time.monotonic()
+        # What was looked through and had nothing of ours.
+        self._nothing: tuple[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"settings": self.settings}
@@ -261,7 +263,7 @@ class StreamReader(DataSourceStreamReader):
             end = slot.log_end
             if settings.max_bytes:
                 end = min(end, here.lsn + settings.max_bytes)
-            if end <= here.lsn:
+            if end <= here.lsn or self._nothing == (here.lsn, end):
                 return self._beaten(opened, here)
             if settings.advance and (slot.confirmed or 0) < here.lsn:
                 # Spark asks from where the last batch that it has committed ended.
@@ -271,6 +273,7 @@ class StreamReader(DataSourceStreamReader):
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):
                 return msgspec.structs.replace(here, lsn=end)
+            self._nothing = (here.lsn, end)
             return self._beaten(opened, here)
 
     def _beaten(self, opened: Connection[Any], here: Position) -> Position:
@@ -295,7 +298,8 @@ class StreamReader(DataSourceStreamReader):
 
     def _forget_session(self) -> None:
         self._session = None
-        self._stack.close()
+        with suppress(CatalogMigrateError):
+            self._stack.close()
 
 
 def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,7 @@ import pytest
 from catalog_migrate.connections.findings import ConnectionFailed
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.replication import server
-from catalog_migrate.replication.errors import TableChanged
+from catalog_migrate.replication.errors import SlotMissing, TableChanged
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.snapshot import stage
 from catalog_migrate.replication.types import spark_value
@@ -216,3 +216,77 @@ def test_values(spark: SparkSession) -> None:
     assert [(*case[:2], value) for case, value in zip(cases, row, strict=True)] == [
         (kind, text, text if value is None else value) for kind, text, value in cases
     ]
+
+
+def confirmed(upstream: Upstream, slot: str) -> int | None:
+    """How far a slot was advanced."""
+    state = server.slot_state(upstream.connection, slot)
+    return None if state is None else state.confirmed
+
+
+@pytest.mark.parametrize("says_where", [True, False], ids=["4.2", "4.0"])
+def test_the_reader_by_hand(upstream: Upstream, says_where: bool) -> None:
+    """An idle stream stays where it is and makes no batch; a heartbeat, and much log of others,
+    move it on; the slot follows what was committed and nothing else. PySpark before 4.2 does not
+    say where a batch begins: after a restart the reader goes on from the end of the log."""
+    from catalog_migrate.streams.spark import postgres_changes
+    from catalog_migrate.streams.spark.postgres_changes import Settings, StreamReader
+
+    upstream.sql(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE TABLE other (v text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+    )
+    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    with server.create_slot(upstream.connection, upstream.slot("s")) as slot:
+        pass
+    settings = Settings(
+        upstream.connection, slot.name, "p", {"public.t": table.expected()}, slot.position
+    )
+    reader = StreamReader(settings)
+    at = reader.initialOffset()
+    assert Position.of(at) == slot.position
+
+    def latest() -> dict[str, Any]:
+        return reader.latestOffset(at, None) if says_where else reader.latestOffset()
+
+    def read(start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
+        return [row for part in reader.partitions(start, end) for batch in reader.read(part)
+                for row in batch.to_pylist()]
+
+    if not says_where:
+        at = latest()
+        assert read(slot.position.offset(), at) == []
+    assert latest() == at
+    upstream.sql("INSERT INTO other VALUES ('x')")
+    assert latest() == at
+    upstream.sql("INSERT INTO t SELECT i FROM generate_series(1, 3) AS i")
+    end = latest()
+    assert [row["after"] for row in read(at, end)] == [[str(i), None] for i in (1, 2, 3)]
+    assert read(at, end) == read(at, end)
+    assert confirmed(upstream, slot.name) == Position.of(at).lsn
+    reader.commit(end)
+    assert confirmed(upstream, slot.name) == Position.of(end).lsn
+    at = end
+    assert latest() == at
+    upstream.sql("INSERT INTO other SELECT repeat('x', 2000) FROM generate_series(1, 600)")
+    end = latest()
+    assert Position.of(end).lsn > Position.of(at).lsn + postgres_changes.FOREIGN
+    assert read(at, end) == []
+    at = end
+    settings.heartbeat = 0.001
+    end = latest()
+    assert Position.of(end).lsn > Position.of(at).lsn
+    settings.heartbeat = 0
+    at = end
+    upstream.sql("INSERT INTO t VALUES (4)")
+    upstream.server.disconnect(upstream.role)
+    end = latest()
+    assert [row["after"] for row in read(at, end)] == [["4", None]]
+    settings.tables = {}
+    assert read(at, end) == []
+    upstream.sql(f"SELECT pg_drop_replication_slot('{slot.name}')")
+    with pytest.raises(postgres_changes.Failed) as caught:
+        latest()
+    assert isinstance(postgres_changes.parse_failure(str(caught.value)), SlotMissing)
+    reader.stop()
+    assert upstream.password not in repr(vars(settings))
