@@ -107,6 +107,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
     keys = imported(tunnel)
     pinned = fingerprint(tunnel.host_key)
     shown: list[str] = []
+    lost: Exception | None = None
 
     class Client(SSHClient):
         def validate_host_public_key(
@@ -131,6 +132,8 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
             return connection
         except (ssh.HostKeyNotVerifiable, ssh.KeyExchangeFailed):
             continue
+        except ssh.ConnectionLost as error:
+            lost = error  # a server without a key of the kind may just hang up
         except ssh.PermissionDenied:
             lines = "  and  ".join(map(public_line, keys))
             raise Refused(
@@ -139,6 +142,8 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
             ) from None
         except (OSError, ssh.Error, asyncio.TimeoutError) as error:
             raise _no_way(tunnel.host, tunnel.port, error) from None
+    if lost is not None and pinned in map(fingerprint, shown):
+        raise _no_way(tunnel.host, tunnel.port, lost)
     found = shown or await shown_keys(tunnel.host, tunnel.port)
     said = " and ".join(f"{key.split()[0]} {fingerprint(key)}" for key in found)
     raise Refused(
@@ -151,6 +156,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
 async def shown_keys(host: str, port: int) -> tuple[str, ...]:
     ssh = _ssh()
     found = []
+    lost: Exception | None = None
     for offered in algorithms():
         try:
             key = await ssh.get_server_host_key(
@@ -158,10 +164,15 @@ async def shown_keys(host: str, port: int) -> tuple[str, ...]:
             )
         except ssh.KeyExchangeFailed:
             continue
+        except ssh.ConnectionLost as error:
+            lost = error
+            continue
         except (OSError, ssh.Error, asyncio.TimeoutError) as error:
             raise _no_way(host, port, error) from None
         if key is not None:
             found.append(public_line(key))
+    if not found and lost is not None:
+        raise _no_way(host, port, lost)
     if not found:
         raise Refused("HOST", f"{host}:{port} shows no key of a kind that we know",
                        "give the server a key of the kind ed25519, ecdsa or rsa")
