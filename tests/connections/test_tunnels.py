@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,8 +24,13 @@ from catalog_migrate.connections.tunnels import (
     shown_host_keys,
     try_tunnel,
 )
+from catalog_migrate.connections.validation import identity, validate_connection
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
+
+if TYPE_CHECKING:
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 PRIVATE, PUBLIC = new_key()
 OTHER_PRIVATE, OTHER_PUBLIC = new_key()
@@ -239,6 +245,44 @@ class TestBarred:
         assert found.option == "HOST"
         assert "down.internal:1 takes no connection from the tunnel's server" in found.message
         assert "else.internal:1" in refusal(bastion, target=("else.internal", 1)).message
+
+
+@pytest.mark.services
+class TestServers:
+    """Real servers behind a tunnel, which know nothing of it."""
+
+    def test_postgres(self, bastion: SSHServer, postgres: PostgresServer) -> None:
+        """Its own refusal comes through as it is, and so does what lets us in."""
+        there = postgres.parameters("app", "shop")
+        bastion.names["pg.internal", 5432] = there["host"], int(there["port"])
+        own: dict[str, str | Secret] = {
+            "HOST": "pg.internal", "DATABASE": "shop", "USER": "app", "SSL MODE": "disable",
+            **through(bastion),
+        }
+        password = Secret(str(there["password"]))
+        for given, option in ((Secret("wrong"), "PASSWORD"), (password, None)):
+            (found,) = validate_connection("POSTGRES", {**own, "PASSWORD": given}, subject="c")
+            assert (found.ok, found.option) == (option is None, option)
+        found, = validate_connection("POSTGRES", {**own, **through(bastion, PORT="1")}, subject="c")
+        assert (found.subject, found.option) == ("c", "SSH TUNNEL")
+
+    def test_kafka(self, bastion: SSHServer, kafka: KafkaCluster, topic_name: str) -> None:
+        """A broker that says it is at the tunnel's end works; another is refused, as named."""
+        where, local = kafka.tunnelled
+        host, _, port = kafka.plain_bootstrap.rpartition(":")
+        bastion.names |= {("k.internal", local): where, ("k.internal", 9092): (host, int(port))}
+        kafka.create_topic(topic_name)
+        own = {"BROKER": f"k.internal:{local}", **through(bastion)}
+        (fine,) = validate_connection("KAFKA", own, subject="c")
+        assert fine.ok, fine
+        assert list(identity("KAFKA", own, (topic_name,)).topic_ids) == [topic_name]
+        begun = time.monotonic()
+        past = {"BROKER": "k.internal:9092", **through(bastion)}
+        (found,) = validate_connection("KAFKA", past, subject="c")
+        assert time.monotonic() - begun < SECONDS
+        assert (found.ok, found.option) == (False, "SSH TUNNEL")
+        assert f"broker 1 says it is at {kafka.plain_bootstrap}" in found.message
+        assert "localhost:9092" in str(found.remedy)
 
 
 class TestHostKeys:
