@@ -53,7 +53,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, "connection", statement.name)
-    external = found.external
+    external = dependencies.as_called_now(state, found.item)
     if statement.connector is not None and statement.connector.upper() != external.connector:
         raise RefusedStatement(
             f"{found.text} is {external.connector}, the statement says AS {statement.connector}",
@@ -158,7 +158,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = found.external
+    external = dependencies.as_called_now(state, found.item)
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)
     both = apply_actions(

@@ -66,6 +66,34 @@ def external_of(item: ItemRecord) -> External:
     return item.definition.external or External()
 
 
+def as_called_now(state: State, item: ItemRecord) -> External:
+    """What an item declares, with the present name of whatever was renamed since it was written.
+
+    A definition that is checked anew is linked by its names: an old one would lead nowhere, or to
+    something else that has it now.
+    """
+    external = external_of(item)
+
+    def called(kind: str, written: str, role: str) -> str:
+        link = item.links.get(role)
+        if link is None:
+            return written
+        found = state.mappings.get(identity_text(identity_of(kind, written)))
+        return written if found is not None and found.item_id == link else display(state, link)
+
+    options: dict[str, OptionValue] = {}
+    for name, value in external.options.items():
+        if isinstance(value, SecretRef):
+            options[name] = SecretRef(called("secret", value.secret, SECRET + name))
+        else:
+            options[name] = called("connection", value, USING + name)
+    return msgspec.structs.replace(
+        external, options=options,
+        connection=external.connection
+        and called("connection", external.connection, "connection"),
+    )
+
+
 def identity_of(kind: str, name: str) -> tuple[str, str, str]:
     """The identity that a name as written stands for."""
     schema, last = split_name(name)
