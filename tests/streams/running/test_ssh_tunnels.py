@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -42,11 +43,11 @@ def tunnel(pipeline: Pipeline, server: SSHServer, host_key: str) -> str:
     )
 
 
-def behind(pipeline: Pipeline, name: str) -> None:
+def behind(pipeline: Pipeline, name: str, user: str = "app", secret: str = "pg") -> None:
     pipeline.run(
         f"CREATE CONNECTION {pipeline.q(name)} TO POSTGRES (USING SSH TUNNEL {pipeline.q('t')}, "
-        f"HOST '{BEHIND[0]}', PORT {BEHIND[1]}, DATABASE 'shop', USER 'app', "
-        f"PASSWORD SECRET {pipeline.q('pg')}, SSL MODE 'disable')"
+        f"HOST '{BEHIND[0]}', PORT {BEHIND[1]}, DATABASE 'shop', USER '{user}', "
+        f"PASSWORD SECRET {pipeline.q(secret)}, SSL MODE 'disable')"
     )
 
 
@@ -124,8 +125,57 @@ def test_a_sink_behind_a_tunnel(pipeline: Pipeline, bastion: SSHServer) -> None:
     require_key_nowhere(pipeline)
 
 
+@pytest.mark.soak
+def test_sources_behind_a_tunnel(pipeline: Pipeline, bastion: SSHServer) -> None:
+    """Changes of a database and records of a broker come through, on executors as on the driver:
+    once, though the tunnel is away for seconds and then at another port."""
+    q, run, postgres = pipeline.q, pipeline.run, pipeline.postgres
+    where, local = pipeline.kafka.tunnelled
+    bastion.names["k.internal", local] = where
+    run(tunnel(pipeline, bastion, f", HOST KEY '{bastion.host_key}'"))
+    run(f"CREATE CONNECTION {q('k')} TO KAFKA (USING SSH TUNNEL {q('t')}, "
+        f"BROKER 'k.internal:{local}')")
+    table, reader = pipeline.table("upstream", "id bigint PRIMARY KEY"), f"{pipeline.name}_cdc"
+    postgres.create_user(reader, "cdc's secret word", replication=True)
+    for statement in (f"GRANT SELECT ON {table} TO {reader}",
+                      f"CREATE PUBLICATION {pipeline.name} FOR TABLE {table}"):
+        postgres.execute(statement, database="shop")
+    pipeline.secret("cdc", "cdc's secret word")
+    behind(pipeline, "far", reader, "cdc")
+    topic = pipeline.topic("t", 1)
+    pipeline.source("s", "k", topic)
+    run(f"CREATE SOURCE {q('m')} IN CLUSTER {q('main')} FROM POSTGRES CONNECTION {q('far')} "
+        f"(PUBLICATION '{pipeline.name}', TABLES ({table} AS {q('copy')})) FORMAT MIRROR")
+    pipeline.start()
+    pipeline.await_running(2)
+    rows = 0
+
+    def arrived() -> None:
+        nonlocal rows
+        pipeline.send(topic, 5)
+        postgres.execute(f"INSERT INTO {table} SELECT * FROM generate_series({rows}, {rows + 4})",
+                         user="app", database="shop")
+        rows += 5
+        pipeline.until(lambda: pipeline.ids("s") == once(rows), "all records")
+        pipeline.until(lambda: pipeline.ids("copy", "relation") == once(rows), "all changes")
+
+    arrived()
+    bastion.stop()
+    time.sleep(5.0)
+    bastion.start()
+    arrived()
+    bastion.stop()
+    bastion.port = 0
+    bastion.start()
+    (result,) = run(f"ALTER CONNECTION {q('t')} SET (PORT {bastion.port})")
+    assert set(result.restarted) == {q("s"), q("m")}
+    arrived()
+    require_key_nowhere(pipeline)
+
+
 def require_key_nowhere(pipeline: Pipeline) -> None:
     """The secret part of no private key is in a file of the catalog, its tables, checkpoints."""
+    pipeline.stop()
     parts = [secret_part(key).encode() for key, _ in pipeline.keys.values()]
     files = [path for path in pipeline.directory.rglob("*")
              if path.is_file() and path.name not in pipeline.keys]
