@@ -221,6 +221,8 @@ class _Line:
                     f"({error.reason})", "check host and port as the tunnel's server sees them, and"
                     " that the server behind it runs",
                 ) from None
+            except (OSError, ssh.Error) as error:
+                raise _no_way(self.tunnel.host, self.tunnel.port, error) from None
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._lock:
@@ -244,14 +246,24 @@ class _Forward:
     def __init__(self, line: _Line, host: str, port: int) -> None:
         self.line = line
         self.target = host, port
-        self.relays = 0
         self.used = time.monotonic()
+        self.relays: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
-        """The local port, 0 where it is another process' (of this user's)."""
-        return int(self._server.sockets[0].getsockname()[1]) if self._server is not None else 0
+        """The local port."""
+        assert self._server is not None, "it listens"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def listens(self) -> bool:
+        """Whether the port is this process' own."""
+        return self._server is not None
+
+    def leads(self, line: _Line, host: str, port: int) -> bool:
+        """Whether it is this way, by the one line that the tunnel has now."""
+        return self.line is line and self.target == (host, port)
 
     async def listen(self, port: int) -> None:
         """Take a local port (0: any)."""
@@ -277,8 +289,14 @@ class _Forward:
         if self._server is not None:
             self._server.close()
 
+    def cut(self) -> None:
+        """Close, and end what goes through."""
+        self.close()
+        for writer in self.relays:
+            writer.transport.abort()
+
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.relays += 1
+        self.relays.add(writer)
         self.line.channels += 1
         line = self.line
         try:
@@ -295,7 +313,7 @@ class _Forward:
             logging.getLogger(__name__).debug("no way for a connection: %s", error)
         finally:
             writer.close()
-            self.relays -= 1
+            self.relays.discard(writer)
             line.channels -= 1
             self.used = line.used = time.monotonic()
 
@@ -343,28 +361,48 @@ class Forwards:
             raise Refused("HOST", f"no way through within {_SECONDS:.0f} s", "check HOST, PORT "
                            "and firewall, and that both servers are well") from None
 
-    async def forward(self, tunnel: Tunnel, host: str, port: int, *, same_port: bool) -> int:
-        """The local port for a target; the way was gone to its end just now."""
-        key = (port,) if same_port else (tunnel.identity, host, port)
+    async def forward(self, tunnel: Tunnel, host: str, port: int) -> int:
+        """A local port for a target, shared; the way was gone to its end just now."""
+        key = (tunnel.identity, host, port)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            line = self._lines.setdefault(tunnel.identity, _Line(tunnel))
-            line.tunnel = tunnel  # its name may be another by now
+            line = self._line(tunnel)
             known = self._forwards.get(key)
-            if known is not None and known.line is line and known.target == (host, port):
+            if known is not None and known.line is line:
                 await known.probe()
-                return known.port or port
-            if known is not None and known.relays and known.target != (host, port):
-                raise Refused(
-                    "", f"local port {port} leads to {known.target[0]}:{port}, and is in use",
-                    "brokers behind tunnels need port numbers of their own, also after an ALTER",
-                )
+                return known.port
+            made = _Forward(line, host, port)
+            await made.probe()
+            await made.listen(0)
+            self._forwards[key] = made
+            return made.port
+
+    async def same_port(self, tunnel: Tunnel, host: str, port: int, *, replace: bool) -> int:
+        """The target's own port at the local end; with ``replace`` by this way and no other.
+
+        Whoever still goes another way is cut off then: a definition that is no more.
+        """
+        async with self._locks.setdefault((port,), asyncio.Lock()):
+            line = self._line(tunnel)
+            known = self._forwards.get((port,))
+            if known is not None and not known.listens:
+                known = None  # the process that had the port may be gone
+            if known is not None and known.leads(line, host, port):
+                await known.probe()
+                return port
+            if known is not None and not replace:
+                return port
             made = _Forward(line, host, port)
             await made.probe()
             if known is not None:
-                known.close()
-            await made.listen(port if same_port else 0)
-            self._forwards[key] = made
-            return made.port or port
+                known.cut()
+            await made.listen(port)
+            self._forwards[port,] = made
+            return port
+
+    def _line(self, tunnel: Tunnel) -> _Line:
+        line = self._lines.setdefault(tunnel.identity, _Line(tunnel))
+        line.tunnel = tunnel  # its name may be another by now
+        return line
 
     async def _hang_up(self) -> None:
         """Close what nobody used for a while, again and again."""

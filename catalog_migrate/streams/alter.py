@@ -29,7 +29,7 @@ from catalog_migrate.streams.declare import (
     checked_connection,
     checked_query,
 )
-from catalog_migrate.streams.dependencies import refuse_new_loops
+from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import (
     Alteration,
     Draft,
@@ -127,6 +127,7 @@ def _altered(
     draft.redefine(found, definition, links=links)
     after = draft.after()
     refuse_new_loops(state, after)
+    refuse_shared_ports(after)
     return Effect(
         f"{found.text} {what}", draft.changes, validate=validate,
         alteration=Alteration(

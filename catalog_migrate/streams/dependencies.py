@@ -12,7 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connections.values import addresses_of, topics_of
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
@@ -414,6 +414,30 @@ def refuse_new_loops(before: State, after: State) -> None:
                 f" back through source {source.item_name}" + (f" ({path})" if len(way) > 4 else ""),
                 remedy="write to another topic",
             )
+
+
+def refuse_shared_ports(state: State) -> None:
+    """RefusedStatement where brokers behind tunnels would have one port at the local end.
+
+    Clients are told localhost and the port by each of them, and would reach the other.
+    """
+    ways: dict[int, tuple[tuple[str, str], str]] = {}
+    for item_id, item in state.items.items():
+        if item.definition.kind != "connection":
+            continue
+        whole = effective(state, item_id)
+        if whole.connector != "KAFKA" or not whole.uses:
+            continue
+        (tunnel,) = whole.uses.values()
+        for host, port in addresses_of(str(whole.options["BROKER"])):
+            known, other = ways.setdefault(port, ((tunnel, host), item_id))
+            if known != (tunnel, host):
+                raise RefusedStatement(
+                    f"connections {display(state, other)} and {display(state, item_id)} go through "
+                    f"tunnels to different brokers on port {port}, and both brokers are reached at "
+                    f"localhost:{port}",
+                    remedy="give one of the brokers a listener on another port for the tunnel",
+                )
 
 
 def _called(key: ItemKey) -> str:

@@ -6,6 +6,7 @@ What lies behind the tunnel is a server of the tests that sends back what it get
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -94,6 +95,13 @@ def connected(server: SSHServer) -> Iterator[socket.socket]:
         yield found
 
 
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
 def says_back(connection: socket.socket, data: bytes) -> bool:
     connection.sendall(data)
     got = b""
@@ -159,15 +167,43 @@ class TestTheWay:
             socket.create_connection(address, timeout=SECONDS)
 
     def test_the_same_port(self, bastion: SSHServer, echo: tuple[str, int]) -> None:
-        """A client that is told where to connect finds the target's own port at the local end."""
+        """A client that is told where to connect finds the target's own port at the local end.
+
+        Another way takes its place at a start only, and cuts off who goes the old one.
+        """
         (port,) = free_ports(1)
-        bastion.names["kafka.internal", port] = echo
-        way = endpoint(through(bastion), "kafka.internal", port, same_port=True)
+        asked = {name: (name, port) for name in ("old.internal", "new.internal")}
+        bastion.names |= dict.fromkeys(asked.values(), echo)
+
+        def opened(name: str) -> int:
+            return bastion.opened.get(asked[name], 0)
+
+        way = endpoint(through(bastion), *asked["old.internal"], same_port=True)
         assert way == ("127.0.0.1", port)
-        with socket.create_connection(way, timeout=SECONDS) as connection:
-            assert says_back(connection, b"x")
-            bastion.names["other.internal", port] = echo
-            assert "in use" in refused_port(bastion, "other.internal", port)
+        with socket.create_connection(way, timeout=SECONDS) as before:
+            assert says_back(before, b"x")
+            endpoint(through(bastion), *asked["new.internal"], same_port=True, replace=False)
+            assert says_back(before, b"y")
+            assert opened("new.internal") == 0
+            endpoint(through(bastion), *asked["new.internal"], same_port=True)
+            assert is_cut(before)
+        with socket.create_connection(way, timeout=SECONDS) as after:
+            old = opened("old.internal")
+            assert says_back(after, b"x")
+        assert (opened("old.internal"), opened("new.internal")) == (old, 2)
+
+    def test_a_port_that_is_taken(self, bastion: SSHServer) -> None:
+        """By a process of this user it is as good; else it is said."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(forwards, "_listens_as_we", lambda _: False)
+                bastion.names["kafka.internal", port] = bastion.names[BEHIND]
+                with pytest.raises(ConnectionFailed, match=f"local port {port} is taken") as caught:
+                    endpoint(through(bastion), "kafka.internal", port, option="BROKER",
+                             same_port=True)
+                assert caught.value.findings[0].option == "BROKER"
+            assert forwards._listens_as_we(port) == sys.platform.startswith("linux")
 
     def test_either_key(self, bastion: SSHServer) -> None:
         """The server may know the next key already, or still the first."""
@@ -175,13 +211,6 @@ class TestTheWay:
         (finding,) = try_tunnel(own, subject="connection t")
         assert finding.ok
         assert public_keys(own) == (OTHER_PUBLIC, PUBLIC)
-
-
-def refused_port(server: SSHServer, host: str, port: int) -> str:
-    with pytest.raises(ConnectionFailed) as caught:
-        endpoint(through(server), host, port, option="BROKER", same_port=True)
-    assert caught.value.findings[0].option == "BROKER"
-    return caught.value.message
 
 
 class TestBarred:

@@ -189,6 +189,21 @@ class TestRefused:
         with pytest.raises(error, match=said):
             plan(statement)
 
+    @pytest.mark.parametrize(
+        "statement",
+        ["CREATE CONNECTION x TO KAFKA (USING SSH TUNNEL ops.t, BROKER 'k2:9092')",
+         "CREATE CONNECTION x TO KAFKA (USING SSH TUNNEL ops.t, BROKER 'k1:9093,k2:9092')",
+         "ALTER CONNECTION other SET (USING SSH TUNNEL ops.t, BROKER 'k2:9092')",
+         "ALTER CONNECTION kb SET (BROKER 'k1:9093,k2:9092')"],
+    )
+    def test_one_local_port_for_two_brokers(self, do: Any, plan: Plan, statement: str) -> None:
+        """Clients of either are told localhost and this port; what is the same is no conflict."""
+        do("CREATE CONNECTION ka TO KAFKA (USING SSH TUNNEL ops.t, BROKER 'k1:9092');"
+           "CREATE CONNECTION kb TO KAFKA (USING CONNECTION ka, kafka.linger.ms '5')")
+        with pytest.raises(RefusedStatement, match="different brokers on port 9092"):
+            plan(statement)
+        do("ALTER CONNECTION ka SET (BROKER 'k3:9092')")
+
     def test_not_a_query_s_own(self, state: Now) -> None:
         """An unsafe operation puts no tunnel over that of a source's connection."""
         statement = parse_one("ALTER SOURCE s UNSAFE SET (SSH TUNNEL t) REASON 'r'")
