@@ -377,9 +377,9 @@ class Forwards:
             return made.port
 
     async def same_port(self, tunnel: Tunnel, host: str, port: int, *, replace: bool) -> int:
-        """The target's own port at the local end; with ``replace`` by this way and no other.
+        """The target's own port at the local end, by this way unless another one is in use.
 
-        Whoever still goes another way is cut off then: a definition that is no more.
+        With ``replace`` whoever still goes another way is cut off: a definition that is no more.
         """
         async with self._locks.setdefault((port,), asyncio.Lock()):
             line = self._line(tunnel)
@@ -389,7 +389,7 @@ class Forwards:
             if known is not None and known.leads(line, host, port):
                 await known.probe()
                 return port
-            if known is not None and not replace:
+            if known is not None and known.relays and not replace:
                 return port
             made = _Forward(line, host, port)
             await made.probe()

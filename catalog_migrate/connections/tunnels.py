@@ -26,7 +26,7 @@ def endpoint(
     They are the target's own without a tunnel. With one, the way is tried to its end before this
     returns, within 8 seconds. ``same_port`` asks for the target's own port at the local end, for
     clients that are told by the server where to connect; it stays open then, until another start
-    asks for it with another way; without ``replace`` one that is there stays. ``subject`` and
+    asks for it with another way; without ``replace`` one that is in use stays. ``subject`` and
     ``option`` (that of ``host``) are for the error: ConnectionFailed, which names what is at fault.
     """
     tunnel = tunnel_of(resolved)

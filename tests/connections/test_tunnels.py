@@ -187,10 +187,11 @@ class TestTheWay:
             assert opened("new.internal") == 0
             endpoint(through(bastion), *asked["new.internal"], same_port=True)
             assert is_cut(before)
+        assert endpoint(through(bastion), *asked["new.internal"], same_port=True) == way
         with socket.create_connection(way, timeout=SECONDS) as after:
             old = opened("old.internal")
             assert says_back(after, b"x")
-        assert (opened("old.internal"), opened("new.internal")) == (old, 2)
+        assert (opened("old.internal"), opened("new.internal")) == (old, 3)
 
     def test_a_port_that_is_taken(self, bastion: SSHServer) -> None:
         """By a process of this user it is as good; else it is said."""
