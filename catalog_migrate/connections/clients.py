@@ -12,6 +12,7 @@ import functools
 import os
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +149,7 @@ def librdkafka_config(resolved: Resolved, *, subject: str = "connection") -> dic
     Raises ConnectionFailed, with ``subject``, for a tunnel that does not lead to the brokers.
     """
     config: dict[str, Any] = {
-        "bootstrap.servers": _brokers(resolved, subject),
+        "bootstrap.servers": _brokers(resolved, subject, starts=False),
         "security.protocol": _kafka(resolved, "SECURITY PROTOCOL"),
         "socket.timeout.ms": _REQUEST_TIMEOUT * 2,
         "socket.connection.setup.timeout.ms": _REQUEST_TIMEOUT,
@@ -177,22 +178,25 @@ def librdkafka_config(resolved: Resolved, *, subject: str = "connection") -> dic
     return config
 
 
-def _brokers(resolved: Resolved, subject: str = "connection") -> str:
+def _brokers(resolved: Resolved, subject: str = "connection", *, starts: bool = True) -> str:
     """The addresses to begin with; through a tunnel each has its own port at the local end.
 
     The brokers must say that they are there (``advertised.listeners``), for clients follow what
-    they say: :meth:`KafkaProbe.cluster` refuses others.
+    they say: :meth:`KafkaProbe.cluster` refuses others. Who only asks (not ``starts``) begins at a
+    port of its own, and leaves those of queries as they are: another cluster may be behind it.
     """
     text = _kafka(resolved, "BROKER") or ""
     if tunnels.OPTION not in resolved:
         return text
-    ends = (
-        tunnels.endpoint(
-            resolved, host, port, subject=subject, option="BROKER", same_port=True
+    found = []
+    for host, port in addresses_of(text):
+        reach = partial(
+            tunnels.endpoint, resolved, host, port, subject=subject, option="BROKER"
         )
-        for host, port in addresses_of(text)
-    )
-    return ",".join(f"{host}:{port}" for host, port in ends)
+        begin = reach() if not starts else ("", 0)
+        end = reach(same_port=True, replace=starts)
+        found.append(end if starts else begin)
+    return ",".join(f"{host}:{port}" for host, port in found)
 
 
 def _kafka(resolved: Resolved, name: str) -> str | None:

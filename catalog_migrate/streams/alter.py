@@ -29,7 +29,7 @@ from catalog_migrate.streams.declare import (
     checked_connection,
     checked_query,
 )
-from catalog_migrate.streams.dependencies import refuse_new_loops
+from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import (
     Alteration,
     Draft,
@@ -53,7 +53,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, "connection", statement.name)
-    external = found.external
+    external = dependencies.as_called_now(state, found.item)
     if statement.connector is not None and statement.connector.upper() != external.connector:
         raise RefusedStatement(
             f"{found.text} is {external.connector}, the statement says AS {statement.connector}",
@@ -127,6 +127,7 @@ def _altered(
     draft.redefine(found, definition, links=links)
     after = draft.after()
     refuse_new_loops(state, after)
+    refuse_shared_ports(after)
     return Effect(
         f"{found.text} {what}", draft.changes, validate=validate,
         alteration=Alteration(
@@ -158,7 +159,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = found.external
+    external = dependencies.as_called_now(state, found.item)
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)
     both = apply_actions(

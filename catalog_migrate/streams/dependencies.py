@@ -12,7 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connections.values import addresses_of, topics_of
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
@@ -64,6 +64,34 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 def external_of(item: ItemRecord) -> External:
     """The external part of an item, empty for tables and views."""
     return item.definition.external or External()
+
+
+def as_called_now(state: State, item: ItemRecord) -> External:
+    """What an item declares, with the present name of whatever was renamed since it was written.
+
+    A definition that is checked anew is linked by its names: an old one would lead nowhere, or to
+    something else that has it now.
+    """
+    external = external_of(item)
+
+    def called(kind: str, written: str, role: str) -> str:
+        link = item.links.get(role)
+        if link is None:
+            return written
+        found = state.mappings.get(identity_text(identity_of(kind, written)))
+        return written if found is not None and found.item_id == link else display(state, link)
+
+    options: dict[str, OptionValue] = {}
+    for name, value in external.options.items():
+        if isinstance(value, SecretRef):
+            options[name] = SecretRef(called("secret", value.secret, SECRET + name))
+        else:
+            options[name] = called("connection", value, USING + name)
+    return msgspec.structs.replace(
+        external, options=options,
+        connection=external.connection
+        and called("connection", external.connection, "connection"),
+    )
 
 
 def identity_of(kind: str, name: str) -> tuple[str, str, str]:
@@ -386,6 +414,30 @@ def refuse_new_loops(before: State, after: State) -> None:
                 f" back through source {source.item_name}" + (f" ({path})" if len(way) > 4 else ""),
                 remedy="write to another topic",
             )
+
+
+def refuse_shared_ports(state: State) -> None:
+    """RefusedStatement where brokers behind tunnels would have one port at the local end.
+
+    Clients are told localhost and the port by each of them, and would reach the other.
+    """
+    ways: dict[int, tuple[tuple[str, str], str]] = {}
+    for item_id, item in state.items.items():
+        if item.definition.kind != "connection":
+            continue
+        whole = effective(state, item_id)
+        if whole.connector != "KAFKA" or not whole.uses:
+            continue
+        (tunnel,) = whole.uses.values()
+        for host, port in addresses_of(str(whole.options["BROKER"])):
+            known, other = ways.setdefault(port, ((tunnel, host), item_id))
+            if known != (tunnel, host):
+                raise RefusedStatement(
+                    f"connections {display(state, other)} and {display(state, item_id)} go through "
+                    f"tunnels to different brokers on port {port}, and both brokers are reached at "
+                    f"localhost:{port}",
+                    remedy="give one of the brokers a listener on another port for the tunnel",
+                )
 
 
 def _called(key: ItemKey) -> str:

@@ -78,7 +78,7 @@ class Broker:
         self._process: ServerProcess | None = None
         self._admin: AdminClient | None = None
         self._feeds: list[Feed] = []
-        self._ports = Ports(*free_ports(5))
+        self._ports = Ports(*free_ports(7))
         self._write_properties()
         self._format()
         self._start_on_free_ports()
@@ -104,6 +104,11 @@ class Broker:
     def sasl_ssl_bootstrap(self) -> str:
         """Address of the listener with TLS and SASL (only with ``tls``)."""
         return f"127.0.0.1:{self._ports.sasl_ssl}"
+
+    @property
+    def tunnelled(self) -> tuple[tuple[str, int], int]:
+        """Where the listener for tunnels is, and on which port of localhost it says that it is."""
+        return ("127.0.0.1", self._ports.tunnelled), self._ports.local
 
     @property
     def certificate(self) -> Path:
@@ -238,7 +243,7 @@ class Broker:
 
     def _take_other_ports(self) -> None:
         """New addresses for the clients; the controller's stands in the cluster's own metadata."""
-        self._ports = replace(Ports(*free_ports(5)), controller=self._ports.controller)
+        self._ports = replace(Ports(*free_ports(7)), controller=self._ports.controller)
         self._write_properties()
 
     def _start_on_free_ports(self) -> None:

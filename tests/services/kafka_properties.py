@@ -13,13 +13,19 @@ _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """Where a broker listens on 127.0.0.1."""
+    """Where a broker listens on 127.0.0.1.
+
+    The listener ``tunnelled`` without a login says that it is at localhost on the port ``local``,
+    where only a tunnel makes that true; 0 for none.
+    """
 
     controller: int
     plaintext: int
     sasl: int
     ssl: int
     sasl_ssl: int
+    tunnelled: int = 0
+    local: int = 0
 
 
 class Keystore(msgspec.Struct, frozen=True):
@@ -60,11 +66,16 @@ def server_properties(
         listeners |= {"SSL": ports.ssl, "SASL_SSL": ports.sasl_ssl}
     advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
     protocols = ",".join(f"{name}:{name}" for name in listeners)
+    listening = advertised
+    if ports.tunnelled:
+        listening += f",TUNNELLED://127.0.0.1:{ports.tunnelled}"
+        advertised += f",TUNNELLED://localhost:{ports.local}"
+        protocols += ",TUNNELLED:PLAINTEXT"
     lines = [
         "process.roles=broker,controller",
         "node.id=1",
         f"controller.quorum.bootstrap.servers=127.0.0.1:{ports.controller}",
-        f"listeners={advertised},CONTROLLER://127.0.0.1:{ports.controller}",
+        f"listeners={listening},CONTROLLER://127.0.0.1:{ports.controller}",
         f"advertised.listeners={advertised}",
         f"listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT",
         "controller.listener.names=CONTROLLER",

@@ -23,6 +23,11 @@ def new_key(passphrase: str | None = None) -> tuple[str, str]:
     return private, f"{kind} {data}"
 
 
+def secret_part(private: str) -> str:
+    """Of a key of :func:`new_key` a stretch of its file that holds nothing but the secret."""
+    return private.splitlines()[4][10:]
+
+
 class SSHServer:
     """Lets whoever has one of the ``authorized`` public keys in and forwards for them.
 

@@ -107,8 +107,13 @@ class Run:
             "SASL PASSWORD SECRET kafka)"
         )
         self.say(
+            f"CREATE CONNECTION t TO SSH TUNNEL (HOST '127.0.0.1', PORT {where['ssh_port']}, "
+            f"USER tunnel, PRIVATE KEY SECRET ssh, HOST KEY '{where['host_key']}')"
+        )
+        self.say(
             f"CREATE CONNECTION d TO POSTGRES (HOST '127.0.0.1', PORT {where['port']}, DATABASE "
-            f"'shop', USER '{where['user']}', PASSWORD SECRET postgres, SSL MODE 'disable')"
+            f"'shop', USER '{where['user']}', PASSWORD SECRET postgres, SSL MODE 'disable', "
+            "USING SSH TUNNEL t)"
         )
         self.say(
             "CREATE SOURCE s (id BIGINT) FROM KAFKA CONNECTION c (TOPIC "
@@ -135,6 +140,9 @@ class Run:
             "ALTER CONNECTION d SET (SSL MODE 'require')",
             "CREATE CONNECTION e TO POSTGRES (USING CONNECTION d, DATABASE 'none')",
             "ALTER SECRET kafka AS 'env:NOT_THERE'",
+            "ALTER CONNECTION t SET (PRIVATE KEY SECRET wrong)",
+            "ALTER CONNECTION t SET (NEXT PRIVATE KEY SECRET again), SET (USER nobody)",
+            "ALTER CONNECTION t SET (USER nobody)",
         ):
             self.refused(text)
 

@@ -19,6 +19,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests.services.ssh import SSHServer, new_key, secret_part
+
 from .marked_run import logging_properties, play
 
 if TYPE_CHECKING:
@@ -34,8 +36,10 @@ KAFKA = "ZqkMark7\"w'v\\x %41=,;$mark{a}"
 POSTGRES = "ZqpMark8'\"w\\n %2B=,;$mark@:/?#"
 WRONG = "ZqwMark9\"u't\\ end=;"
 PLAIN = "ZqvMark3\"u't\\ end=;"
+SSH, SSH_PUBLIC = new_key()
 MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN}
-MARKERS = {"kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN}
+MARKERS = {"kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN,
+           "ssh": secret_part(SSH)}
 _numbers = itertools.count(1)
 
 
@@ -107,18 +111,24 @@ def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
     kept.mkdir()
     (kept / "postgres").write_text(POSTGRES)
     (kept / "again").write_text(KAFKA)
+    (kept / "ssh").write_text(SSH)
+    port = postgres.parameters(name, "shop")["port"]
+    bastion = SSHServer([SSH_PUBLIC], {("127.0.0.1", int(port)): ("127.0.0.1", int(port))})
     seen = tmp_path / "seen"
     seen.mkdir()
     (seen / "setting.json").write_text(json.dumps({
         "references": {
             "kafka": "env:MARKED_KAFKA", "postgres": f"file:{kept / 'postgres'}",
             "again": f"file:{kept / 'again'}", "wrong": "env:MARKED_WRONG",
+            "ssh": f"file:{kept / 'ssh'}",
         },
         "broker": kafka.bootstrap, "user": name, "rows": ROWS, "topic": f"{name}-in",
         "out": f"{name}-out", "table": f"{name}.marked_rows",
-        "port": postgres.parameters(name, "shop")["port"],
+        "port": port, "ssh_port": bastion.port, "host_key": bastion.host_key,
     }))
-    yield seen
+    with bastion:
+        yield seen
+    assert bastion.opened
     count = postgres.execute(f"SELECT count(*) FROM {name}.marked_rows", database="shop")
     assert count == [(ROWS,)]
     files = [path for path in seen.rglob("*") if path.is_file()]
