@@ -208,6 +208,8 @@ def _java_login(resolved: Resolved, mechanism: str) -> Iterator[tuple[str, str]]
     """How the Java clients log in: the entry of JAAS, and the classes that it needs."""
     if mechanism == "OAUTHBEARER":
         yield "sasl.jaas.config", _entry(f"{_OAUTH}.OAuthBearerLoginModule", {
+            # Nobody reads it. Spark's log at DEBUG hides what stands from this word to the end.
+            "password": "",
             "clientId": _kafka(resolved, "OAUTH CLIENT ID"),
             "clientSecret": _kafka(resolved, "OAUTH CLIENT SECRET"),
             "scope": _kafka(resolved, "OAUTH SCOPE"),
@@ -244,7 +246,8 @@ def _librdkafka_login(resolved: Resolved, mechanism: str | None) -> dict[str, An
         # librdkafka's wheel by itself looks only where one distribution keeps its certificates
         found: dict[str, Any] = {"sasl.oauthbearer.method": "oidc", "https.ca.location": "probe"}
         if authority is not None:
-            found |= {"https.ca.location": "", "https.ca.pem": authority}
+            del found["https.ca.location"]
+            found["https.ca.pem"] = authority
         for option, name in (
             ("OAUTH TOKEN ENDPOINT", "token.endpoint.url"), ("OAUTH CLIENT ID", "client.id"),
             ("OAUTH CLIENT SECRET", "client.secret"), ("OAUTH SCOPE", "scope"),

@@ -61,7 +61,7 @@ def token_finding(resolved: Resolved, *, subject: str, timeout: float = 3.0) -> 
         authority = option_of(resolved, "KAFKA", AUTHORITY)
         trusted = ssl.create_default_context(cadata=authority)
     except (ssl.SSLError, ValueError):
-        return bad(AUTHORITY, "these are no certificates", "it must be certificates in PEM")
+        return bad(AUTHORITY, f"{AUTHORITY} holds no certificates", "they must be in PEM")
     form = {"grant_type": "client_credentials", **({} if scope is None else {"scope": scope})}
     request = Request(  # noqa: S310 - the form of the option lets http and https through
         url, data=urlencode(form).encode(), method="POST",
@@ -140,7 +140,8 @@ def _problem(url: str, status: int, kind: str, body: bytes) -> tuple[str, str, s
         if option == SECRET and any(word in about.lower() for word in _UNKNOWN_CLIENT):
             option, remedy = CLIENT, "check OAUTH CLIENT ID, and that the endpoint has this client"
         text = " ".join(f"{name}: {about}".rstrip(": ").split())[:_SHOWN]
-        return option, f"the token endpoint refuses: {text}", remedy
+        what = "" if option == ENDPOINT else f" {option}"
+        return option, f"the token endpoint refuses{what}: {text}", remedy
     missing = _missing_claims(answer.get("access_token"))
     if missing is None:
         return (ENDPOINT, f"what {url} gives is no JSON Web Token, and Kafka's clients take "

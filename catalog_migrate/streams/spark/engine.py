@@ -142,6 +142,7 @@ class SparkQueries:
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
         """What is read, and who writes its batches (None: Spark's own Delta sink)."""
         connector = spec.external.connector
+        settings.require_allowed_endpoint(self._spark, spec)
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":

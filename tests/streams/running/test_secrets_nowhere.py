@@ -19,6 +19,8 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests.services.token_server import TokenServer
+
 from .marked_run import logging_properties, play
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ ROWS = 5
 KAFKA = "ZqkMark7\"w'v\\x %41=,;$mark{a}"
 POSTGRES = "ZqpMark8'\"w\\n %2B=,;$mark@:/?#"
 WRONG = "ZqwMark9\"u't\\ end=;"
+CLIENT = "ZqoMark5\"u't\\ %3D=;{b}"
 PLAIN = "ZqvMark3\"u't\\ end=;"
-MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN}
-MARKERS = {"kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN}
+MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN,
+          "MARKED_CLIENT": CLIENT}
+MARKERS = {"client": CLIENT, "kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN}
 _numbers = itertools.count(1)
 
 
@@ -85,7 +89,16 @@ def test_the_search_finds_what_is_there() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
+def tokens(kafka: Any) -> Iterator[TokenServer]:
+    """A token server with a client whose secret is marked."""
+    with TokenServer(kafka.token_key, {"app": CLIENT}) as server:
+        yield server
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, kafka: Any, postgres: Any, tokens: TokenServer
+) -> Iterator[Path]:
     """A directory whose setting has servers with a user with marked passwords.
 
     In the end everything below it is searched.
@@ -96,6 +109,7 @@ def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
     for topic in (f"{name}-in", f"{name}-out"):
         kafka.create_topic(topic, 1)
         kafka.allow(name, topic, "READ", "WRITE", "DESCRIBE")
+        kafka.allow("app", topic, "READ", "WRITE", "DESCRIBE")
     kafka.produce(f"{name}-in", [(str(n), json.dumps({"id": n})) for n in range(ROWS)])
     with postgres.connect(database="shop") as connection:
         # a schema of its own: the ledger beside other tests' tables belongs to another role
@@ -113,7 +127,9 @@ def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
         "references": {
             "kafka": "env:MARKED_KAFKA", "postgres": f"file:{kept / 'postgres'}",
             "again": f"file:{kept / 'again'}", "wrong": "env:MARKED_WRONG",
+            "client": "env:MARKED_CLIENT",
         },
+        "tokens": tokens.url,
         "broker": kafka.bootstrap, "user": name, "rows": ROWS, "topic": f"{name}-in",
         "out": f"{name}-out", "table": f"{name}.marked_rows",
         "port": postgres.parameters(name, "shop")["port"],
