@@ -31,6 +31,7 @@ _BROKER = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\s]+)):([0-9]{1,5})\Z")
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?([zZ]|[+-]\d\d:\d\d)?\Z", re.ASCII
 )
+_URL = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s/@:?#\[\]]+)(?::[0-9]{1,5})?(?:[/?][^\s#]*)?\Z")
 _TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
 
 
@@ -199,9 +200,10 @@ def _path(option: Option, text: str) -> str:
     path = PurePosixPath(text)
     if not text.strip() or ".." in path.parts:
         raise BadValue("a path without '..' is expected")
-    if option.required and not path.is_absolute():
-        raise BadValue("a path from the root is expected, as '/data/landing'")
-    if not option.required and path.is_absolute():
+    from_root = option.required or bool(option.required_when)
+    if from_root and not path.is_absolute():
+        raise BadValue(f"a path from the root is expected, as {option.example!r}")
+    if not from_root and path.is_absolute():
         raise BadValue("a path below the connection's is expected, as 'orders'")
     return str(path)
 
@@ -244,6 +246,29 @@ def _topic(text: str) -> str:
     if len(names) > 1:
         raise BadValue("one topic is expected")
     return names[0]
+
+
+def _url(text: str) -> str:
+    if not _URL.match(text.strip()):
+        raise BadValue("a URL is expected, https://host/path, without a user in it")
+    return text.strip()
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """The names and values of an OAUTH EXTENSIONS option; what Kafka would refuse is BadValue."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, sign, value = (each.strip() for each in part.partition("="))
+        if not sign or not re.fullmatch("[A-Za-z]+", name) or name.lower() == "auth" or not value:
+            raise BadValue("'name=value' is expected, several separated by commas, names of A-Z")
+        if name in found or not value.isprintable():
+            raise BadValue(f"{name} is given twice, or has a value that cannot be printed")
+        found[name] = value
+    return found
+
+
+def _pairs(text: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(pairs_of(text).items()))
 
 
 def _table(text: str) -> str:
@@ -294,6 +319,8 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "connection": _connection,
     "host key": _host_key,
     "splits": _splits,
+    "url": _url,
+    "pairs": _pairs,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
     "integer": _integer,

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from tests.services.token_server import AUDIENCE, ISSUER
+
 REAUTHENTICATION = 5.0
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -49,14 +52,16 @@ def server_properties(
     users: Mapping[str, str],
     acls: bool = False,
     keys: BrokerKeys | None = None,
+    jwks: Path | None = None,
     reauthentication: float = REAUTHENTICATION,
 ) -> str:
     """The text of ``server.properties``.
 
     ``data`` is the directory of the logs, ``users`` may log in by SASL PLAIN with the passwords
     that they had at the start (SCRAM's live in the cluster's metadata), ``acls`` turns on the
-    authorizer, ``keys`` the listeners with TLS, ``reauthentication`` is the time in seconds
-    after which a live connection must authenticate again.
+    authorizer, ``keys`` the listeners with TLS, ``jwks`` SASL OAUTHBEARER: a file of keys whose
+    tokens are accepted. ``reauthentication`` is the time in seconds after which a live connection
+    must authenticate again.
     """
     listeners = {
         "SASL_PLAINTEXT": ports.sasl,
@@ -80,7 +85,7 @@ def server_properties(
         f"listener.security.protocol.map={protocols},CONTROLLER:PLAINTEXT",
         "controller.listener.names=CONTROLLER",
         "inter.broker.listener.name=PLAINTEXT",
-        "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        "sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN" + ",OAUTHBEARER" * bool(jwks),
         f"connections.max.reauth.ms={round(reauthentication * 1000)}",
         f"log.dirs={data}",
         "auto.create.topics.enable=false",
@@ -109,6 +114,21 @@ def server_properties(
                 f"{prefix}.scram-sha-256.sasl.jaas.config={_SCRAM} required;",
                 f"{prefix}.plain.sasl.jaas.config={_PLAIN} required {accepted};",
             ]
+            if jwks is not None:
+                prefix += ".oauthbearer.sasl"
+                lines += [
+                    f"{prefix}.jaas.config={_OAUTH}.OAuthBearerLoginModule required;",
+                    f"{prefix}.server.callback.handler.class={_OAUTH}."
+                    "OAuthBearerValidatorCallbackHandler",
+                ]
+    if jwks is not None:
+        # without this class Kafka 4.1.1 reads the claims and checks no signature
+        lines += [
+            f"sasl.oauthbearer.jwt.validator.class={_OAUTH}.BrokerJwtValidator",
+            f"sasl.oauthbearer.jwks.endpoint.url={jwks.as_uri()}",
+            f"sasl.oauthbearer.expected.audience={AUDIENCE}",
+            f"sasl.oauthbearer.expected.issuer={ISSUER}",
+        ]
     if acls:
         lines += [
             "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",

@@ -44,6 +44,7 @@ _CAUSE = re.compile(
 )
 _CONSEQUENCE = re.compile(r"not found")
 _NAMED = 3
+_VARIANT = '><artifact name={} type="jar" ext="jar" m:classifier={}/></dependency>'
 
 
 class LockedJar(msgspec.Struct, frozen=True):
@@ -54,16 +55,27 @@ class LockedJar(msgspec.Struct, frozen=True):
     revision: str
     size: int
     sha256: str
+    classifier: str = ""
 
     @property
     def coordinates(self) -> str:
-        """``organisation:artifact:revision``."""
-        return f"{self.organisation}:{self.artifact}:{self.revision}"
+        """``organisation:artifact:revision``, and the classifier where there is one."""
+        return ":".join(
+            filter(None, (self.organisation, self.artifact, self.revision, self.classifier))
+        )
 
     @property
     def filename(self) -> str:
         """Name in the cache; the organisation keeps equal artifact names apart."""
-        return f"{self.organisation}_{self.artifact}-{self.revision}.jar"
+        variant = f"-{self.classifier}" if self.classifier else ""
+        return f"{self.organisation}_{self.artifact}-{self.revision}{variant}.jar"
+
+
+MSK_JAR = LockedJar(
+    "software.amazon.msk", "aws-msk-iam-auth", "2.3.5", 13631348,
+    "bcd6020ce1ca2c3f1a65e087057dc8c0757185ba1f169b38e0eda54b617e4225", "all",
+)
+"""What Kafka's clients log in to MSK by IAM with, all that it needs inside."""
 
 
 def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
@@ -163,11 +175,13 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
     """The ``ivy.xml`` that asks for exactly these jars, none of them with what it depends on."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
-        f' rev={quoteattr(jar.revision)} transitive="false"/>'
+        f' rev={quoteattr(jar.revision)} transitive="false"'
+        + (_VARIANT.format(quoteattr(jar.artifact), quoteattr(jar.classifier))
+           if jar.classifier else "/>")
         for jar in jars
     )
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
         '  <info organisation="catalog-migrate" module="jars"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         '  <dependencies defaultconf="default->master">\n'
@@ -201,7 +215,7 @@ def _fetch(
             "jar",
             "bundle",
             "-retrieve",
-            f"{work}/out/[organisation]_[artifact]-[revision].[ext]",
+            f"{work}/out/[organisation]_[artifact]-[revision](-[classifier]).[ext]",
         ]
         complaints = _run_ivy(command, env, say)
         arrived = work / "out"

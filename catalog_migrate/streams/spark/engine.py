@@ -145,6 +145,7 @@ class SparkQueries:
         connector = spec.external.connector
         if connector == "KAFKA":
             _require_executors_here(self._spark, spec)
+        settings.require_allowed_endpoint(self._spark, spec)
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":

@@ -116,6 +116,15 @@ class Run:
             "USING SSH TUNNEL t)"
         )
         self.say(
+            f"CREATE CONNECTION o TO KAFKA (BROKER '{where['broker']}', SECURITY PROTOCOL "
+            "'SASL_PLAINTEXT', SASL MECHANISMS 'OAUTHBEARER', OAUTH TOKEN ENDPOINT "
+            f"'{where['tokens']}', OAUTH CLIENT ID 'app', OAUTH CLIENT SECRET SECRET client)"
+        )
+        self.say(
+            f"CREATE SOURCE t (id BIGINT) FROM KAFKA CONNECTION o (TOPIC '{where['topic']}', START "
+            f"OFFSETS ('{where['topic']}:0' = 0)) FORMAT JSON"
+        )
+        self.say(
             "CREATE SOURCE s (id BIGINT) FROM KAFKA CONNECTION c (TOPIC "
             f"'{where['topic']}') FORMAT JSON"
         )
@@ -129,6 +138,7 @@ class Run:
         for text in (
             f"ALTER CONNECTION c SET (SASL PASSWORD '{plain}')",
             f"ALTER CONNECTION d SET (PASSWORD '{plain}')",
+            f"ALTER CONNECTION o SET (OAUTH CLIENT SECRET '{plain}')",
             f"CREATE SECRET x AS '{plain}'",
         ):
             self.refused(text, shown=text.partition("'")[0])
@@ -136,6 +146,9 @@ class Run:
             "ALTER CONNECTION c SET (SASL PASSWORD SECRET wrong)",
             "ALTER CONNECTION d SET (PASSWORD SECRET wrong)",
             "ALTER CONNECTION c SET (BROKER '127.0.0.1:1')",
+            "ALTER CONNECTION o SET (OAUTH CLIENT SECRET SECRET wrong)",
+            "ALTER CONNECTION o SET (OAUTH TOKEN ENDPOINT 'http://127.0.0.1:1/token')",
+            "ALTER CONNECTION o SET (OAUTH CLIENT ID 'nobody')",
             "ALTER CONNECTION d SET (HOST 'no-such-host.invalid')",
             "ALTER CONNECTION d SET (SSL MODE 'require')",
             "CREATE CONNECTION e TO POSTGRES (USING CONNECTION d, DATABASE 'none')",
@@ -169,7 +182,8 @@ class Run:
     def look(self, runtime: Any) -> None:
         """Everything that shows definitions, settings and plans."""
         for kind, name in (
-            ("SECRET", "kafka"), ("CONNECTION", "c"), ("CONNECTION", "d"), ("SOURCE", "s"),
+            ("SECRET", "kafka"), ("CONNECTION", "c"), ("CONNECTION", "d"), ("CONNECTION", "o"),
+            ("SOURCE", "s"),
             ("SINK", "k"), ("SINK", "p"),
         ):
             self.say(f"SHOW CREATE {kind} {name}")
@@ -178,6 +192,7 @@ class Run:
         self.say("EXPLAIN ALTER CONNECTION c SET (SASL PASSWORD SECRET again)")
         self.say("EXPLAIN ALTER CONNECTION c SET (SASL PASSWORD SECRET wrong)")
         self.say("VALIDATE CONNECTION c")
+        self.say("VALIDATE CONNECTION o")
         for each in runtime.supervisor.managed.values():
             print(each)
             if each.query is not None:
@@ -225,7 +240,7 @@ def play(directory: Path, spark: Any) -> None:
         managed = dict(runtime.supervisor.managed) if runtime.supervisor is not None else {}
         progress = [each.query.progress() if each.query is not None else None
                     for each in managed.values()]
-        return len(progress) == 3 and all(
+        return len(progress) == 4 and all(
             each is not None and each.total_rows >= run.setting["rows"] for each in progress
         )
 
