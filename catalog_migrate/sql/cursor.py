@@ -102,18 +102,24 @@ class Cursor:
             raise self.unexpected()
 
     def look(self, table: Mapping[str, Choice]) -> Choice | None:
-        """What the table has for the keyword that comes next, without taking it."""
-        if self.token.keyword in table:
-            return table[self.token.keyword]
-        for word in table:
-            self.note(word)
+        """What the table has for the keywords that come next, without taking them.
+
+        A key of several words (``SSH TUNNEL``) stands for all of them.
+        """
+        key = self._key(table)
+        if key is not None:
+            return table[key]
+        for words in table:
+            self.note(words)
         return None
 
     def may_choose(self, table: Mapping[str, Choice]) -> Choice | None:
-        """Take the keyword that comes next if it is in the table; what the table has for it."""
+        """Take the keywords that come next if they are in the table; what the table has for them.
+        """
         chosen = self.look(table)
-        if chosen is not None:
-            self.advance()
+        key = None if chosen is None else self._key(table)
+        if key is not None:
+            self.need(*key.split())
         return chosen
 
     def choose(self, table: Mapping[str, Choice]) -> Choice:
@@ -188,6 +194,12 @@ class Cursor:
         """Fail unless the whole statement was read."""
         if not self.ended:
             raise self.unexpected("the end of the statement")
+
+    def _key(self, table: Mapping[str, object]) -> str | None:
+        """The table's key that comes next."""
+        if self.token.keyword in table:
+            return self.token.keyword
+        return next((key for key in table if " " in key and self.sees(*key.split())), None)
 
     def _found(self, token: Token) -> str:
         if token.kind == "end":

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.model.external import External, SecretRef
 from catalog_migrate.model.objects import Column
+from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.parser import Parsed, parse, parse_one
 from catalog_migrate.sql.source import SyntaxProblem
 from catalog_migrate.sql.statements import (
@@ -389,3 +390,17 @@ def test_an_option_that_is_a_secret_hides_nothing_else(name: str) -> None:
     assert caught.value.nearest == "TIMESTAMP"
     assert caught.value.found == "'TIMESTAM'"
     assert caught.value.source_line.endswith("SECRET pw) INCLUDE OFFSET AS off, TIMESTAM AS k")
+
+
+def test_a_choice_of_several_words() -> None:
+    """A key of two words is taken as a whole; half of it is no choice, and the error names it."""
+    table = {"KAFKA": 1, "SSH TUNNEL": 2}
+
+    def chosen(text: str) -> tuple[int, bool]:
+        cursor = Cursor(text, tokenise(text))
+        return cursor.choose(table), cursor.ended
+
+    assert chosen("ssh  Tunnel") == (2, True)
+    assert chosen("kafka") == (1, True)
+    with pytest.raises(Exception, match="expected KAFKA or SSH TUNNEL, found 'ssh'"):
+        chosen("ssh tunnels")
