@@ -29,6 +29,7 @@ from catalog_migrate.connections.postgres_probe import (
     server_findings,
     table_findings,
 )
+from catalog_migrate.connections.schema_registry import SchemaRegistry
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
@@ -64,6 +65,8 @@ def validate_connection(
         if connector == "POSTGRES":
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:
                 return server_findings(session, subject=subject)
+        if connector == "SCHEMA REGISTRY":
+            return (SchemaRegistry(resolved, subject=subject, timeout=timeout).check(),)
         return (_directory_finding(resolved, None, subject, timeout),)
     except ConnectionFailed as error:
         return _findings_of(error)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from ipaddress import IPv6Address
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from catalog_migrate.connections.kinds import Option
 
@@ -207,6 +208,24 @@ def _is_host(text: str) -> bool:
         return False
 
 
+def _url(text: str) -> str:
+    """An address of HTTP; nothing in it is a login, which it would be shown with."""
+    stripped = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(stripped)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    known = parts.scheme in ("http", "https") and parts.hostname and _is_host(parts.hostname)
+    if not known or port == 0 or re.search(r"\s", stripped) or not stripped.isascii():
+        raise BadValue("an address is expected, as 'https://registry.example.com:8081'")
+    if "@" in parts.netloc:
+        raise BadValue("no user and no password stand in it: they have options of their own")
+    if parts.query or parts.fragment:
+        raise BadValue("an address without '?' and '#' is expected")
+    return stripped
+
+
 def _topics(text: str) -> str:
     return ",".join(topics_of(text))
 
@@ -244,6 +263,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "pem": _pem,
     "addresses": _addresses,
     "host": _host,
+    "url": _url,
     "topics": _topics,
     "topic": _topic,
     "table": _table,

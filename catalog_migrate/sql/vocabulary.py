@@ -29,7 +29,10 @@ LISTINGS: Mapping[str, Listing] = {
     "OPERATIONS": "operations",
     "SECRETS": "secrets",
 }
-CONNECTORS: Mapping[str, str] = {"KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES"}
+CONNECTORS: Mapping[str, str] = {
+    "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES",
+    "SCHEMA REGISTRY": "SCHEMA REGISTRY",
+}
 INCLUDED: Mapping[str, str] = {
     "KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"
 }

@@ -26,6 +26,9 @@ DEFAULT_SCHEMA = "default"
 OVERRIDE = "override:"
 """Roles of links to the secrets of overrides are this and the option's name."""
 
+REGISTRY = "registry"
+"""Role of the link to the connection of a format's schema registry."""
+
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
 
@@ -245,7 +248,7 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
 
 
 def _is_access(role: str) -> bool:
-    return role == "connection" or role.startswith((SECRET, OVERRIDE))
+    return role in ("connection", REGISTRY) or role.startswith((SECRET, OVERRIDE))
 
 
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
@@ -297,8 +300,12 @@ def fingerprint(state: State, item_id: str) -> str:
     stream = state.streams.get(reads or "")
     if stream is not None and external.connector == "KAFKA":
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
-    connection = item.links.get("connection")
-    if connection is not None:
+    if external.key_format is not None:
+        parts.append(external.key_format)
+    for role in ("connection", REGISTRY):
+        connection = item.links.get(role)
+        if connection is None:
+            continue
         whole = effective(state, connection)
         parts.append(whole.connector)
         for name, value in sorted(whole.options.items(), key=lambda each: each[0]):

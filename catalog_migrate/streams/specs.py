@@ -81,6 +81,7 @@ def spec_of(
         if shard != reads.shard:
             columns = _retired_columns(dependencies.location(state, shard))
             external = as_in_shard(state, external, reads.shard or "", shard)
+    registry = item.links.get(dependencies.REGISTRY)
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,
@@ -96,6 +97,9 @@ def spec_of(
         dead_letters=None if dead is None else dependencies.location(state, dead.shard or ""),
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
+        registry=None if registry is None
+        else resolved_connection(state, registry, resolve=resolve),
+        registry_name="" if registry is None else dependencies.display(state, registry),
     )
 
 

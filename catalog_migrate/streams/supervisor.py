@@ -21,7 +21,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.program.operations import Executed
 from catalog_migrate.streams import dependencies, following
@@ -362,7 +361,7 @@ class Supervisor:
         self.ensure_shards(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
-        redactor = Redactor.of(spec.connection)
+        redactor = spec.redactor
         try:
             planned, query = self._plan(spec)
             checkpoint = self.ports.checkpoint(spec.checkpoint).remembered()

@@ -179,7 +179,7 @@ class TestTables:
 
     def test_types(self) -> None:
         """There are three types."""
-        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES")
+        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES", "SCHEMA REGISTRY")
 
     @every_cell
     def test_complete(self, cell: Cell) -> None:
