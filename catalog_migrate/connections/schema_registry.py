@@ -200,7 +200,8 @@ class SchemaRegistry:
                 "see to USERNAME and PASSWORD, and to what this user may do there" if named
                 else "write USERNAME '…' and PASSWORD SECRET …",
             )
-        if status == 404 and isinstance(found, Mapping) and "error_code" in found:
+        code = found.get("error_code") if isinstance(found, Mapping) else None
+        if status == 404 and isinstance(code, int) and code // 100 == 404:  # 40401 to 40403
             raise UnknownSchema(reason or "not found")
         if refused and status in (409, 422) and isinstance(found, Mapping):
             raise Incompatible(reason or "it is not compatible")

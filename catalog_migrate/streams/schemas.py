@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import effective
 from catalog_migrate.connections.schema_registry import (
@@ -19,10 +20,12 @@ from catalog_migrate.connections.schema_registry import (
     subject_of,
 )
 from catalog_migrate.connections.values import topics_of
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.external import External
-from catalog_migrate.model.objects import Column
+from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
-from catalog_migrate.streams import avro
+from catalog_migrate.planner.migration import Migration
+from catalog_migrate.streams import avro, dependencies
 from catalog_migrate.streams.queries import QuerySpec, declared_columns, written_columns
 
 KINDS = {"AVRO": "AVRO", "JSON SCHEMA": "JSON"}
@@ -91,6 +94,80 @@ def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, .
         return tuple(each for each in error.findings if isinstance(each, Finding))
 
 
+class SinkCheck(msgspec.Struct, frozen=True):
+    """What a registry says of a sink whose table gets other columns; ``ok`` None: it said nothing.
+
+    ``bundled``: the sink comes with the release.
+    """
+
+    name: str
+    ok: bool | None
+    message: str
+    remedy: str = ""
+    bundled: bool = False
+
+    def __str__(self) -> str:
+        if self.ok is None:
+            return f"sink {self.name}: not asked whether its columns are taken: {self.message}"
+        if self.ok:
+            return f"sink {self.name}: {self.message}"
+        then = "" if self.bundled else "; it stops at the first row of the new columns"
+        return f"sink {self.name}: {self.message}{then} (remedy: {self.remedy})"
+
+
+def migrated_sinks(state: State, migration: Migration) -> list[SinkCheck]:
+    """Ask the registries about every sink whose table gets other columns by a migration."""
+    from catalog_migrate.streams.inputs import rekeyed
+
+    targets = {
+        target.item_id: target for target in migration.targets
+        if target.action is not None and target.definition.kind == "table"
+        and target.item_id in state.items
+        and _shape(target.definition) != _shape(state.items[target.item_id].definition)
+    }
+    if not targets:
+        return []
+    after = rekeyed(state, migration)
+    down: dict[str, str] = {}
+    found = []
+    for each in dependencies.queries(state):
+        target = targets.get(each.item.links.get("reads", ""))
+        registry = each.item.links.get(dependencies.REGISTRY)
+        if target is None or registry is None:
+            continue
+        external = dependencies.external_of(after.get(each.item_id, each.item))
+        name, bundled = str(each.item.definition.item_name), each.mapping.owner == "shipped"
+        if registry not in down:
+            try:
+                finding = _asked(state, registry, external, target.definition.columns)
+                found.append(
+                    SinkCheck(name, finding.ok, finding.message, finding.remedy or "", bundled)
+                )
+                continue
+            except CatalogMigrateError as error:
+                down[registry] = error.message
+        found.append(SinkCheck(name, None, down[registry], bundled=bundled))
+    return found
+
+
+def _asked(
+    state: State, registry: str, external: External, columns: Sequence[Column]
+) -> Finding:
+    from catalog_migrate.streams.specs import resolved_connection
+
+    name = dependencies.display(state, registry)
+    try:
+        mine = written(external, columns)
+    except avro.UnfitSchema as error:
+        return Finding("", "FORMAT", False, str(error), "leave the column away, or change its type")
+    resolved = resolved_connection(state, registry)
+    return _taken(SchemaRegistry(resolved, subject=f"connection {name}"), name, mine)
+
+
+def _shape(definition: ObjectDefinition) -> list[tuple[str, str, bool]]:
+    return [(column.name, column.type, column.nullable) for column in definition.columns]
+
+
 def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]:
     """Of each topic whose subject is known by the topic alone."""
     if _strategy(spec.external, "source") != "topic":
@@ -141,12 +218,15 @@ def _sink_finding(spec: QuerySpec, registry: SchemaRegistry) -> Finding:
         mine = written(spec.external, written_columns(spec))
     except avro.UnfitSchema as error:
         return Finding("", "FORMAT", False, str(error), "leave the column away, or change its type")
+    return _taken(registry, spec.registry_name, mine)
+
+
+def _taken(registry: SchemaRegistry, name: str, mine: Written) -> Finding:
     wrong = registry.incompatibilities(mine.subject, mine.text, mine.kind)
     if wrong:
-        return refusal(spec.registry_name, mine.subject, wrong)
-    return Finding(
-        "", None, True, f"subject {mine.subject} of connection {spec.registry_name} takes its rows"
-    )
+        return refusal(name, mine.subject, wrong)
+    said = f"subject {mine.subject} of connection {name} takes its columns"
+    return Finding("", None, True, said)
 
 
 def refusal(registry: str, subject: str, reasons: Sequence[str]) -> Finding:

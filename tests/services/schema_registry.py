@@ -1,7 +1,8 @@
 """A schema registry of the tests' own: Confluent's API, as much of it as clients use.
 
-Subjects, versions, schemas by number, and compatibility BACKWARD of records, with basic
-authentication and TLS where asked. It can be down, answer as a web page, or refuse.
+Subjects, versions, schemas by number, and compatibility BACKWARD of records (or NONE, or NOTHING
+at all), with basic authentication and TLS where asked. It can be down, answer as a web page, or
+refuse.
 """
 
 from __future__ import annotations
@@ -142,6 +143,8 @@ class SchemaRegistry:
         known = self.subjects.get(subject)
         if not known or self.compatibility == "NONE" or body.get("schemaType", "AVRO") != "AVRO":
             return []
+        if self.compatibility == "NOTHING":
+            return ["NOTHING is compatible"]
         old, new = json.loads(self.schemas[known[-1]]["schema"]), json.loads(body["schema"])
         if old == new:
             return []
