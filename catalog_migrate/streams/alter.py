@@ -144,7 +144,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = found.external
+    external = dependencies.under_present_names(state, found.item)
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)
     both = apply_actions(
@@ -179,7 +179,9 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = msgspec.structs.replace(found.external, connection=statement.connection)
+    external = msgspec.structs.replace(
+        dependencies.under_present_names(state, found.item), connection=statement.connection
+    )
     checked, links = checked_query(state, statement.kind, statement.name, external)
     if statement.kind == "sink":
         check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)

@@ -60,6 +60,20 @@ def external_of(item: ItemRecord) -> External:
     return item.definition.external or External()
 
 
+def under_present_names(state: State, item: ItemRecord) -> External:
+    """The external part of a source or sink; a connection that was renamed has its present name."""
+    external = external_of(item)
+    names = {}
+    for role in ("connection", REGISTRY):
+        written = getattr(external, role)
+        if written is None or role not in item.links:
+            continue
+        found = state.mappings.get(identity_text(identity_of("connection", written)))
+        if found is None or found.item_id != item.links[role]:
+            names[role] = display(state, item.links[role])
+    return msgspec.structs.replace(external, **names)
+
+
 def identity_of(kind: str, name: str) -> tuple[str, str, str]:
     """The identity that a name as written stands for."""
     schema, last = split_name(name)

@@ -78,6 +78,10 @@ class TestStatements:
         do("ALTER CONNECTION r RENAME TO shop.registry")
         shown = create_statement(state(), dependencies.find(state(), "source", "a"))
         assert "USING SCHEMA REGISTRY CONNECTION shop.registry KEY FORMAT AVRO" in shown
+        do("ALTER CONNECTION c RENAME TO shop.kafka")
+        do("ALTER SOURCE a SET (MAX OFFSETS PER TRIGGER = 5)")  # by the names of now
+        shown = create_statement(state(), dependencies.find(state(), "source", "a"))
+        assert "FROM KAFKA CONNECTION shop.kafka" in shown
 
     @pytest.mark.parametrize(
         ("text", "message"),
