@@ -220,6 +220,11 @@ _STAND_IN = {
     "planner.planfile": ("EditedPlan", "StalePlan"),
     "reconciler.execution_context": ("PrepareFailed",),
     "reconciler.reconcile": ("NotReconciled",),
+    "replication.errors": (
+        "OtherServer", "OtherTimeline", "PublicationMissing", "ReplicationFailed",
+        "ReplicationNotAllowed", "SlotAhead", "SlotInUse", "SlotLost", "SlotMissing",
+        "TableChanged", "UnreadableMessage",
+    ),
     "sql.source": ("SyntaxProblem",),
     "store.object_store": ("StoreFailure",),
     "streams.checkpoint.errors": (

@@ -77,6 +77,39 @@ from catalog_migrate.planner.planfile import (
 )
 from catalog_migrate.reconciler.execution_context import PrepareFailed as PrepareFailed
 from catalog_migrate.reconciler.reconcile import NotReconciled as NotReconciled
+from catalog_migrate.replication.errors import (
+    OtherServer as OtherServer,
+)
+from catalog_migrate.replication.errors import (
+    OtherTimeline as OtherTimeline,
+)
+from catalog_migrate.replication.errors import (
+    PublicationMissing as PublicationMissing,
+)
+from catalog_migrate.replication.errors import (
+    ReplicationFailed as ReplicationFailed,
+)
+from catalog_migrate.replication.errors import (
+    ReplicationNotAllowed as ReplicationNotAllowed,
+)
+from catalog_migrate.replication.errors import (
+    SlotAhead as SlotAhead,
+)
+from catalog_migrate.replication.errors import (
+    SlotInUse as SlotInUse,
+)
+from catalog_migrate.replication.errors import (
+    SlotLost as SlotLost,
+)
+from catalog_migrate.replication.errors import (
+    SlotMissing as SlotMissing,
+)
+from catalog_migrate.replication.errors import (
+    TableChanged as TableChanged,
+)
+from catalog_migrate.replication.errors import (
+    UnreadableMessage as UnreadableMessage,
+)
 from catalog_migrate.sql.source import SyntaxProblem as SyntaxProblem
 from catalog_migrate.store.object_store import StoreFailure as StoreFailure
 from catalog_migrate.streams.checkpoint.errors import (

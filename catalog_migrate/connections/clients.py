@@ -15,10 +15,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from catalog_migrate.connections import tunnels
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret, reveal
-from catalog_migrate.connections.values import milliseconds, start_of, table_of, topics_of
+from catalog_migrate.connections.values import (
+    addresses_of,
+    milliseconds,
+    start_of,
+    table_of,
+    topics_of,
+)
 from catalog_migrate.model.external import OptionValue
 
 if TYPE_CHECKING:
@@ -63,7 +70,7 @@ def option_of(resolved: Resolved, connector: str, name: str) -> str | None:
 def spark_kafka_options(resolved: Resolved) -> dict[str, str]:
     """What Spark's Kafka source and sink share: where, how, who, and how long to try."""
     options = {
-        f"{_PREFIX}bootstrap.servers": _kafka(resolved, "BROKER") or "",
+        f"{_PREFIX}bootstrap.servers": _brokers(resolved),
         f"{_PREFIX}security.protocol": _kafka(resolved, "SECURITY PROTOCOL") or "",
     }
     mechanism = _kafka(resolved, "SASL MECHANISMS")
@@ -135,10 +142,13 @@ def spark_kafka_sink_options(
     return {**producer, **shared, "topic": str(options["TOPIC"])}
 
 
-def librdkafka_config(resolved: Resolved) -> dict[str, Any]:
-    """The configuration of a confluent-kafka client for the same connection."""
+def librdkafka_config(resolved: Resolved, *, subject: str = "connection") -> dict[str, Any]:
+    """The configuration of a confluent-kafka client for the same connection.
+
+    Raises ConnectionFailed, with ``subject``, for a tunnel that does not lead to the brokers.
+    """
     config: dict[str, Any] = {
-        "bootstrap.servers": _kafka(resolved, "BROKER"),
+        "bootstrap.servers": _brokers(resolved, subject),
         "security.protocol": _kafka(resolved, "SECURITY PROTOCOL"),
         "socket.timeout.ms": _REQUEST_TIMEOUT * 2,
         "socket.connection.setup.timeout.ms": _REQUEST_TIMEOUT,
@@ -165,6 +175,24 @@ def librdkafka_config(resolved: Resolved) -> dict[str, Any]:
     if config.get("ssl.endpoint.identification.algorithm") == "":
         config["ssl.endpoint.identification.algorithm"] = "none"
     return config
+
+
+def _brokers(resolved: Resolved, subject: str = "connection") -> str:
+    """The addresses to begin with; through a tunnel each has its own port at the local end.
+
+    The brokers must say that they are there (``advertised.listeners``), for clients follow what
+    they say: :meth:`KafkaProbe.cluster` refuses others.
+    """
+    text = _kafka(resolved, "BROKER") or ""
+    if tunnels.OPTION not in resolved:
+        return text
+    ends = (
+        tunnels.endpoint(
+            resolved, host, port, subject=subject, option="BROKER", same_port=True
+        )
+        for host, port in addresses_of(text)
+    )
+    return ",".join(f"{host}:{port}" for host, port in ends)
 
 
 def _kafka(resolved: Resolved, name: str) -> str | None:
@@ -195,16 +223,20 @@ def _refuse_pkcs1(key: str) -> None:
 # -- PostgreSQL ------------------------------------------------------------------------------------
 
 
-def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
-    """psycopg's keyword arguments.
+def postgres_parameters(resolved: Resolved, *, subject: str = "connection") -> dict[str, Any]:
+    """psycopg's keyword arguments; ConnectionFailed when a tunnel does not lead to the server.
+
+    Through a tunnel, the name that TLS checks stays that of the server itself.
 
     libpq takes certificates and keys as files only: they become memory without a name, open as
     long as this process lives, where the platform has that, else private temporary files that go
     with it.
     """
+    host, port = _postgres(resolved, "HOST") or "", int(_postgres(resolved, "PORT") or 5432)
+    address, local_port = tunnels.endpoint(resolved, host, port, subject=subject)
     parameters: dict[str, Any] = {
-        "host": _postgres(resolved, "HOST"),
-        "port": int(_postgres(resolved, "PORT") or 5432),
+        "host": host,
+        "port": local_port,
         "dbname": _postgres(resolved, "DATABASE"),
         "user": _postgres(resolved, "USER"),
         # The empty text, for libpq would else look into its environment.
@@ -221,6 +253,8 @@ def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
         "passfile": os.path.join(os.devnull, "none"),
         "gssencmode": "disable",
     }
+    if address != host:
+        parameters["hostaddr"] = address
     if parameters["sslmode"] == "verify-full":
         parameters["sslrootcert"] = "system"
     for option, name in (
@@ -234,14 +268,17 @@ def postgres_parameters(resolved: Resolved) -> dict[str, Any]:
     return parameters
 
 
-def connect_postgres(resolved: Resolved, **more: Any) -> psycopg.Connection[Any]:
+def connect_postgres(
+    resolved: Resolved, *, subject: str = "connection", **more: Any
+) -> psycopg.Connection[Any]:
     """A connection to the database; ``more`` goes to ``psycopg.connect`` and wins.
 
-    Raises psycopg.OperationalError; its text is not scrubbed.
+    Raises psycopg.OperationalError, whose text is not scrubbed, and ConnectionFailed, with
+    ``subject``, for a tunnel that does not lead there.
     """
     import psycopg
 
-    return psycopg.connect(**{**postgres_parameters(resolved), **more})
+    return psycopg.connect(**{**postgres_parameters(resolved, subject=subject), **more})
 
 
 def quoted_table(text: str) -> str:

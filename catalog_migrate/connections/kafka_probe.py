@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
 from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.connections.values import addresses_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ Result = TypeVar("Result")
 _SETTLED_SECONDS = 1.0
 """How long all brokers must be down before it is believed."""
 _NODE_SECONDS = 3.0
+_LOCAL_NAMES = ("localhost", "127.0.0.1")
+"""Where the local end of a tunnel is."""
 _KEPT_LINES = 50
 """The reconnects repeat themselves; the first lines tell."""
 
@@ -119,9 +122,10 @@ class KafkaProbe:
         self._redactor = Redactor.of(resolved)
         self._committed = option_of(resolved, "KAFKA", "kafka.isolation.level") == "read_committed"
         self._address = option_of(resolved, "KAFKA", "BROKER") or ""
+        self._tunnel = resolved.get(OPTION)
         self._errors: list[str] = []
         self._down_since: float | None = None
-        config = {**librdkafka_config(resolved), "error_cb": self._note}
+        config = {**librdkafka_config(resolved, subject=subject), "error_cb": self._note}
         # Some reasons are in its log only, which would go to standard error.
         log = logging.Logger("librdkafka", logging.INFO)
         log.addHandler(_Lines(self._errors))
@@ -146,11 +150,30 @@ class KafkaProbe:
     def cluster(self) -> tuple[str, tuple[tuple[int, str, int], ...]]:
         """The cluster's id and its brokers as (id, host, port).
 
-        Raises ConnectionFailed.
+        Raises ConnectionFailed, also for brokers behind a tunnel that say they are elsewhere.
         """
         answer = self._ask(lambda seconds: self._admin.describe_cluster(request_timeout=seconds))
         nodes = tuple((node.id, node.host, node.port) for node in answer.nodes)
+        self._require_in_tunnel(nodes)
         return answer.cluster_id, nodes
+
+    def _require_in_tunnel(self, nodes: Iterable[tuple[int, str, int]]) -> None:
+        """ConnectionFailed where clients would be led past the tunnel, or to where none is."""
+        if self._tunnel is None:
+            return
+        ports = {port for _, port in addresses_of(self._address)}
+        past = [
+            f"broker {number} says it is at {host}:{port}" for number, host, port in nodes
+            if host not in _LOCAL_NAMES or port not in ports
+        ]
+        if past:
+            listed = " or ".join(f"localhost:{port}" for port in sorted(ports))
+            raise failed(Finding(
+                self._subject, OPTION, False,
+                f"{', '.join(past)}, where no client comes through a tunnel",
+                f"give each broker a listener of its own whose advertised.listeners is {listed}, "
+                "and name all of them in BROKER",
+            ))
 
     def topics(self, names: Sequence[str]) -> dict[str, Any]:
         """Each topic's description with what we may do there, or its KafkaError."""

@@ -16,7 +16,8 @@ import msgspec
 
 ValueKind = Literal[
     "text", "integer", "boolean", "duration", "choice", "path", "pem",
-    "addresses", "host", "url", "topic", "topics", "table", "position",
+    "addresses", "host", "url", "topic", "topics", "table", "position", "connection", "host key",
+    "splits",
 ]  # fmt: skip
 """The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
 
@@ -85,7 +86,8 @@ class Section(msgspec.Struct, frozen=True):
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
     ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take,
     ``registered_formats`` what FORMAT takes with a schema registry, ``key_formats`` what KEY FORMAT
-    then does.
+    then does; ``tables`` is whether TABLES (…) stands among the options. ``rotation`` are the key
+    in use and the next one, which ROTATE KEYS puts in its place.
     """
 
     options: tuple[Option, ...]
@@ -97,6 +99,8 @@ class Section(msgspec.Struct, frozen=True):
     registered_formats: tuple[str, ...] = ()
     key_formats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    tables: bool = False
+    rotation: tuple[str, str] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -185,6 +189,12 @@ _STRATEGY = Option(
     "record's name, topic-record `<topic>-<record>`.", "record",
     default="topic", choices=("topic", "record", "topic-record"),
 )
+SSH_TUNNEL_OPTION = Option(
+    "SSH TUNNEL", "connection",
+    "The SSH TUNNEL connection that leads to the server; also written USING SSH TUNNEL t.",
+    "bastion",
+)
+"""For every type whose server may stand behind a tunnel."""
 
 _KAFKA_RESERVED = (
     Reserved(("bootstrap.servers",), "BROKER"),
@@ -212,6 +222,8 @@ _KAFKA_RESERVED = (
         "nothing: it loads code or carries a secret, and is not supported", secrets=True,
     ),
 )  # fmt: skip
+
+_FIRST_START = "only the first start reads it; positions are kept from then on"
 
 _KAFKA_SINK = Section(
     options=(
@@ -286,6 +298,7 @@ KAFKA = ConnectorType(
                 "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
                 "kafka_key_password", secret="must", exclusive_with=_NO_TLS,
             ),
+            SSH_TUNNEL_OPTION,
         ),
         open_prefix="kafka.",
         open_help="Any option of the Kafka clients that needs no secret, e.g. "
@@ -303,7 +316,13 @@ KAFKA = ConnectorType(
                 "START", "position",
                 "Where the first start begins: earliest, latest, or a time with its offset.",
                 "2026-01-31T00:00:00Z", default="earliest", alterable=False,
-                fixed_because="only the first start reads it; positions are kept from then on",
+                fixed_because=_FIRST_START,
+            ),
+            Option(
+                "START OFFSETS", "splits",
+                "Where the first start begins in single partitions: the next record to read, "
+                "earliest, latest, or a time with its offset. Others begin at START.",
+                "orders:0=123", alterable=False, fixed_because=_FIRST_START,
             ),
             _STRATEGY,
         ),
@@ -326,8 +345,7 @@ _NO_PG_TLS = (When("SSL MODE", ("disable",)),)
 
 POSTGRES = ConnectorType(
     name="POSTGRES",
-    help="A PostgreSQL database. Sinks write to it; it has no sources yet, so that an ALTER of "
-    "such a connection reaches sinks only.",
+    help="A PostgreSQL database. Sinks write to its tables, sources read their changes.",
     connection=Section(
         options=(
             Option("HOST", "host", "The server.", "db.example.com", required=True),
@@ -356,10 +374,37 @@ POSTGRES = ConnectorType(
                 "SSL KEY", "pem", "The key of our certificate (PEM).", "pg_key", secret="must",
                 required_when=(When("SSL CERTIFICATE"),), exclusive_with=_NO_PG_TLS,
             ),
+            SSH_TUNNEL_OPTION,
         ),
     ),
-    source=None,
-    without_source="a POSTGRES source comes in a later release",
+    source=Section(
+        options=(
+            Option(
+                "PUBLICATION", "text",
+                "The publication upstream that holds the tables; it is never created for you.",
+                "shop_changes", required=True, alterable=False,
+                fixed_because="its positions are of the slot that reads this publication; create "
+                "another source",
+            ),
+            Option(
+                "SLOT", "text",
+                "The replication slot, which the first start creates; by default a name with the "
+                "catalog's and the source's id.", "catalog_migrate_shop", alterable=False,
+                fixed_because="its positions are of this slot; create another source",
+            ),
+        ),
+        settings=(
+            _TRIGGER,
+            Option(
+                "SOFT DELETES", "boolean",
+                "Whether FORMAT MIRROR keeps rows that were deleted upstream, with the time in "
+                "_deleted.", "true", default="false", alterable=False,
+                fixed_because="the tables would have another column; create another source",
+            ),
+        ),
+        formats=("CHANGES", "MIRROR"),
+        tables=True,
+    ),
     sink=Section(
         options=(
             Option(
@@ -471,6 +516,7 @@ SCHEMA_REGISTRY = ConnectorType(
                 "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
                 "registry_key_password", secret="must",
             ),
+            SSH_TUNNEL_OPTION,
         ),
     ),
     source=None,
@@ -479,7 +525,42 @@ SCHEMA_REGISTRY = ConnectorType(
     without_sink=_ONLY_SCHEMAS,
 )  # fmt: skip
 
-CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType(
-    {connector.name: connector for connector in (KAFKA, POSTGRES, FILES, SCHEMA_REGISTRY)}
-)
+SSH_TUNNEL = ConnectorType(
+    name="SSH TUNNEL",
+    help="An SSH server that forwards connections to servers behind it; others go through it with "
+    "`USING SSH TUNNEL t`.",
+    connection=Section(
+        options=(
+            Option("HOST", "host", "The SSH server.", "bastion.example.com", required=True),
+            Option("PORT", "integer", "Its port.", "2222", default="22", minimum=1, maximum=65535),
+            Option("USER", "text", "Who logs in there.", "tunnel", required=True),
+            Option(
+                "PRIVATE KEY", "text",
+                "The key of that user, without a passphrase, as ssh-keygen writes it; the server "
+                "has its public one in `authorized_keys`.", "ssh_key", secret="must", required=True,
+            ),
+            Option(
+                "NEXT PRIVATE KEY", "text",
+                "The key that ROTATE KEYS puts in its place; the server may know either.",
+                "ssh_key_next", secret="must",
+            ),
+            Option(
+                "HOST KEY", "host key",
+                "The server's own public key, on one line as in its `ssh_host_…_key.pub`, or its "
+                "fingerprint; a server that shows another one is not talked to.",
+                "SHA256:uNiVztksCsDhcc0u9e8BgrJXVGDBdd0YkcbgxLF6o8c", required=True,
+            ),
+        ),
+        rotation=("PRIVATE KEY", "NEXT PRIVATE KEY"),
+    ),
+    source=None,
+    without_source="a tunnel leads to a server; create the source on that server's connection",
+    sink=None,
+    without_sink="a tunnel leads to a server; create the sink on that server's connection",
+)  # fmt: skip
+
+CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType({
+    connector.name: connector
+    for connector in (KAFKA, POSTGRES, FILES, SCHEMA_REGISTRY, SSH_TUNNEL)
+})
 """Every type by its name."""

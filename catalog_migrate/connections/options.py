@@ -17,7 +17,12 @@ from catalog_migrate.connections.kinds import (
     When,
     fold_option,
 )
-from catalog_migrate.connections.values import BadValue, canonical_value
+from catalog_migrate.connections.values import (
+    BadValue,
+    canonical_value,
+    splits_of,
+    topics_of,
+)
 from catalog_migrate.errors import Problem, WithProblems
 from catalog_migrate.model.external import OptionValue, SecretRef
 from catalog_migrate.sql.statements import DropOptions, ResetOptions, SetOptions
@@ -189,6 +194,30 @@ def apply_actions(
     return result
 
 
+def rotate_keys(
+    connector: str, options: Mapping[str, OptionValue], *, where: str = ""
+) -> dict[str, OptionValue]:
+    """``options`` after ROTATE KEYS: the key in use is gone, and the next one stands in its place.
+
+    Raises InvalidOptions for a type without keys, and when there is no next one.
+    """
+    rotation = section_of(connector, "connection", where=where).rotation
+    if rotation is None:
+        raise InvalidOptions(
+            f"{_at(where)}{connector} has no keys to rotate",
+            remedy="SET the option that holds the key or the password",
+        )
+    current, following = rotation
+    if following not in options:
+        raise InvalidOptions(
+            f"{_at(where)}there is no {following} that could take the place of {current}",
+            remedy=f"SET ({following} SECRET …) with a new key, let the server know its public one,"
+            " then ROTATE KEYS",
+        )
+    rest = {name: value for name, value in options.items() if name != following}
+    return {**rest, current: options[following]}
+
+
 def diff(before: Mapping[str, OptionValue], after: Mapping[str, OptionValue]) -> tuple[str, ...]:
     """The options that differ between two canonical (better: effective) sets, by name."""
     names = sorted({*before, *after})
@@ -329,7 +358,7 @@ def _rules(
 ) -> list[Problem]:
     """The problems of one option with the others; options with unknown values are let pass."""
     if option.name in whole:
-        return [
+        return _other_topics(option, whole) + [
             _exclusive(option, when, from_base)
             for when in option.exclusive_with
             if _holds(table, when, whole, unknown)
@@ -367,6 +396,21 @@ def _holds(
     other = table.find(when.option)
     value = whole.get(when.option, other.default if other is not None else None)
     return isinstance(value, str) and value in when.values
+
+
+def _other_topics(option: Option, whole: Mapping[str, OptionValue]) -> list[Problem]:
+    """Of partitions whose topic is not among those that are read."""
+    if option.value != "splits" or "TOPIC" not in whole:
+        return []
+    topics = topics_of(str(whole["TOPIC"]))
+    named = sorted({topic for topic, _ in splits_of(str(whole[option.name]))} - set(topics))
+    return [
+        Problem(
+            BAD_VALUE, f"option {option.name}: topic {topic} is none of TOPIC",
+            remedy="name partitions of " + " or ".join(topics),
+        )
+        for topic in named
+    ]
 
 
 def _exclusive(option: Option, when: When, from_base: Collection[str]) -> Problem:

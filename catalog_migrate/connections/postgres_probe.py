@@ -164,7 +164,9 @@ def postgres_session(
         # Resolving a name has no time limit of its own.
         connection = within(
             timeout,
-            lambda: connect_postgres(resolved, autocommit=True, connect_timeout=seconds),
+            lambda: connect_postgres(
+                resolved, subject=subject, autocommit=True, connect_timeout=seconds
+            ),
         )
     except TookTooLong:
         raise failed(_silent(resolved, subject)) from None

@@ -13,7 +13,7 @@ import socket
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -28,6 +28,7 @@ from catalog_migrate.connections.findings import (
     within,
 )
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.tunnels import OPTION, endpoint
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _MAX_ANSWER = 16 << 20
@@ -175,7 +176,9 @@ class SchemaRegistry:
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
         if self._opener is None:
             self._opener = urllib.request.build_opener(
-                _NoRedirects, urllib.request.HTTPSHandler(context=self._tls())
+                _NoRedirects, _Plain(self._reached), _Secure(self._reached, self._tls()),
+                # a proxy of the environment's is no way through a tunnel
+                *([urllib.request.ProxyHandler({})] if OPTION in self._resolved else []),
             )
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
@@ -183,6 +186,13 @@ class SchemaRegistry:
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read(_MAX_ANSWER)
+
+    def _reached(
+        self, address: tuple[str, int], *more: Any
+    ) -> socket.socket:
+        """A socket to the registry, through the connection's tunnel if it has one."""
+        place = endpoint(self._resolved, *address, subject=self._subject, option="URL")
+        return socket.create_connection(place, *more)
 
     def _understood(self, status: int, content: bytes, *, refused: bool) -> Any:
         try:
@@ -287,6 +297,45 @@ class SchemaRegistry:
 
     def _failed(self, option: str, message: str, remedy: str) -> ConnectionFailed:
         return failed(Finding(self._subject, option, False, message, remedy))
+
+
+_Reach = Callable[..., socket.socket]
+
+
+class _Plain(urllib.request.HTTPHandler):
+    """HTTP over sockets that somebody else connects."""
+
+    def __init__(self, reach: _Reach) -> None:
+        super().__init__()
+        self._reach = reach
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open it."""
+
+        def connection(host: str, **more: Any) -> http.client.HTTPConnection:
+            made = http.client.HTTPConnection(host, **more)
+            made._create_connection = self._reach  # type: ignore[attr-defined]
+            return made
+
+        return self.do_open(connection, request)
+
+
+class _Secure(urllib.request.HTTPSHandler):
+    """The same with TLS, whose names are those of the URL."""
+
+    def __init__(self, reach: _Reach, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._reach, self._tls = reach, context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open it."""
+
+        def connection(host: str, **more: Any) -> http.client.HTTPSConnection:
+            made = http.client.HTTPSConnection(host, context=self._tls, **more)
+            made._create_connection = self._reach  # type: ignore[attr-defined]
+            return made
+
+        return self.do_open(connection, request)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

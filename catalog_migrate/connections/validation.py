@@ -30,6 +30,7 @@ from catalog_migrate.connections.postgres_probe import (
     table_findings,
 )
 from catalog_migrate.connections.schema_registry import SchemaRegistry
+from catalog_migrate.connections.tunnels import try_tunnel
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
@@ -67,6 +68,8 @@ def validate_connection(
                 return server_findings(session, subject=subject)
         if connector == "SCHEMA REGISTRY":
             return (SchemaRegistry(resolved, subject=subject, timeout=timeout).check(),)
+        if connector == "SSH TUNNEL":
+            return try_tunnel(resolved, subject=subject)
         return (_directory_finding(resolved, None, subject, timeout),)
     except ConnectionFailed as error:
         return _findings_of(error)

@@ -10,6 +10,8 @@ from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from catalog_migrate.connections.kinds import Option
+from catalog_migrate.connections.ssh import canonical_host_key
+from catalog_migrate.model.names import quote_part, split_name
 
 _DURATION = re.compile(
     r"\s*(?:interval\s+)?'?\s*(\d{1,12})\s*'?\s*([a-z]+)\s*'?\s*\Z", re.IGNORECASE | re.ASCII
@@ -123,6 +125,32 @@ def start_of(text: str) -> datetime | None:
     if moment.tzinfo is None:
         raise BadValue("a time needs its offset: add 'Z' or '+02:00'")
     return moment.astimezone(timezone.utc)
+
+
+def splits_of(text: str) -> dict[tuple[str, int], str]:
+    """By (topic, partition) the target of a START OFFSETS option: a number, or as START takes it.
+
+    Sorted; the targets are canonical. Raises BadValue.
+    """
+    found: dict[tuple[str, int], str] = {}
+    for part in text.split(","):
+        split, sign, target = (each.strip() for each in part.partition("="))
+        topic, colon, number = split.rpartition(":")
+        if not (sign and colon and _TOPIC.match(topic) and re.fullmatch("[0-9]{1,9}", number)):
+            raise BadValue("('topic:0' = 123, 'topic:1' = '2026-01-31T12:00:00Z') is expected")
+        if (topic, int(number)) in found:
+            raise BadValue(f"partition {split} appears twice")
+        if re.fullmatch("[0-9]{1,18}", target):
+            found[topic, int(number)] = str(int(target))
+        else:
+            found[topic, int(number)] = _position(re.sub("(?i)^timestamp +", "", target))
+    return dict(sorted(found.items()))
+
+
+def _splits(text: str) -> str:
+    return ",".join(
+        f"{topic}:{number}={target}" for (topic, number), target in splits_of(text).items()
+    )
 
 
 def _text(text: str) -> str:
@@ -246,6 +274,21 @@ def _table(text: str) -> str:
     )
 
 
+def _connection(text: str) -> str:
+    try:
+        schema, name = split_name(text.strip())
+    except ValueError as error:
+        raise BadValue("the name of a connection is expected, as 't' or 'schema.t'") from error
+    return ".".join(quote_part(part) for part in (schema, name) if part is not None)
+
+
+def _host_key(text: str) -> str:
+    try:
+        return canonical_host_key(text)
+    except ValueError as error:
+        raise BadValue(str(error)) from error
+
+
 def _position(text: str) -> str:
     folded = text.strip().lower()
     if folded in ("earliest", "latest"):
@@ -268,6 +311,9 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "topic": _topic,
     "table": _table,
     "position": _position,
+    "connection": _connection,
+    "host key": _host_key,
+    "splits": _splits,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
     "integer": _integer,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from catalog_migrate.model.names import split_name
+
 CLUSTER_KINDS = frozenset({"source", "sink"})
 """Kinds that run as a query of a cluster."""
 
@@ -22,6 +24,41 @@ OptionValue = str | SecretRef
 """A plain text or a reference; a secret's value is never held by any value of this package."""
 
 
+class UpstreamColumn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A column of a PostgreSQL table: its type's OID and modifier there, and our type for it."""
+
+    name: str
+    type_oid: int
+    modifier: int
+    type: str
+
+
+class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A table that a POSTGRES source reads, and the table of ours that takes its changes.
+
+    ``name`` is ``schema.table`` upstream and ``into`` our table, both as written. ``columns`` are
+    the upstream's in its order, ``key`` the names of those that tell a row; both are empty until
+    the upstream was asked.
+    """
+
+    name: str
+    into: str
+    columns: tuple[UpstreamColumn, ...] = ()
+    key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """``schema.table`` without quotes, as the upstream's changes name it."""
+        return ".".join(part for part in split_name(self.name) if part is not None)
+
+    @property
+    def postgres_name(self) -> str:
+        """``schema.table`` as PostgreSQL's SQL takes it."""
+        return ".".join(
+            '"' + part.replace('"', '""') + '"' for part in split_name(self.name) if part
+        )
+
+
 class External(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a definition that only some kinds have.
 
@@ -33,8 +70,8 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     ``PARTITION``, ``OFFSET``, ``TIMESTAMP``) to column names; ``dead_letters`` is the table of
     ``ON ERROR INTO``, None for FAIL. ``key`` and ``order_by`` are columns of a sink: of one key,
     the last row by ``order_by`` counts. ``overrides`` are options of its connection that an unsafe
-    operation replaced for this source or sink alone. ``reference`` (``env:NAME``, ``file:/path``)
-    and ``revision`` belong to a secret.
+    operation replaced for this source or sink alone. ``tables`` are those that a POSTGRES
+    source reads. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
 
     Names are as they were written; what they stand for is kept by id in the item's ``links``.
     """
@@ -55,3 +92,4 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     overrides: dict[str, OptionValue] = {}
     registry: str | None = None
     key_format: str | None = None
+    tables: tuple[UpstreamTable, ...] = ()

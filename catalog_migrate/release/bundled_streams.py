@@ -14,6 +14,7 @@ from catalog_migrate.errors import Problem
 from catalog_migrate.model.graph import chain
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.sql.source import SyntaxProblem
+from catalog_migrate.sql.vocabulary import USED_CONNECTIONS
 
 if TYPE_CHECKING:
     from catalog_migrate.release.release import Place
@@ -61,7 +62,9 @@ def canonical_statements(
                    if kind == "CreateConnection"}
     ordered = sorted(
         found.items(),
-        key=lambda entry: (entry[1][0], _depth(entry[1][1], connections), entry[0][1]),
+        key=lambda entry: (
+            entry[1][0], _leads_on(entry[1][1]), _depth(entry[1][1], connections), entry[0][1],
+        ),
     )
     return tuple(render(statement) for _, (_, statement, _) in ordered), problems
 
@@ -158,7 +161,8 @@ def _with_schema(statement: Statement, default_schema: str | None) -> Statement:
         }
         options = {
             name: msgspec.structs.replace(value, secret=_qualified(value.secret, default_schema))
-            if hasattr(value, "secret") else value
+            if hasattr(value, "secret")
+            else _qualified(value, default_schema) if name in USED_CONNECTIONS else value
             for name, value in external.options.items()
         }
         changes["external"] = msgspec.structs.replace(external, options=options, **names)
@@ -168,6 +172,12 @@ def _with_schema(statement: Statement, default_schema: str | None) -> Statement:
 def _qualified(name: str, default_schema: str) -> str:
     schema, last = split_name(name)
     return f"{quote_part(schema or default_schema)}.{quote_part(last)}"
+
+
+def _leads_on(statement: Statement) -> bool:
+    """Whether a statement may use a connection by an option: those so used, tunnels, come first."""
+    external = getattr(statement, "external", None)
+    return external is not None and (external.connector or "") not in USED_CONNECTIONS
 
 
 def _depth(statement: Statement, bundled: Mapping[str, Statement]) -> int:

@@ -13,7 +13,6 @@ from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.vocabulary import CONNECTORS, KINDS, Kind, QueryKind
 
-_SPLIT = "a split such as 'topic:0'"
 One = TypeVar("One")
 
 
@@ -55,9 +54,11 @@ def _rename(cursor: Cursor, target: Target) -> st.Rename:
 
 def _connection(cursor: Cursor, target: Target) -> st.AlterConnection:
     connector = cursor.choose(CONNECTORS) if cursor.accept("AS") else None
-    taken = _actions(cursor, _CONNECTION_ACTIONS)
+    rotate = cursor.accept("ROTATE", "KEYS")
+    more = not rotate or cursor.accept_mark(",")
+    taken = _actions(cursor, _CONNECTION_ACTIONS) if more else ()
     validate = clauses.validation(cursor) if cursor.accept("WITH") else None
-    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate)
+    return st.AlterConnection(target.name, taken, target.if_exists, connector, validate, rotate)
 
 
 def _item(kind: QueryKind) -> Verb:
@@ -132,7 +133,7 @@ def _unsafe_reset(cursor: Cursor) -> st.UnsafeAction:
     if not cursor.accept_mark("("):
         return st.ResetSplits()
     splits: list[str] = []
-    _listed(cursor, splits.append, splits)
+    clauses.splits(cursor, splits.append, splits)
     return st.ResetSplits(tuple(splits))
 
 
@@ -144,43 +145,16 @@ def _offsets(cursor: Cursor) -> st.InjectOffsets:
     targets: dict[str, str | None] = {}
     cursor.need_mark("(")
     if cursor.accept("TO"):
-        everywhere = _target(cursor)
+        everywhere = clauses.target(cursor)
         cursor.need_mark(")")
         return st.InjectOffsets(everywhere=everywhere)
 
     def one(split: str) -> None:
         cursor.accept_mark("=")
-        targets[split] = None if cursor.accept("NULL") else _target(cursor)
+        targets[split] = None if cursor.accept("NULL") else clauses.target(cursor)
 
-    _listed(cursor, one, targets)
+    clauses.splits(cursor, one, targets)
     return st.InjectOffsets(targets)
-
-
-def _listed(
-    cursor: Cursor, keep: Callable[[str], None], seen: list[str] | dict[str, str | None]
-) -> None:
-    """Splits in quotes up to the closing parenthesis, each with what ``keep`` reads behind it."""
-    while True:
-        token = cursor.token
-        split = cursor.need_string(_SPLIT)
-        if split in seen:
-            raise cursor.problem(
-                f"{split} is given twice", token=token, remedy="leave one of them out"
-            )
-        keep(split)
-        if cursor.accept_mark(")"):
-            return
-        cursor.need_mark(",")
-
-
-def _target(cursor: Cursor) -> str:
-    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
-    token = cursor.token
-    if token.is_string:
-        return cursor.need_string("a target")
-    if token.kind in ("number", "word"):
-        return cursor.advance().text
-    raise cursor.unexpected("a number", "a target in quotes")
 
 
 def _version(cursor: Cursor) -> st.InjectVersion:
@@ -200,7 +174,7 @@ _VERBS: Mapping[Kind, Mapping[str, Verb]] = {
     "secret": {"AS": _reference, "RENAME": _rename},
     "connection": {
         "SET": _connection, "DROP": _connection, "RESET": _connection, "RENAME": _rename,
-        "AS": _connection,
+        "ROTATE KEYS": _connection, "AS": _connection,
     },
     "source": _query_verbs("source"),
     "sink": _query_verbs("sink"),

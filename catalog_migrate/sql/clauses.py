@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from catalog_migrate.model.external import OptionValue, SecretRef
-from catalog_migrate.model.names import quote_part
+from catalog_migrate.model.external import OptionValue, SecretRef, UpstreamTable
+from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.cursor import Cursor
 from catalog_migrate.sql.tokens import Token, string_value
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, RESERVED, option_name
+from catalog_migrate.sql.vocabulary import (
+    BASE_CONNECTION,
+    RESERVED,
+    SPLIT_OPTIONS,
+    USED_CONNECTIONS,
+    option_name,
+)
 
 _CLOSERS = {"(": ")", "<": ">"}
 _QUOTE_IT = "put a value of several words or with signs in quotes"
+_SPLIT = "a split such as 'topic:0'"
+_USING = {
+    BASE_CONNECTION: BASE_CONNECTION, **{f"USING {name}": name for name in USED_CONNECTIONS}
+}
 Element = TypeVar("Element")
 
 
@@ -59,16 +69,18 @@ def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
     """``(OPT [=] value, OPT SECRET s, …)`` by canonical name.
 
     With ``base``, ``USING CONNECTION c`` may stand among them; it comes back under the key
-    ``USING CONNECTION``. Fails at the second of two equal names.
+    ``USING CONNECTION``, and ``USING SSH TUNNEL t`` as the option SSH TUNNEL. Fails at the second
+    of two equal names.
     """
     found: dict[str, OptionValue] = {}
 
     def one() -> None:
         start = cursor.token
         value: OptionValue
-        if base and cursor.sees("USING", "CONNECTION") and cursor.peek(2).is_name:
-            cursor.need("USING", "CONNECTION")
-            name, value = BASE_CONNECTION, item_name(cursor, "a connection")
+        clause = _using(cursor) if base else None
+        if clause is not None:
+            cursor.need(*clause.split())
+            name, value = _USING[clause], item_name(cursor, "a connection")
         else:
             name, value = _option(cursor)
         _refuse_repetition(cursor, name, found, start)
@@ -76,6 +88,48 @@ def options(cursor: Cursor, *, base: bool = False) -> dict[str, OptionValue]:
 
     parenthesised(cursor, one)
     return found
+
+
+def endpoint_options(
+    cursor: Cursor,
+) -> tuple[dict[str, OptionValue], tuple[UpstreamTable, ...]]:
+    """:func:`options`, among which ``TABLES (a, b.c AS name, …)`` may stand once."""
+    found: dict[str, OptionValue] = {}
+    tables: list[UpstreamTable] = []
+
+    def one() -> None:
+        start = cursor.token
+        if cursor.sees("TABLES") and cursor.peek(1).is_operator("("):
+            cursor.advance()
+            if tables:
+                raise cursor.problem(
+                    "TABLES is given twice", token=start, remedy="leave one of them out"
+                )
+            tables.extend(parenthesised(cursor, lambda: _upstream_table(cursor)))
+            return
+        name, value = _option(cursor)
+        _refuse_repetition(cursor, name, found, start)
+        found[name] = value
+
+    parenthesised(cursor, one)
+    return found, tuple(tables)
+
+
+def _upstream_table(cursor: Cursor) -> UpstreamTable:
+    """``[schema.]table [AS name]``; without AS our table has the upstream's name."""
+    written = item_name(cursor, "a table upstream")
+    schema, name = split_name(written)
+    into = item_name(cursor, "a table") if cursor.accept("AS") else quote_part(name)
+    return UpstreamTable(f"{quote_part(schema or 'public')}.{quote_part(name)}", into)
+
+
+def _using(cursor: Cursor) -> str | None:
+    """The words of the clause that names another connection here, None for an option."""
+    for clause in _USING:
+        words = clause.split()
+        if cursor.sees(*words) and cursor.peek(len(words)).is_name:
+            return clause
+    return None
 
 
 def option_names(cursor: Cursor) -> tuple[str, ...]:
@@ -136,12 +190,16 @@ def _option(cursor: Cursor) -> tuple[str, OptionValue]:
     """
     parts = [_dotted(cursor)]
     while True:
+        name = option_name(" ".join(parts))
+        if name in SPLIT_OPTIONS and cursor.peek(cursor.sees_mark("=")).is_operator("("):
+            cursor.accept_mark("=")
+            return name, _targets(cursor)
         if cursor.accept_mark("="):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if cursor.token.is_string or cursor.token.kind == "number" or cursor.sees_mark("-"):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if _refers_to_secret(cursor) or (cursor.token.kind == "word" and _closes(cursor.peek(1))):
-            return option_name(" ".join(parts)), _value(cursor)
+            return name, _value(cursor)
         if not cursor.token.is_name:
             raise cursor.unexpected("a value", "SECRET")
         parts.append(_dotted(cursor))
@@ -162,6 +220,46 @@ def _value(cursor: Cursor) -> OptionValue:
             raise cursor.unexpected(remedy=_QUOTE_IT)
         return value
     raise cursor.unexpected("a number" if sign else "a value", remedy=_QUOTE_IT)
+
+
+def _targets(cursor: Cursor) -> str:
+    """``('topic:0' [=] target, …)`` as the text ``topic:0=target,…``."""
+    found: dict[str, str | None] = {}
+
+    def one(split: str) -> None:
+        cursor.accept_mark("=")
+        found[split] = target(cursor)
+
+    cursor.need_mark("(")
+    splits(cursor, one, found)
+    return ",".join(f"{split}={where}" for split, where in found.items())
+
+
+def splits(
+    cursor: Cursor, keep: Callable[[str], None], seen: list[str] | dict[str, str | None]
+) -> None:
+    """Splits in quotes up to the closing parenthesis, each with what ``keep`` reads behind it."""
+    while True:
+        token = cursor.token
+        split = cursor.need_string(_SPLIT)
+        if split in seen:
+            raise cursor.problem(
+                f"{split} is given twice", token=token, remedy="leave one of them out"
+            )
+        keep(split)
+        if cursor.accept_mark(")"):
+            return
+        cursor.need_mark(",")
+
+
+def target(cursor: Cursor) -> str:
+    """A number, a word such as ``earliest``, or a text such as ``'shift -100'``."""
+    token = cursor.token
+    if token.is_string:
+        return cursor.need_string("a target")
+    if token.kind in ("number", "word"):
+        return cursor.advance().text
+    raise cursor.unexpected("a number", "a target in quotes")
 
 
 def _refers_to_secret(cursor: Cursor) -> bool:

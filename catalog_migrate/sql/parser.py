@@ -27,6 +27,7 @@ from catalog_migrate.sql.vocabulary import (
     INCLUDED,
     KINDS,
     LISTINGS,
+    PAUSED,
     QUERY_KINDS,
 )
 
@@ -191,12 +192,12 @@ def _source(cursor: Cursor) -> st.CreateSource:
         cursor,
         {
             "FORMAT": _format, "INCLUDE": _include, "ON": _on_error, "COMMENT": _comment_clause,
-            "WITH": _settings,
+            "PAUSED": _paused, "WITH": _settings,
         },
     )
-    comment = fields.pop("comment", None)
+    outside = {name: fields.pop(name, None) for name in ("comment", "paused")}
     external = External(cluster=cluster, **endpoint, **fields)
-    return st.CreateSource(name, columns, external, if_not_exists, comment)
+    return st.CreateSource(name, columns, external, if_not_exists, **outside)
 
 
 def _sink(cursor: Cursor) -> st.CreateSink:
@@ -208,11 +209,15 @@ def _sink(cursor: Cursor) -> st.CreateSink:
     cursor.need("INTO")
     endpoint = _endpoint(cursor)
     fields = _in_any_order(
-        cursor, {"KEY": _key, "FORMAT": _format, "COMMENT": _comment_clause, "WITH": _settings}
+        cursor,
+        {
+            "KEY": _key, "FORMAT": _format, "COMMENT": _comment_clause, "PAUSED": _paused,
+            "WITH": _settings,
+        },
     )
-    comment = fields.pop("comment", None)
+    outside = {name: fields.pop(name, None) for name in ("comment", "paused")}
     external = External(reads=reads, cluster=cluster, **endpoint, **fields)
-    return st.CreateSink(name, external, if_not_exists, comment)
+    return st.CreateSink(name, external, if_not_exists, **outside)
 
 
 _CREATED: Mapping[str, Callable[[Cursor], st.Explainable]] = {
@@ -229,7 +234,10 @@ def _endpoint(cursor: Cursor) -> Fields:
     connector = cursor.choose(CONNECTORS)
     cursor.need("CONNECTION")
     connection = clauses.item_name(cursor, "a connection")
-    return {"connector": connector, "connection": connection, "options": clauses.options(cursor)}
+    options, tables = clauses.endpoint_options(cursor)
+    return {
+        "connector": connector, "connection": connection, "options": options, "tables": tables
+    }
 
 
 def _cluster_clause(cursor: Cursor) -> str | None:
@@ -258,6 +266,10 @@ def _in_any_order(cursor: Cursor, table: Mapping[str, Clause]) -> Fields:
 
 def _comment_clause(cursor: Cursor) -> Fields:
     return {"comment": cursor.need_string("a comment")}
+
+
+def _paused(cursor: Cursor) -> Fields:
+    return {"paused": cursor.need_string("a reason") if cursor.accept("REASON") else PAUSED}
 
 
 def _settings(cursor: Cursor) -> Fields:

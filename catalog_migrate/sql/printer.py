@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from catalog_migrate.model.external import External, OptionValue, SecretRef
+from catalog_migrate.model.external import External, OptionValue, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as s
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION, INCLUDED, RESERVED, is_plain_option
+from catalog_migrate.sql.vocabulary import (
+    BASE_CONNECTION,
+    INCLUDED,
+    PAUSED,
+    RESERVED,
+    SPLIT_OPTIONS,
+    USED_CONNECTIONS,
+    is_plain_option,
+)
 
 _WIDTH = 100
 
@@ -75,6 +83,12 @@ def _option_name(name: str) -> str:
 def _option(name: str, value: OptionValue) -> str:
     if isinstance(value, SecretRef):
         return f"{_option_name(name)} = SECRET {_name(value.secret)}"
+    if name in USED_CONNECTIONS:
+        return f"USING {name} {_name(value)}"
+    if name in SPLIT_OPTIONS and all("=" in each for each in value.split(",")):
+        targets = (each.partition("=")[::2] for each in value.split(","))
+        listed = ", ".join(f"{string_literal(a)} = {string_literal(b)}" for a, b in targets)
+        return f"{_option_name(name)} = ({listed})"
     return f"{_option_name(name)} = {string_literal(value)}"
 
 
@@ -99,6 +113,12 @@ def _comment(text: str | None) -> _Clauses:
 
 def _reason(text: str | None) -> _Clauses:
     return [] if text is None else [f"REASON {string_literal(text)}"]
+
+
+def _paused(reason: str | None) -> _Clauses:
+    if reason is None:
+        return []
+    return ["PAUSED" if reason == PAUSED else f"PAUSED REASON {string_literal(reason)}"]
 
 
 def _column(column: Column) -> str:
@@ -188,7 +208,8 @@ def _create_connection(x: s.CreateConnection) -> _Clauses:
 def _alter_connection(x: s.AlterConnection) -> _Clauses:
     connector = f" AS {x.connector}" if x.connector else ""
     head = _altered("connection", x.name, x.if_exists) + connector
-    return [head, *_actions(x.actions), *_validation(x.validate)]
+    rotation = ["ROTATE KEYS" + "," * bool(x.actions)] if x.rotate else []
+    return [head, *rotation, *_actions(x.actions), *_validation(x.validate)]
 
 
 def _alter_item(x: s.AlterItem) -> _Clauses:
@@ -218,7 +239,16 @@ def _cluster(external: External) -> _Clauses:
 
 def _endpoint(direction: str, external: External) -> _Block:
     head = f"{direction} {external.connector} CONNECTION {_name(external.connection or '')}"
-    return _options(head, external.options)
+    options = _options(head, external.options)
+    if not external.tables:
+        return options
+    tables = ", ".join(map(_upstream_table, external.tables))
+    return _Block(head, (*options.items, f"TABLES ({tables})"))
+
+
+def _upstream_table(table: UpstreamTable) -> str:
+    same = quote_part(split_name(table.name)[1]) == table.into
+    return _name(table.name) + ("" if same else f" AS {_name(table.into)}")
 
 
 def _format(external: External) -> _Clauses:
@@ -247,6 +277,7 @@ def _create_source(x: s.CreateSource) -> _Clauses:
         *_format(x.external),
         *(["INCLUDE " + ", ".join(shown)] if shown else []),
         *([] if dead is None else [f"ON ERROR INTO {_name(dead)}"]),
+        *_paused(x.paused),
         *_comment(x.comment),
         *_settings(x.external.settings),
     ]
@@ -262,6 +293,7 @@ def _create_sink(x: s.CreateSink) -> _Clauses:
         _endpoint("INTO", external),
         *([f"KEY {_columns(external.key)}{order_by}"] if external.key else []),
         *_format(external),
+        *_paused(x.paused),
         *_comment(x.comment),
         *_settings(external.settings),
     ]

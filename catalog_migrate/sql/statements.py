@@ -76,10 +76,10 @@ Action = SetOptions | DropOptions | ResetOptions
 
 
 class AlterConnection(msgspec.Struct, frozen=True):
-    """``ALTER CONNECTION name [AS connector] action, …``.
+    """``ALTER CONNECTION name [AS connector] [ROTATE KEYS,] action, …``.
 
     ``connector`` is what AS says and is only compared with the catalog; ``validate`` is None when
-    WITH was not given.
+    WITH was not given. ``rotate`` is done before the actions, of which there may be none then.
     """
 
     name: str
@@ -87,6 +87,7 @@ class AlterConnection(msgspec.Struct, frozen=True):
     if_exists: bool = False
     connector: str | None = None
     validate: bool | None = None
+    rotate: bool = False
 
 
 class AlterItem(msgspec.Struct, frozen=True):
@@ -135,6 +136,7 @@ class CreateSource(msgspec.Struct, frozen=True):
     ``columns`` are the declared ones with their types as written; ``external`` holds
     ``connector``, ``connection``, ``options``, ``format`` with its ``registry`` and
     ``key_format``, ``include``, ``dead_letters``, ``cluster`` and the ``settings`` of WITH.
+    ``paused`` is the reason of PAUSED, None without it.
     """
 
     name: str
@@ -142,6 +144,7 @@ class CreateSource(msgspec.Struct, frozen=True):
     external: External
     if_not_exists: bool = False
     comment: str | None = None
+    paused: str | None = None
 
 
 class CreateSink(msgspec.Struct, frozen=True):
@@ -149,12 +152,14 @@ class CreateSink(msgspec.Struct, frozen=True):
 
     ``external`` holds ``reads``, ``connector``, ``connection``, ``options``, ``key``,
     ``order_by``, ``format`` with its ``registry``, ``cluster`` and the ``settings`` of WITH.
+    ``paused`` is the reason of PAUSED, None without it.
     """
 
     name: str
     external: External
     if_not_exists: bool = False
     comment: str | None = None
+    paused: str | None = None
 
 
 class CreateCluster(msgspec.Struct, frozen=True):

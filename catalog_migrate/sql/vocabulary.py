@@ -31,15 +31,25 @@ LISTINGS: Mapping[str, Listing] = {
 }
 CONNECTORS: Mapping[str, str] = {
     "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES",
-    "SCHEMA REGISTRY": "SCHEMA REGISTRY",
+    "SCHEMA REGISTRY": "SCHEMA REGISTRY", "SSH TUNNEL": "SSH TUNNEL",
 }
 INCLUDED: Mapping[str, str] = {
     "KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"
 }
 """What INCLUDE may show, with the column name it gets without AS."""
 
+SPLIT_OPTIONS = frozenset({"START OFFSETS"})
+"""Options whose value is written ``('topic:0' = target, …)``; kept as ``topic:0=target,…``."""
+
+PAUSED = "paused"
+"""The reason of a hold that was given none."""
+
 BASE_CONNECTION = "USING CONNECTION"
 """Key under which an ALTER CONNECTION's actions name the base of the connection."""
+
+USED_CONNECTIONS = frozenset({"SSH TUNNEL"})
+"""Options of connections whose value names another connection, of the type that the option is
+called after; written with USING before it: ``USING SSH TUNNEL t``."""
 
 RESERVED = frozenset(
     {

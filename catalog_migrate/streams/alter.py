@@ -11,12 +11,19 @@ import msgspec
 from catalog_migrate.catalog.records import HoldRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.options import alterable, apply_actions, check, partition
+from catalog_migrate.connections.options import (
+    alterable,
+    apply_actions,
+    check,
+    partition,
+    rotate_keys,
+)
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, PAUSED
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.declare import (
+    OPERATOR,
     check_input,
     check_reference,
     checked_connection,
@@ -30,9 +37,6 @@ from catalog_migrate.streams.effects import (
     restarts,
 )
 from catalog_migrate.streams.errors import RefusedStatement
-
-OPERATOR = "operator"
-"""Holder of the holds that PAUSE sets."""
 
 
 def _missing(state: State, kind: str, name: str, if_exists: bool) -> Effect | None:
@@ -56,6 +60,8 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
             remedy=f"leave AS away, or write AS {external.connector}",
         )
     written = dict(external.options)
+    if statement.rotate:
+        written = rotate_keys(external.connector or "", written, where=found.text)
     if external.connection is not None:
         written[BASE_CONNECTION] = external.connection
     options = apply_actions(
@@ -75,6 +81,14 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     effect = _altered(state, found, definition, links, statement.validate)
     if effect.changes is not None:
         _check_dependents(effect, state, found)
+    if statement.rotate and not any(name.startswith("NEXT ") for name in options):
+        effect = msgspec.structs.replace(
+            effect, notices=(
+                *effect.notices,
+                "the key of before may be taken off the server; for the next ROTATE KEYS, SET (NEXT"
+                " PRIVATE KEY SECRET …) and let the server know its public key",
+            ),
+        )
     return effect
 
 
@@ -200,7 +214,7 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
 def pause(state: State, statement: st.Pause, *, since: str = "") -> Effect:
     """``PAUSE SOURCE | SINK n [REASON 'x']``: one more hold in the set."""
     found = dependencies.find(state, statement.kind, statement.name)
-    reason = statement.reason or "paused"
+    reason = statement.reason or PAUSED
     mine = _holds(state, found.item_id, OPERATOR)
     if any(hold.reason == reason for hold in mine.values()):
         return Effect(

@@ -7,25 +7,36 @@ from uuid import uuid4
 
 import msgspec
 
-from catalog_migrate.catalog.records import Owner
+from catalog_migrate.catalog.records import HoldRecord, Owner
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.kinds import CONNECTORS
 from catalog_migrate.connections.options import check, section_of
-from catalog_migrate.model.external import External, OptionValue, SecretRef
-from catalog_migrate.model.names import split_name
+from catalog_migrate.model.external import External, OptionValue, SecretRef, UpstreamTable
+from catalog_migrate.model.names import quote_part, split_name
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import QueryKind
+from catalog_migrate.sql.vocabulary import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import avro, dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
+from catalog_migrate.streams.upstream_tables import (
+    TRANSACTION_COLUMNS,
+    checked_tables,
+    is_mirror,
+    misfits,
+    our_columns,
+    role,
+)
 
 DEFAULT_CLUSTER = "main"
 """Cluster of a source or sink that names none, while there is not exactly one other."""
+
+OPERATOR = "operator"
+"""Holder of the holds that PAUSE sets, and PAUSED at creation."""
 
 KAFKA_COLUMNS = (
     Column("_topic", "STRING"), Column("_partition", "INT"), Column("_offset", "BIGINT"),
@@ -161,6 +172,14 @@ def checked_connection(
         if isinstance(value, SecretRef):
             secret = dependencies.find(state, "secret", value.secret)
             links[dependencies.SECRET + name] = secret.item_id
+        elif name in USED_CONNECTIONS:
+            used = dependencies.find(state, "connection", value)
+            if used.external.connector != name:
+                raise RefusedStatement(
+                    f"{where}: {used.text} is {used.external.connector}, no {name}",
+                    remedy=f"name a connection TO {name}; SHOW CONNECTIONS lists them",
+                )
+            links[dependencies.USING + name] = used.item_id
     return (
         msgspec.structs.replace(
             definition,
@@ -245,18 +264,38 @@ def create_source(
         return there
     draft = Draft(state, owner=owner)
     external, links = checked_query(state, "source", statement.name, statement.external)
-    definition = named(
-        "source", statement.name, external=external, comment=statement.comment,
+    definition = named("source", statement.name, comment=statement.comment)
+    if external.connector == "POSTGRES":
+        external = checked_tables(statement.name, external, definition.schema)
+    definition = msgspec.structs.replace(
+        definition, external=external,
         columns=source_columns(statement.name, external, statement.columns),
     )
     links["cluster"], notices = _cluster(draft, external.cluster)
+    for table in external.tables:
+        links[role(table)], more = _output_table(draft, definition, table)
+        notices += more
     if external.dead_letters is not None:
         links["dead_letters"], more = _dead_letters(draft, external.dead_letters)
         notices += more
     created = draft.create(definition, links=links, shard=fresh_shard(definition))
+    notices += _held(draft, created, "source", definition, statement.paused)
     return Effect(
         f"source {definition.item_name} created", draft.changes, notices, created=(created,)
     )
+
+
+def _held(
+    draft: Draft, item_id: str, kind: str, definition: ObjectDefinition, reason: str | None
+) -> tuple[str, ...]:
+    """The operator's hold of CREATE … PAUSED, in the commit that creates (KIP-980)."""
+    if reason is None:
+        return ()
+    draft.changes.put(
+        "hold", f"{item_id}/{OPERATOR}/1",
+        HoldRecord(item_id=item_id, holder=OPERATOR, reason=reason, since=""),
+    )
+    return (f"it is held ({reason}): RESUME {kind.upper()} {definition.item_name} starts it",)
 
 
 def checked_query(
@@ -286,6 +325,10 @@ def checked_query(
                 remedy="CREATE CONNECTION r TO SCHEMA REGISTRY (URL '…'), then name it",
             )
         links[dependencies.REGISTRY] = registry.item_id
+    if external.tables and not section_of(connector, kind, where=where).tables:
+        raise RefusedStatement(
+            f"{where}: TABLES is for sources on POSTGRES", remedy="leave it out"
+        )
     return (
         msgspec.structs.replace(
             external, connector=connector,
@@ -356,7 +399,17 @@ def _remedy(registered: Sequence[str], formats: Sequence[str]) -> str:
 def source_columns(
     name: str, external: External, declared: tuple[Column, ...]
 ) -> tuple[Column, ...]:
-    """The columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four."""
+    """The columns of a source's shard: declared, shown by INCLUDE, and Kafka's own four.
+
+    Of a POSTGRES source those of its transactions.
+    """
+    if external.connector == "POSTGRES":
+        if declared:
+            raise RefusedStatement(
+                f"source {name} declares columns, which come from the tables upstream",
+                remedy="leave them out",
+            )
+        return TRANSACTION_COLUMNS
     format_ = (external.format or "").upper()
     if not declared:
         only = _WITHOUT_COLUMNS.get(format_)
@@ -389,6 +442,53 @@ def source_columns(
             )
         seen.add(column.name.lower())
     return tuple(columns)
+
+
+def mirrored_by(state: State, table_id: str) -> dependencies.CatalogEntry | None:
+    """The source that keeps the current rows of a table, None for any other table."""
+    return next((
+        found for found in dependencies.queries(state)
+        if is_mirror(found.external) and table_id in dependencies.outputs(found.item)
+    ), None)
+
+
+def _output_table(
+    draft: Draft, source: ObjectDefinition, table: UpstreamTable
+) -> tuple[str, tuple[str, ...]]:
+    """The table of ours for one upstream: one that fits, or a new one."""
+    external = source.external or External()
+    columns = our_columns(table, external)
+    found = dependencies.lookup(draft.state, "relation", table.into)
+    if found is None:
+        definition = named(
+            "table", table.into, columns=columns, contents="retained",
+            comment=f"{'rows' if is_mirror(external) else 'changes'} of {table.full_name}, by"
+            f" source {source.item_name}",
+        )
+        made = draft.create(definition, shard=fresh_shard(definition))
+        return made, (f"table {definition.item_name} was created for {table.full_name}",)
+    problems = misfits(columns, found.item.definition.columns)
+    if found.mapping.kind != "table":
+        problems = [f"it is a {found.mapping.kind}"]
+    elif found.item.definition.is_derived:
+        problems.append("it is derived, and every migration fills it anew")
+    writer = next((
+        other for other in dependencies.queries(draft.state)
+        if found.item_id in dependencies.outputs(other.item)
+    ), None)
+    if writer is not None:
+        problems.append(f"{writer.text} writes it")
+    if is_mirror(external) and dependencies.must_only_grow(
+        draft.state, dependencies.users_of(draft.state, found.item_id)
+    ):
+        problems.append("a sink reads it, so that its rows are never updated")
+    if problems:
+        raise RefusedStatement(
+            f"{found.text} cannot take the changes of {table.full_name}: {'; '.join(problems)}",
+            remedy="give our table another name: TABLES "
+            f"({quote_part(table.full_name.rpartition('.')[2])} AS other)",
+        )
+    return found.item_id, ()
 
 
 def _dead_letters(draft: Draft, name: str) -> tuple[str, tuple[str, ...]]:
@@ -431,10 +531,18 @@ def create_sink(
                 f"sink {name} cannot write {reads.text} as Avro: {reason}",
                 remedy="write FORMAT JSON SCHEMA, or read a table without that column",
             )
+    mirrored = mirrored_by(state, reads.item_id)
+    if mirrored is not None:
+        raise RefusedStatement(
+            f"sink {name} reads {reads.text}, whose rows {mirrored.text} updates and deletes: a"
+            " sink sends appended rows",
+            remedy="create a source with FORMAT CHANGES over the same tables, and read its table",
+        )
     links["reads"] = reads.item_id
     links["cluster"], notices = _cluster(draft, external.cluster)
     definition = named("sink", statement.name, external=external, comment=statement.comment)
     created = draft.create(definition, links=links)
+    notices += _held(draft, created, "sink", definition, statement.paused)
     refuse_new_loops(state, draft.after())
     if reads.mapping.kind == "table" and external.settings.get("ON CHANGE") != "skip":
         notices += (

@@ -18,6 +18,7 @@ from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.model.paths import shard_location
+from catalog_migrate.sql.vocabulary import USED_CONNECTIONS
 from catalog_migrate.streams.errors import RefusedStatement, UnknownItem
 
 DEFAULT_SCHEMA = "default"
@@ -31,6 +32,14 @@ REGISTRY = "registry"
 
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
+
+OUTPUT = "table:"
+"""Roles of links to the tables that a POSTGRES source writes are this and the upstream's name."""
+
+
+USING = "using:"
+"""Roles of links to connections that an option names (SSH TUNNEL) are this and the option's name.
+"""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
@@ -165,6 +174,15 @@ def display(state: State, item_id: str) -> str:
     return str(item.definition.item_name) if item is not None else item_id
 
 
+def outputs(item: ItemRecord) -> tuple[str, ...]:
+    """The tables that a query writes beside the source's own, by item id: one for each table
+    upstream, and that of ON ERROR INTO."""
+    return tuple(
+        item_id for role, item_id in item.links.items()
+        if role == "dead_letters" or role.startswith(OUTPUT)
+    )
+
+
 # -- connections -----------------------------------------------------------------------------------
 
 
@@ -176,14 +194,15 @@ def location(state: State, path: str) -> str:
 class Effective(msgspec.Struct, frozen=True):
     """A connection with everything it inherits.
 
-    ``options`` by canonical name; ``secrets`` the secret's item id by option; ``chain`` the item
-    ids from the connection to its last base.
+    ``options`` by canonical name; ``secrets`` the secret's item id by option, ``uses`` that of the
+    connection that an option names; ``chain`` the item ids from the connection to its last base.
     """
 
     connector: str
     options: Mapping[str, OptionValue]
     secrets: Mapping[str, str]
     chain: tuple[str, ...]
+    uses: Mapping[str, str] = {}
 
 
 def all_options(definition: ObjectDefinition) -> dict[str, OptionValue]:
@@ -202,6 +221,7 @@ def effective(state: State, connection_id: str) -> Effective:
     """Resolve a connection's inheritance: what it does not set comes from its base."""
     options: dict[str, OptionValue] = {}
     secrets: dict[str, str] = {}
+    uses: dict[str, str] = {}
     connector = ""
     inherited = chain(connection_id, lambda each: state.items[each].links.get("connection"))
     for each in inherited:
@@ -213,7 +233,16 @@ def effective(state: State, connection_id: str) -> Effective:
                 options[name] = value
                 if isinstance(value, SecretRef):
                     secrets[name] = item.links[SECRET + name]
-    return Effective(connector, options, secrets, tuple(inherited))
+                elif name in USED_CONNECTIONS:
+                    uses[name] = item.links[USING + name]
+    return Effective(connector, options, secrets, tuple(inherited), uses)
+
+
+def stands_on(state: State, connection_id: str) -> frozenset[str]:
+    """Everything that a connection is made of: itself, its bases, secrets, tunnels and theirs."""
+    whole = effective(state, connection_id)
+    found = {*whole.chain, *whole.secrets.values()}
+    return frozenset(found.union(*(stands_on(state, used) for used in whole.uses.values())))
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -262,7 +291,7 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
 
 
 def _is_access(role: str) -> bool:
-    return role in ("connection", REGISTRY) or role.startswith((SECRET, OVERRIDE))
+    return role in ("connection", REGISTRY) or role.startswith((SECRET, OVERRIDE, USING))
 
 
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
@@ -311,6 +340,8 @@ def fingerprint(state: State, item_id: str) -> str:
     # the shard that a sink reads is followed by its positions, not by a new definition
     reads = item.links.get("reads")
     parts += [reads, item.links.get("dead_letters")]
+    if external.tables:
+        parts.append([(each, item.links[OUTPUT + each.name]) for each in external.tables])
     stream = state.streams.get(reads or "")
     if stream is not None and external.connector == "KAFKA":
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
@@ -318,15 +349,24 @@ def fingerprint(state: State, item_id: str) -> str:
         parts.append(external.key_format)
     for role in ("connection", REGISTRY):
         connection = item.links.get(role)
-        if connection is None:
-            continue
-        whole = effective(state, connection)
-        parts.append(whole.connector)
-        for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
-            secret = whole.secrets.get(name)
-            revision = external_of(state.items[secret]).revision if secret is not None else 0
-            parts.append((name, secret or _unresolved(value), revision))
+        if connection is not None:
+            parts += _connection_parts(state, connection)
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
+
+
+def _connection_parts(state: State, connection_id: str) -> list[object]:
+    """What a connection is made of, its tunnel's parts in the place of the tunnel's name."""
+    whole = effective(state, connection_id)
+    parts: list[object] = [whole.connector]
+    for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
+        used = whole.uses.get(name)
+        if used is not None:
+            parts.append((name, used, _connection_parts(state, used)))
+            continue
+        secret = whole.secrets.get(name)
+        revision = external_of(state.items[secret]).revision if secret is not None else 0
+        parts.append((name, secret or _unresolved(value), revision))
+    return parts
 
 
 def _revised(state: State, item: ItemRecord, name: str, value: OptionValue) -> str:

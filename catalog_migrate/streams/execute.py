@@ -13,6 +13,7 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.program.operations import Executed, stored
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse
@@ -26,13 +27,20 @@ from catalog_migrate.streams.errors import (
     ValidationFailed,
 )
 from catalog_migrate.streams.explain import explain, program_of_effect
+from catalog_migrate.streams.first_start import first_positions
 from catalog_migrate.streams.operation_records import ALTER, BACKFILLING, ROLLING_BACK, UNCONFIRMED
 from catalog_migrate.streams.operations import require_free, require_unchanged
 from catalog_migrate.streams.plans import cluster_of, is_planned, plan_statement
-from catalog_migrate.streams.probes import require_valid, validate
+from catalog_migrate.streams.probes import (
+    require_valid,
+    validate,
+    with_shown_host_key,
+    with_upstream,
+)
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
-from catalog_migrate.streams.show import Rows, create_statement, show
+from catalog_migrate.streams.show import Rows, show, show_create
+from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
 from catalog_migrate.streams.unsafe.render import kept_by_sinks, sentence
@@ -84,11 +92,11 @@ class Executor(OperationClient):
         """Execute one statement."""
         state = read_state(self.log)
         if isinstance(statement, st.Show):
-            rows = show(state, statement.what)
+            rows = show(state, statement.what, resolve=self.ports.resolve)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)
         if isinstance(statement, st.ShowCreate):
             found = dependencies.find(state, statement.kind, statement.name)
-            return Result(create_statement(state, found))
+            return Result(show_create(state, found, resolve=self.ports.resolve))
         if isinstance(statement, st.ValidateConnection):
             return self._validated(state, statement)
         if isinstance(statement, st.Explain):
@@ -100,7 +108,12 @@ class Executor(OperationClient):
             raise RefusedStatement(
                 "this statement is not supported yet", remedy="see docs/statements.md"
             )
-        effect = plan_statement(state, statement)
+        if isinstance(statement, st.CreateSource):
+            statement = with_upstream(state, statement, ports=self.ports)
+        try:
+            effect = plan_statement(state, statement)
+        except InvalidOptions as error:
+            raise with_shown_host_key(statement, error) from None
         if effect.changes is None:
             return Result(effect.summary, effect.notices)
         if effect.affected and effect.alteration is not None:
@@ -202,7 +215,19 @@ class Executor(OperationClient):
                 )
             elif kind in ("source", "sink"):
                 verdicts = validate(after, item_id, (item_id,), ports=self.ports)
+                if dependencies.external_of(after.items[item_id]).tables:
+                    require_valid(verdicts, dependencies.by_id(after, item_id).text)
                 yield from (str(verdict) for verdict in verdicts if not verdict.ok)
+                if all(verdict.ok for verdict in verdicts):
+                    self._start_offsets(after, item_id)
+
+    def _start_offsets(self, after: State, item_id: str) -> None:
+        """EngineFailure for START OFFSETS that are not there: a CREATE alone can say them."""
+        external = dependencies.external_of(after.items[item_id])
+        if "START OFFSETS" in external.options:
+            spec = spec_of(after, item_id, resolve=self.ports.resolve)
+            with self.ports.upstreams.contents(spec, sample=False) as contents:
+                first_positions(external, contents, self.clock.wall())
 
     # -- under running queries -----------------------------------------------------------------
 

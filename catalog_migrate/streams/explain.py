@@ -11,7 +11,7 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.plans import cluster_of, plan_statement
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.probes import validate
+from catalog_migrate.streams.probes import validate, with_upstream
 from catalog_migrate.streams.programs import Program, alter_program, lines_of
 from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.status import runtime_lives
@@ -32,6 +32,8 @@ def explain(state: State, statement: st.Statement, *, ports: Ports) -> tuple[str
         return "reaches out to the connection and to whatever its queries use; writes nothing", ()
     if isinstance(statement, st.Unsafe):
         return _unsafe(state, statement, ports)
+    if isinstance(statement, st.CreateSource):
+        statement = with_upstream(state, statement, ports=ports)
     effect = plan_statement(state, statement)
     lines = [f"would be: {effect.summary}"]
     lines += [f"note: {notice}" for notice in effect.notices]

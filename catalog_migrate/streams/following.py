@@ -23,6 +23,7 @@ from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import PositionLost
 from catalog_migrate.streams.operation_records import backfilling
 from catalog_migrate.streams.tables import Tables, transaction
+from catalog_migrate.streams.upstream_tables import snapshot_app
 
 Put = Callable[[Callable[[Changes, State], None], str], State]
 """Commits what the given function puts, under the cluster's lease; (put, kind)."""
@@ -172,7 +173,7 @@ def still_read(state: State) -> frozenset[str]:
 
 
 def carry_transactions(state: State, table: str, old: str, new: str) -> int:
-    """Let the copy of a table that takes dead letters know what it has; of how many writers.
+    """Let the copy of a table that sources write know what it has; of how many writers.
 
     Writers are queries, and operations that are reading what they skipped.
 
@@ -181,10 +182,11 @@ def carry_transactions(state: State, table: str, old: str, new: str) -> int:
     carried = 0
     for item_id, stream in state.streams.items():
         item = state.items.get(item_id)
-        if item is None or item.links.get("dead_letters") != table:
+        if item is None or table not in dependencies.outputs(item):
             continue
         query_id = Checkpoint(dependencies.location(state, stream.checkpoint)).query_id
         writers = [query_id] if query_id is not None else []
+        writers.append(snapshot_app(item_id))
         writers += [
             transaction(key) for key, items in backfilling(state).items() if item_id in items
         ]

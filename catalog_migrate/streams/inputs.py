@@ -141,8 +141,7 @@ def _as_in(table: ItemRecord, external: External, shard: ShardRecord) -> Externa
 
 
 def _uses(state: State, migration: Migration) -> Iterator[tuple[Target, str, ItemRecord]]:
-    """Queries that read (or write bad records to) a table that changes: what it becomes, their item
-    id and record."""
+    """Queries that read or write a table that changes: what it becomes, item id and record."""
     targets = {
         target.item_id: target for target in migration.targets
         if target.action is not None and target.item_id in state.items
@@ -152,8 +151,7 @@ def _uses(state: State, migration: Migration) -> Iterator[tuple[Target, str, Ite
     for item_id, item in state.items.items():
         if not dependencies.is_query(item):
             continue
-        for role in ("reads", "dead_letters"):
-            used = item.links.get(role, "")
+        for used in (item.links.get("reads", ""), *dependencies.outputs(item)):
             if used in targets:
                 yield targets[used], item_id, item
 

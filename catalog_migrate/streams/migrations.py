@@ -39,7 +39,7 @@ class MigratedStreams:
         return still_read(state)
 
     def replaced(self, state: State, item_id: str, old: str, new: str) -> None:
-        """A table that takes dead letters knows which batches it has, in the copy too."""
+        """The copy of a table that a source writes beside its own knows which batches it has."""
         from catalog_migrate.streams.following import carry_transactions
 
         carry_transactions(state, item_id, old, new)

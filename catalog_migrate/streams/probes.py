@@ -14,15 +14,20 @@ import msgspec
 
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import Finding
+from catalog_migrate.connections.options import MISSING, InvalidOptions
 from catalog_migrate.connections.secrets import Redactor, UnresolvedSecret
+from catalog_migrate.connections.ssh import fingerprint
+from catalog_migrate.connections.tunnels import shown_host_keys
 from catalog_migrate.connections.validation import Wanted
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.sql import statements as st
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.errors import UpstreamChanged, ValidationFailed
 from catalog_migrate.streams.ports import Ports, Threads
 from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.specs import resolved_connection, spec_of
 from catalog_migrate.streams.upstream import Upstream, Upstreams, require_same, topics_of_query
+from catalog_migrate.streams.upstream_tables import discovered
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -69,14 +74,37 @@ def validate(
         return [*verdicts, *queries.result()[0]]
 
 
+def with_upstream(state: State, statement: st.CreateSource, *, ports: Ports) -> st.CreateSource:
+    """A statement of a POSTGRES source with what the server says of its tables; else as it is.
+
+    Raises ConnectionFailed where the server does not answer or has no such table, UnknownItem for
+    the connection, UnresolvedSecret.
+    """
+    external = statement.external
+    if external.connector != "POSTGRES" or not external.tables or external.connection is None:
+        return statement
+    if statement.if_not_exists and dependencies.lookup(state, "source", statement.name):
+        return statement
+    connection = dependencies.find(state, "connection", external.connection)
+    resolved = resolved_connection(state, connection.item_id, resolve=ports.resolve)
+    names = [table.postgres_name for table in external.tables]
+    publication = external.options.get("PUBLICATION")
+    return discovered(
+        statement,
+        ports.upstreams.tables(
+            resolved, names, publication=publication if isinstance(publication, str) else None
+        ),
+    )
+
+
 def connections_using(state: State, target: str) -> tuple[str, ...]:
     """The connections at and below a connection or secret, by number of id."""
     found = []
     for item_id, item in state.items.items():
-        if item.definition.kind == "connection":
-            whole = dependencies.effective(state, item_id)
-            if target in (*whole.chain, *whole.secrets.values()):
-                found.append(item_id)
+        if item.definition.kind == "connection" and target in dependencies.stands_on(
+            state, item_id
+        ):
+            found.append(item_id)
     return tuple(sorted(found, key=lambda each: int(each[1:])))
 
 
@@ -208,6 +236,32 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
             remedy="fix what is named; where it cannot be reached from here, ALTER CONNECTION … "
             "WITH (VALIDATE = false) goes on without",
         )
+
+
+def with_shown_host_key(statement: object, error: InvalidOptions) -> InvalidOptions:
+    """The error of a tunnel without HOST KEY with what its server shows, and how to compare it.
+
+    Nothing is taken over from there: whoever answers may stand between.
+    """
+    external = getattr(statement, "external", None)
+    lacks = any(
+        problem.code == MISSING and problem.message.startswith("option HOST KEY ")
+        for problem in error.problems
+    )
+    host = external.options.get("HOST") if external is not None else None
+    if external is None or not lacks or not isinstance(host, str):
+        return error
+    try:
+        lines = shown_host_keys(host, int(str(external.options.get("PORT", "22"))))
+        said = "\n".join(f"  {line}\n    {fingerprint(line)}" for line in lines)
+        remedy = (
+            f"{host} shows these keys now, which nobody has checked:\n{said}\n  compare one with "
+            "`ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the server itself, or ask who "
+            "runs it, then write HOST KEY with the line or the fingerprint"
+        )
+    except (CatalogMigrateError, ValueError) as failure:
+        remedy = f"{host} shows no key from here: {failure}"
+    return InvalidOptions(error.message, problems=error.problems, remedy=remedy)
 
 
 def _connection(state: State, item_id: str, ports: Ports, timeout: float) -> list[Verdict]:

@@ -13,13 +13,22 @@ import msgspec
 
 from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.delta import datatypes
-from catalog_migrate.errors import EngineFailure
-from catalog_migrate.model.external import External
+from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.model.external import External, UpstreamTable
 from catalog_migrate.model.names import ItemName, fold, quote_sql
 from catalog_migrate.model.objects import Column
 
 if TYPE_CHECKING:
     from catalog_migrate.streams.tables import Tables
+
+class OutputTable(msgspec.Struct, frozen=True):
+    """A table that a POSTGRES source writes: what it takes from upstream, its columns, where."""
+
+    upstream: UpstreamTable
+    name: ItemName
+    columns: tuple[Column, ...]
+    shard: str
+
 
 Resolved = Mapping[str, str | Secret]
 """Effective options of a connection by canonical name, with its secrets' values."""
@@ -46,6 +55,7 @@ class QuerySpec:
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
     Kafka source) maps a topic's name to its id, for row keys. ``registry`` holds the options of the
     schema registry of its format like ``connection``, ``registry_name`` is that connection's.
+    ``tables`` and ``slot`` are of a POSTGRES source.
     """
 
     item_id: str
@@ -68,6 +78,24 @@ class QuerySpec:
         resolved = (*self.connection.values(), *(self.registry or {}).values())
         return Redactor(value for value in resolved if isinstance(value, Secret))
 
+    tables: tuple[OutputTable, ...] = ()
+    slot: str = ""
+
+    @property
+    def snapshot(self) -> str:
+        """The folder of a POSTGRES source's snapshot, beside all checkpoints that it ever has."""
+        return self.checkpoint.rpartition("/")[0] + "/snapshot"
+
+    @property
+    def destinations(self) -> Mapping[str, str]:
+        """The tables that a source's query writes, by the name that a message calls them."""
+        if self.kind != "source":
+            return {}
+        found = {"shard": self.shard, **{str(each.name): each.shard for each in self.tables}}
+        if self.dead_letters is not None:
+            found["dead_letters"] = self.dead_letters
+        return found
+
 
 class QueryProgress(msgspec.Struct, frozen=True):
     """The newest progress of a query: its batch, rows per batch, rows since the start, lag.
@@ -87,11 +115,13 @@ class QueryProgress(msgspec.Struct, frozen=True):
 class QueryFailure(msgspec.Struct, frozen=True):
     """Why a query died: ``condition`` is Spark's error class or the innermost cause's class.
 
-    ``causes`` goes from the outermost message to the innermost, secrets scrubbed.
+    ``causes`` goes from the outermost message to the innermost, secrets scrubbed. ``error`` is what
+    our own reader of PostgreSQL raised; ``condition`` is its code then.
     """
 
     condition: str
     causes: tuple[str, ...]
+    error: CatalogMigrateError | None = None
 
 
 class RunningQuery(Protocol):
@@ -155,8 +185,8 @@ class QueryEngine(Protocol):
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for unknown.
 
-        ``shard``/``dead_letters``: the Delta transaction; ``postgres``: the ledger; ``kafka``
-        cannot know: it is left out.
+        The Delta transaction of each of :attr:`QuerySpec.destinations`; ``postgres``: the ledger;
+        ``kafka`` cannot know: it is left out.
         """
 
 
@@ -244,9 +274,6 @@ class OfflineQueries:
 
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """As the port says, read by delta-rs; nothing for what only a runtime can ask."""
-        if spec.kind != "source":
-            return {}
-        found = {"shard": self._tables.batch(spec.shard, query_id)}
-        if spec.dead_letters is not None:
-            found["dead_letters"] = self._tables.batch(spec.dead_letters, query_id)
-        return found
+        return {
+            name: self._tables.batch(path, query_id) for name, path in spec.destinations.items()
+        }

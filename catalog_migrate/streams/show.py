@@ -11,17 +11,19 @@ from datetime import datetime, timezone
 import msgspec
 
 from catalog_migrate.catalog.process import proven_dead
-from catalog_migrate.catalog.records import ItemRecord, OperationRecord
+from catalog_migrate.catalog.records import ItemRecord, OperationRecord, identity_text
 from catalog_migrate.catalog.state import State
+from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.printer import render
 from catalog_migrate.sql.vocabulary import QueryKind
 from catalog_migrate.streams import dependencies
-from catalog_migrate.streams.declare import KAFKA_COLUMNS
+from catalog_migrate.streams.declare import KAFKA_COLUMNS, OPERATOR
 from catalog_migrate.streams.operation_records import BACKFILLING, kind_of
 from catalog_migrate.streams.plain_secrets import without_secrets
+from catalog_migrate.streams.specs import Resolve, resolve_secret, resolved_connection
 from catalog_migrate.streams.status import (
     QueryStatus,
     cluster_key,
@@ -40,18 +42,33 @@ class Rows(msgspec.Struct, frozen=True):
     values: tuple[tuple[object, ...], ...]
 
 
-def show(state: State, what: str) -> Rows:
-    """The rows of ``SHOW what``."""
-    return _LISTINGS[what](state)
+def show(state: State, what: str, *, resolve: Resolve = resolve_secret) -> Rows:
+    """The rows of ``SHOW what``; the public keys of tunnels are derived by ``resolve``."""
+    return _connections(state, resolve) if what == "connections" else _LISTINGS[what](state)
 
 
-def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
-    """The statement that would create an object as it is now, under present names."""
+def show_create(
+    state: State, found: dependencies.CatalogEntry, *, resolve: Resolve = resolve_secret
+) -> str:
+    """The statement that would create an object, and for a tunnel what its server must know."""
+    keys = _public_keys(state, found.item, resolve)
+    notes = [f"-- {said}" for said in keys]
+    return "\n".join([create_statement(state, found, held=True), *notes])
+
+
+def create_statement(
+    state: State, found: dependencies.CatalogEntry, *, held: bool = False
+) -> str:
+    """The statement that would create an object as it is now, under present names.
+
+    ``held``: with PAUSED while an operator holds it.
+    """
     definition = found.item.definition
     external = present(state, found.item)
     name = str(definition.item_name)
     statement: st.Statement
     more: list[st.Statement] = []
+    paused = _paused(state, found.item_id) if held else None
     if definition.kind == "secret":
         statement = st.CreateSecret(
             name=name, reference=external.reference or "", comment=definition.comment
@@ -61,10 +78,12 @@ def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
     elif definition.kind == "source":
         statement = st.CreateSource(
             name=name, columns=_declared(definition.columns, external), external=external,
-            comment=definition.comment,
+            comment=definition.comment, paused=paused,
         )
     elif definition.kind == "sink":
-        statement = st.CreateSink(name=name, external=external, comment=definition.comment)
+        statement = st.CreateSink(
+            name=name, external=external, comment=definition.comment, paused=paused
+        )
     else:
         statement = st.CreateCluster(name=name)
         if definition.comment:  # which its CREATE has no clause for
@@ -73,6 +92,15 @@ def create_statement(state: State, found: dependencies.CatalogEntry) -> str:
     if overrides is not None:
         more.append(overrides)
     return "\n".join(map(render, (statement, *more)))
+
+
+def _paused(state: State, item_id: str) -> str | None:
+    """The reason for which an operator holds a source or sink; the first of several."""
+    reasons = [
+        hold.reason for _, hold in sorted(state.holds.items())
+        if hold.item_id == item_id and hold.holder == OPERATOR
+    ]
+    return reasons[0] if reasons else None
 
 
 def _overrides(state: State, found: dependencies.CatalogEntry) -> st.Unsafe | None:
@@ -100,14 +128,24 @@ def present(state: State, item: ItemRecord) -> External:
     }
     options: dict[str, OptionValue] = {
         name: SecretRef(dependencies.display(state, links[dependencies.SECRET + name]))
-        if isinstance(value, SecretRef) else value
+        if isinstance(value, SecretRef)
+        else dependencies.display(state, links[dependencies.USING + name])
+        if dependencies.USING + name in links else value
         for name, value in external.options.items()
     }
-    return msgspec.structs.replace(external, options=options, revision=1, **names)
+    tables = tuple(
+        msgspec.structs.replace(
+            each, into=dependencies.display(state, links[dependencies.OUTPUT + each.name])
+        )
+        for each in external.tables
+    )
+    return msgspec.structs.replace(external, options=options, revision=1, tables=tables, **names)
 
 
 def _declared(columns: tuple[Column, ...], external: External) -> tuple[Column, ...]:
     """The columns that the statement declared: without INCLUDE's and Kafka's own."""
+    if external.connector == "POSTGRES":
+        return ()
     own = {column.name for column in KAFKA_COLUMNS} if external.connector == "KAFKA" else set()
     hidden = own | set(external.include.values())
     return tuple(column for column in columns if column.name not in hidden)
@@ -125,19 +163,37 @@ def _name(found: dependencies.CatalogEntry) -> str:
     return str(found.item.definition.item_name)
 
 
-def _connections(state: State) -> Rows:
+def _connections(state: State, resolve: Resolve) -> Rows:
     return Rows(
-        ("name", "type", "uses", "queries", "comment"),
+        ("name", "type", "uses", "queries", "comment", "public_keys"),
         tuple(
             (
                 _name(each), each.external.connector,
-                dependencies.display(state, each.item.links["connection"])
-                if "connection" in each.item.links else None,
+                ", ".join(
+                    dependencies.display(state, used) for role, used in each.item.links.items()
+                    if role == "connection" or role.startswith(dependencies.USING)
+                ) or None,
                 len(dependencies.dependents(state, each.item_id)), each.item.definition.comment,
+                "\n".join(_public_keys(state, each.item, resolve)) or None,
             )
             for each in _named(state, "connection")
         ),
     )
+
+
+def _public_keys(state: State, item: ItemRecord, resolve: Resolve) -> list[str]:
+    """A line for each public key of a tunnel, as its server's ``authorized_keys`` takes it."""
+    if dependencies.external_of(item).connector != "SSH TUNNEL":
+        return []
+    from catalog_migrate.connections.tunnels import public_keys
+
+    item_id = state.mappings[identity_text(item.definition.identity)].item_id
+    try:
+        keys = public_keys(resolved_connection(state, item_id, resolve=resolve))
+    except CatalogMigrateError as error:
+        return [f"public key: not known here ({error.message})"]
+    said = ("public key", "next public key")
+    return [f"{name}: {key}" for name, key in zip(said, keys, strict=False)]
 
 
 def _secrets(state: State) -> Rows:
@@ -321,7 +377,6 @@ def _outcome(row: OperationRecord) -> str | None:
 
 
 _LISTINGS: Mapping[str, Callable[[State], Rows]] = {
-    "connections": _connections,
     "secrets": _secrets,
     "clusters": _clusters,
     "sources": _queries("source"),

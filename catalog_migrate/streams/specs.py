@@ -5,18 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from catalog_migrate.catalog.records import ItemRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections import secrets
 from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
-from catalog_migrate.model.external import SecretRef
+from catalog_migrate.model.external import External, SecretRef
 from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plain_secrets import options_of
-from catalog_migrate.streams.queries import QuerySpec, Resolved
+from catalog_migrate.streams.queries import OutputTable, QuerySpec, Resolved
 
 Resolve = Callable[[str], Secret]
 """From a reference (``env:NAME``) to the value; raises UnresolvedSecret."""
@@ -33,11 +33,18 @@ def resolved_connection(
 ) -> Resolved:
     """The effective options of a connection with its secrets' values.
 
+    The options of the tunnel that it goes through stand beside its own, as ``SSH TUNNEL HOST``.
     Raises :class:`UnresolvedSecret` that names option, connection and secret.
     """
     whole = dependencies.effective(state, connection_id)
     options: dict[str, str | Secret] = {}
+    for option, used in whole.uses.items():
+        options[option] = dependencies.display(state, used)
+        for name, each in resolved_connection(state, used, resolve=resolve).items():
+            options[f"{option} {name}"] = each
     for name, value in whole.options.items():
+        if name in whole.uses:
+            continue
         if not isinstance(value, SecretRef):
             options[name] = value
             continue
@@ -100,7 +107,24 @@ def spec_of(
         registry=None if registry is None
         else resolved_connection(state, registry, resolve=resolve),
         registry_name="" if registry is None else dependencies.display(state, registry),
+        tables=tuple(_outputs(state, item, external)),
+        slot=slot_of(state, item_id) if external.tables else "",
     )
+
+
+def _outputs(state: State, item: ItemRecord, external: External) -> Iterator[OutputTable]:
+    for each in external.tables:
+        table = state.items[item.links[dependencies.OUTPUT + each.name]]
+        yield OutputTable(
+            each, table.definition.item_name, table.definition.columns,
+            dependencies.location(state, table.shard or ""),
+        )
+
+
+def slot_of(state: State, item_id: str) -> str:
+    """The replication slot of a POSTGRES source: its SLOT, else one that no other catalog has."""
+    own = dependencies.external_of(state.items[item_id]).options.get("SLOT")
+    return own if isinstance(own, str) else f"catalog_migrate_{state.lineage[:8]}_{item_id}"
 
 
 def _overrides(state: State, item: ItemRecord, resolve: Resolve) -> Resolved:

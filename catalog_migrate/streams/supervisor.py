@@ -29,6 +29,7 @@ from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
 from catalog_migrate.streams.checkpoint.guards import check_start, claim, clear_torn_start
 from catalog_migrate.streams.checkpoint.snapshots import Snapshots
 from catalog_migrate.streams.errors import PositionLost, UpstreamChanged
+from catalog_migrate.streams.first_start import begin_at_offsets
 from catalog_migrate.streams.following import apply_committed
 from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.queries import (
@@ -384,6 +385,7 @@ class Supervisor:
                 checkpoint, item=item_id, sources=sources, generation=stream.generation,
                 active=(), sinks=batches,
             )
+            begin_at_offsets(spec, checkpoint, self.ports.upstreams, self.clock.wall())
             require_ledger(spec, checkpoint)
             if spec != planned:  # the first start of a sink: its topic ids became known just now
                 query = self.engine.prepare(spec)

@@ -296,7 +296,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
         return cls(Shards(spark).create_shard, shard_version, make_append_only)
 
     def ensure(self, state: State, item_id: str) -> None:
-        """Make the shard of an item, of its dead letters and of its cluster's log.
+        """Make the shard of an item, of the other tables that it writes and of its cluster's log.
 
         For a sink: see that the table which it reads only grows (unless ON CHANGE is skip).
         Raises :class:`ShardGone` when a query that was started before has
@@ -310,9 +310,9 @@ class ShardMaker(msgspec.Struct, frozen=True):
         if item_id in state.streams:
             self._require(state, item_id)
             return
-        for role in ("dead_letters", "log"):
-            if role in item.links:
-                self.ensure(state, item.links[role])
+        log = item.links.get("log")
+        for table_id in (*dependencies.outputs(item), *([log] if log is not None else [])):
+            self.ensure(state, table_id)
         if item.shard is None:
             return
         path = dependencies.location(state, item.shard)
@@ -328,7 +328,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
     def _require(self, state: State, item_id: str) -> None:
         """A started query writes on where it wrote: an empty table would hide what is lost."""
         item = state.items[item_id]
-        for owner in (item_id, item.links.get("dead_letters", "")):
+        for owner in (item_id, *dependencies.outputs(item)):
             kept = state.items.get(owner)
             if kept is None or kept.shard is None:
                 continue

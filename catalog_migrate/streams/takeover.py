@@ -201,10 +201,10 @@ def _fences(supervisor: Supervisor, state: State, item_id: str) -> Mapping[str, 
     fences: dict[str, Fence] = {}
     if item.definition.kind == "source":
         fences["shard"] = tables.fence(dependencies.location(state, item.shard or ""))
-        dead = state.items.get(item.links.get("dead_letters", ""))
-        if dead is not None:
-            place = dependencies.location(state, dead.shard or "")
-            fences["dead letters"] = tables.fence(place)
+        for table_id in dependencies.outputs(item):
+            table = state.items[table_id]
+            place = dependencies.location(state, table.shard or "")
+            fences[str(table.definition.item_name)] = tables.fence(place)
     elif dependencies.external_of(item).connector == "POSTGRES":
         spec = supervisor.spec(state, item_id)
         fences["postgres"] = partial(_fence_ledger, spec)

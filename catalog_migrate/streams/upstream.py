@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -29,11 +29,16 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.store import store_at
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
 from catalog_migrate.streams.schemas import check_schemas
+from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
+
+if TYPE_CHECKING:
+    from catalog_migrate.replication.types import UpstreamTable
 
 
 class Upstream(msgspec.Struct, frozen=True):
@@ -84,6 +89,15 @@ class Upstreams(Protocol):
 
     def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the schema registry of a source or sink serves it; nothing where it has none."""
+
+    def tables(
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
+    ) -> tuple[UpstreamTable, ...]:
+        """What a PostgreSQL server says of tables, in their order; names are as in its SQL.
+
+        Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
+        that does not answer and a table that is not there.
+        """
 
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
@@ -164,7 +178,7 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
     Raises LedgerMismatch for a server that lacks it: a lagging replica or another one.
     """
     query_id = checkpoint.query_id
-    if spec.external.connector != "POSTGRES" or query_id is None:
+    if spec.kind == "source" or spec.external.connector != "POSTGRES" or query_id is None:
         return
     from catalog_migrate.streams.spark.ledger import Ledger
 
@@ -174,11 +188,25 @@ def require_ledger(spec: QuerySpec, checkpoint: Checkpoint) -> None:
 
 def check_query(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
     """Whether the own access of a source or sink works."""
+    if spec.tables:
+        return _preflight(spec)
     is_source = spec.kind == "source"
     check = validate_source if is_source else validate_sink
     columns = spec.columns if is_source else written_columns(spec)
     return check(
         spec.external.connector or "", spec.connection, spec.external, columns, timeout=timeout
+    )
+
+
+def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
+    """Whether the changes of a POSTGRES source's tables can be read."""
+    from catalog_migrate.replication.preflight import preflight
+
+    return preflight(
+        spec.connection, str(spec.external.options["PUBLICATION"]), spec.slot,
+        [table.upstream.postgres_name for table in spec.tables],
+        format="MIRROR" if is_mirror(spec.external) else "CHANGES",
+        new=not store_at(spec.snapshot).exists(SNAPSHOT_LOADED), subject=f"source {spec.name}",
     )
 
 
@@ -232,6 +260,15 @@ def _contents(
     )
 
 
+def postgres_tables(
+    connection: Resolved, names: Sequence[str], *, publication: str | None = None
+) -> tuple[UpstreamTable, ...]:
+    """What a PostgreSQL server says of tables; see the port."""
+    from catalog_migrate.replication.server import discover
+
+    return discover(connection, names, publication=publication)
+
+
 class ServerUpstreams:
     """The port's implementation by Kafka's and PostgreSQL's own clients."""
 
@@ -240,4 +277,5 @@ class ServerUpstreams:
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
     check_schemas = staticmethod(check_schemas)
+    tables = staticmethod(postgres_tables)
     contents = staticmethod(kafka_contents)

@@ -178,8 +178,10 @@ class TestTables:
     """What holds of every table."""
 
     def test_types(self) -> None:
-        """There are three types."""
-        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES", "SCHEMA REGISTRY")
+        """There are five types."""
+        assert tuple(CONNECTORS) == (
+            "KAFKA", "POSTGRES", "FILES", "SCHEMA REGISTRY", "SSH TUNNEL",
+        )
 
     @every_cell
     def test_complete(self, cell: Cell) -> None:

@@ -164,7 +164,7 @@ class TestCheck:
     @pytest.mark.parametrize(
         ("connector", "section", "why"),
         [
-            ("POSTGRES", "source", "POSTGRES has no sources: a POSTGRES source comes in a later"),
+            ("FILES", "sink", "FILES has no sinks: files are read only"),
             ("FILES", "sink", "FILES has no sinks: files are read only"),
             ("ORACLE", "connection", "ORACLE is no type of connection"),
         ],

@@ -23,6 +23,7 @@ from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.validation import validate_connection
 from tests.services import schema_registry
 from tests.services.certificates import make_certificates
+from tests.services.ssh import USER, SSHServer, new_key
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 WIDER = {**ORDER, "fields": [
@@ -191,3 +192,17 @@ class TestFailures:
         with pytest.raises(ConnectionFailed, match="cannot be reached") as caught:
             SchemaRegistry({"URL": "http://127.0.0.1:1"}, subject="connection s.r").latest("t")
         assert caught.value.findings[0].option == "URL"
+
+    def test_through_a_tunnel(self, server: schema_registry.SchemaRegistry) -> None:
+        """A registry behind an SSH server is reached through it, under its own name."""
+        private, public = new_key()
+        here = "127.0.0.1", int(server.url.rpartition(":")[2])
+        with SSHServer([public], {("registry.internal", 8081): here}) as bastion:
+            tunnel = {
+                "SSH TUNNEL": "default.t", "SSH TUNNEL HOST": "127.0.0.1",
+                "SSH TUNNEL PORT": str(bastion.port), "SSH TUNNEL USER": USER,
+                "SSH TUNNEL PRIVATE KEY": Secret(private), "SSH TUNNEL HOST KEY": bastion.host_key,
+            }
+            assert finding(options("http://registry.internal:8081", **tunnel)).ok
+            nowhere = finding(options("http://nobody.internal:8081", **tunnel))
+            assert (nowhere.ok, nowhere.option) == (False, "URL")

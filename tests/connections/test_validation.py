@@ -152,9 +152,9 @@ class TestWithoutServers:
             within(5, lambda: 1 / 0)
 
     def test_no_such_section(self) -> None:
-        """A POSTGRES source is refused with the reason."""
-        with pytest.raises(InvalidOptions, match="has no sources"):
-            validate_source("POSTGRES", {}, External())
+        """A FILES sink is refused with the reason."""
+        with pytest.raises(InvalidOptions, match="has no sinks"):
+            validate_sink("FILES", {}, External(), ())
 
     @pytest.mark.parametrize(
         ("spark_type", "name", "category", "fine"),

@@ -16,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.replication.types import UpstreamTable
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.delta_tables import Fence
@@ -88,6 +89,12 @@ class SimulatedUpstreams:
         del timeout
         assert spec.registry is None
         return ()
+
+    def tables(
+        self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
+    ) -> tuple[UpstreamTable, ...]:
+        """The simulated world has no PostgreSQL to read from."""
+        raise NotImplementedError((connection, names, publication))
 
     @contextmanager
     def contents(

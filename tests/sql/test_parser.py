@@ -168,8 +168,8 @@ def test_texts_without_a_statement(text: str) -> None:
 ERRORS = [
     (
         "ALTER CONNECTION main_broker      SETT (a = 1)",
-        "line 1, column 35: expected SET, DROP, RESET, RENAME or AS, found 'SETT';"
-        " did you mean SET?",
+        "line 1, column 35: expected SET, DROP, RESET, RENAME, ROTATE KEYS or AS, found"
+        " 'SETT'; did you mean SET?",
     ),
     ("CREAT SOURCE s", "line 1, column 1: expected EXPLAIN, CREATE, ALTER, DROP, SHOW, VALIDATE,"
      " COMMENT, PAUSE or RESUME, found 'CREAT'; did you mean CREATE?"),
@@ -187,8 +187,8 @@ ERRORS = [
     ("CREATE SECRET s AS env", "line 1, column 20: expected a reference in quotes, found a word"
      " that is not shown"),
     ("CREATE SECRET s AS 'env:X", "line 1, column 20: a string that never ends"),
-    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES, FILES"
-     " or SCHEMA REGISTRY, found 'KAFA'; did you mean KAFKA?"),
+    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES, FILES,"
+     " SCHEMA REGISTRY or SSH TUNNEL, found 'KAFA'; did you mean KAFKA?"),
     ("CREATE CONNECTION c TO KAFKA ()", "line 1, column 31: expected the name of an option,"
      " found ')'"),
     ("CREATE CONNECTION c TO KAFKA (a = 1, b, c 2)", "line 1, column 39: expected `=`, a value or"
@@ -226,7 +226,7 @@ ERRORS = [
     ("CREATE SOURCE s FROM KAFKA CONNECTION c (TOPIC 't') WITH (a SECRET s)", "line 1, column 59:"
      " A takes no secret"),
     ("CREATE SINK k FROM t INTO KAFKA CONNECTION c (TOPIC 't') ORDER BY (a)", "line 1, column 58:"
-     " expected KEY, FORMAT, COMMENT, WITH or the end of the statement, found 'ORDER'"),
+     " expected KEY, FORMAT, COMMENT, PAUSED, WITH or the end of the statement, found 'ORDER'"),
     ("PAUSE CONNECTION c", "line 1, column 7: expected SOURCE or SINK, found 'CONNECTION'"),
     ("COMMENT ON SOURCE s IS 5", "line 1, column 24: expected NULL or a comment in quotes,"
      " found '5'"),

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_migrate.model.external import External, SecretRef
+from catalog_migrate.model.external import External, SecretRef, UpstreamTable
 from catalog_migrate.model.names import quote_part
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql import statements as s
@@ -96,6 +96,13 @@ SOURCE = st.builds(
     registry=st.none() | NAMES, key_format=st.none() | st.sampled_from(["AVRO", "TEXT"]),
     include=st.dictionaries(st.sampled_from(sorted(INCLUDED)), PARTS | st.just("key"), max_size=4),
     dead_letters=st.none() | NAMES, cluster=st.none() | NAMES,
+    tables=st.lists(
+        st.builds(
+            lambda schema, name, into: UpstreamTable(f"{schema}.{name}", into or name),
+            PARTS.map(quote_part), PARTS.map(quote_part), st.none() | NAMES,
+        ),
+        max_size=2,
+    ).map(tuple),
 ).map(
     lambda it: it if it.format else msgspec.structs.replace(it, registry=None, key_format=None)
 )

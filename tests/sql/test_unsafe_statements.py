@@ -81,7 +81,8 @@ def test_what_is_missing_is_told_by_the_gates(actions: str) -> None:
         ),
         (
             "ALTER CONNECTION c UNSAFE SET (a 1) REASON 'r'",
-            "line 1, column 20: expected SET, DROP, RESET, RENAME or AS, found 'UNSAFE'",
+            "line 1, column 20: expected SET, DROP, RESET, RENAME, ROTATE KEYS or AS, found "
+            "'UNSAFE'",
         ),
     ],
 )

@@ -183,6 +183,45 @@ class TestCreate:
         assert plan("ALTER CONNECTION far SET (BROKER 'farther:9092')").changes is not None
 
 
+class TestFirstStart:
+    def test_paused(self, do: Any, setting: Any, state: Now) -> None:
+        """PAUSED is the operator's hold in the commit that creates; SHOW CREATE has it until
+        RESUME."""
+        for kind, text in (
+            ("source", "CREATE SOURCE p (id BIGINT) FROM KAFKA CONNECTION c (TOPIC 't') FORMAT "
+             "JSON PAUSED"),
+            ("sink", "CREATE SINK q FROM s INTO KAFKA CONNECTION c (TOPIC 'o') FORMAT JSON PAUSED "
+             "REASON 'not yet'"),
+        ):
+            version = state().version
+            (effect,) = do(text)
+            assert state().version == version + 1
+            found = dependencies.by_id(state(), effect.created[0])
+            (hold,) = [h for h in state().holds.values() if h.item_id == found.item_id]
+            assert (hold.holder, hold.reason) == (
+                "operator", "paused" if kind == "source" else "not yet"
+            )
+            shown = create_statement(state(), found, held=True)
+            assert text.partition("PAUSED")[2] in shown.partition("PAUSED")[2]
+            assert "PAUSED" in shown
+            do(f"RESUME {kind} {found.item.definition.name}")
+            assert "PAUSED" not in create_statement(state(), found, held=True)
+
+    def test_offsets_of_partitions(self, do: Any, plan: Plan, setting: Any, state: Now) -> None:
+        """START OFFSETS is kept in one form and shown as it is written; ALTER cannot change it."""
+        head = "CREATE SOURCE p (id BIGINT) FROM KAFKA CONNECTION c (TOPIC 'a,b', START OFFSETS "
+        do(head + "('b:1' = '2026-01-31T00:00:00Z', 'a:0' 12)) FORMAT JSON")
+        found = dependencies.find(state(), "source", "p")
+        assert found.external.options["START OFFSETS"] == "a:0=12,b:1=2026-01-31T00:00:00.000Z"
+        shown = create_statement(state(), found)
+        assert "START OFFSETS = ('a:0' = '12', 'b:1' = '2026-01-31T00:00:00.000Z')" in shown
+        with pytest.raises(InvalidOptions) as caught:
+            plan(head.replace("p", "q", 1) + "('c:0' = 1)) FORMAT JSON")
+        assert "topic c is none of TOPIC" in str(caught.value.problems)
+        with pytest.raises(InvalidOptions, match="not every option can be altered"):
+            plan("ALTER SOURCE p SET (START OFFSETS ('a:0' = 13))")
+
+
 class TestNames:
     def test_a_rename_reaches_nobody(self, do: Any, setting: Any, state: Now) -> None:
         """Users keep the id; their own statement shows the present name."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.replication.errors import parse_failure
 from catalog_migrate.streams.queries import WRAPPERS, QueryFailure
 from catalog_migrate.streams.spark.decoding import BAD_RECORD_MARK
 
@@ -37,6 +38,7 @@ class Cause(NamedTuple):
     name: str
     condition: str | None
     message: str
+    error: CatalogMigrateError | None = None
 
     @property
     def is_wrapper(self) -> bool:
@@ -80,12 +82,17 @@ def explain(causes: list[Cause], redactor: Redactor) -> QueryFailure:
     condition = conditions[-1] if conditions else telling[-1].name
     if any(BAD_RECORD_MARK in cause.message for cause in causes):
         condition = BAD_RECORD
+    errors = [cause.error for cause in causes if cause.error is not None]
+    if errors:
+        condition = errors[-1].code
     texts: list[str] = []
     for cause in causes:
         text = redactor.scrub(str(cause))
         if text not in texts:
             texts.append(text)
-    return QueryFailure(condition=condition, causes=tuple(texts))
+    return QueryFailure(
+        condition=condition, causes=tuple(texts), error=errors[-1] if errors else None
+    )
 
 
 def scrubbed(error: BaseException, redactor: Redactor) -> BaseException:
@@ -111,7 +118,7 @@ def python_causes(error: BaseException) -> Iterator[Cause]:
             return
         condition = current.condition if isinstance(current, EngineFailure) else None
         text = current.message if isinstance(current, CatalogMigrateError) else str(current)
-        yield Cause(type(current).__name__, condition, _short(text))
+        yield _cause(type(current).__name__, condition, text)
         inner = current.__cause__
         if inner is None and not current.__suppress_context__:
             inner = current.__context__
@@ -124,10 +131,18 @@ def java_causes(throwable: Any) -> Iterator[Cause]:
     for _ in range(_DEPTH):
         if current is None:
             return
-        yield Cause(
-            current.getClass().getSimpleName(), _condition(current), _short(current.getMessage())
+        yield _cause(
+            current.getClass().getSimpleName(), _condition(current), current.getMessage()
         )
         current = current.getCause()
+
+
+def _cause(name: str, condition: str | None, text: str | None) -> Cause:
+    """One exception; the error that a reader of ours has put into its text says what it means."""
+    error = parse_failure(text or "")
+    if error is None:
+        return Cause(name, condition, _short(text))
+    return Cause(name, error.code, error.message, error)
 
 
 def _condition(throwable: Any) -> str | None:

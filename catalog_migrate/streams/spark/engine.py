@@ -15,12 +15,13 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.store.address import local_path
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.queries import QuerySpec
-from catalog_migrate.streams.spark import decoding, settings, sources
+from catalog_migrate.streams.spark import decoding, postgres_source, settings, sources
 from catalog_migrate.streams.spark.batches import BatchGate, BatchWriter, SortingWriter, append_once
 from catalog_migrate.streams.spark.causes import scrubbed
 from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
+from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
 from catalog_migrate.streams.spark.registered import RegistryDecoder, add_avro
 from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
 
@@ -50,6 +51,8 @@ class SparkQueries:
 
         Raises :class:`EngineFailure` when Spark refuses it right away, without any secret in it.
         """
+        if spec.tables:  # where its changes begin is known once its snapshot is taken, at the start
+            return SparkPreparedQuery(self, spec, None, ChangesWriter(spec))
         with _scrubbing(spec):
             frame, writer = self._build(spec)
         return SparkPreparedQuery(self, spec, frame, writer)
@@ -119,12 +122,9 @@ class SparkQueries:
     def last_batch(self, spec: QuerySpec, query_id: str) -> Mapping[str, int | None]:
         """The newest batch that each destination of the query has: by name, None for none."""
         if spec.kind == "source":
-            paths = {"shard": spec.shard}
-            if spec.dead_letters is not None:
-                paths["dead_letters"] = spec.dead_letters
             return {
                 name: delta_transaction(self._spark, local_path(path), query_id)
-                for name, path in paths.items()
+                for name, path in spec.destinations.items()
             }
         if spec.external.connector != "POSTGRES":
             return {}
@@ -176,11 +176,14 @@ class SparkQueries:
         return RegistryDecoder(spec)
 
     def begin(
-        self, spec: QuerySpec, frame: DataFrame, writer: BatchWriter | None, *, once: bool
+        self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool
     ) -> SparkRunningQuery:
         """Start what was prepared; ``once`` runs one batch and ends."""
         redactor = spec.redactor
         with _scrubbing(spec):
+            if frame is None:
+                position = postgres_source.begin(self._spark, spec)
+                frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(
                 writer, lambda error: scrubbed(error, redactor)
             )
@@ -202,11 +205,14 @@ class SparkQueries:
 
 
 class SparkPreparedQuery(msgspec.Struct, frozen=True):
-    """A query's plan, as Spark has analysed it, and who writes its batches."""
+    """A query's plan, as Spark has analysed it, and who writes its batches.
+
+    ``frame`` is None where the start makes it.
+    """
 
     engine: SparkQueries
     spec: QuerySpec
-    frame: DataFrame
+    frame: DataFrame | None
     writer: BatchWriter | None
 
     def start(self, *, once: bool = False) -> SparkRunningQuery:

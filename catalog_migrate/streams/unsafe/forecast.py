@@ -9,7 +9,7 @@ import msgspec
 
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
-from catalog_migrate.streams.unsafe.targets import Place, Target, land, moment_of
+from catalog_migrate.streams.checkpoint.targets import Place, Target, land, moment_of
 from catalog_migrate.streams.upstream import TopicContents
 
 Policy = Literal["error", "clamp", "allow"]
@@ -105,18 +105,24 @@ class CurrentPosition(msgspec.Struct, frozen=True):
 class PositionChoice(msgspec.Struct, frozen=True):
     """The choice: ``reset`` None leaves discovered partitions alone, () resets all of them.
 
-    ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``.
+    ``targets`` go over ``everywhere``, and that over ``reset``; None as a target is ``start``, in
+    ``starts`` that of single partitions.
     ``only``: partitions that no target names are no longer read (an exact line to go back to).
     ``origin``: up to where topics were read once that are not read now.
     """
 
     start: Target
+    starts: Mapping[Partition, Target] = msgspec.field(default_factory=dict)
     reset: tuple[Partition, ...] | None = None
     everywhere: Target | None = None
     targets: Mapping[Partition, Target | None] = msgspec.field(default_factory=dict)
     policy: Policy = "error"
     only: bool = False
     origin: Mapping[Partition, int] = msgspec.field(default_factory=dict)
+
+    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, Target]:
+        """Where partitions begin that were not read yet."""
+        return {each: self.starts.get(each, self.start) for each in partitions}
 
     @property
     def chooses(self) -> bool:
@@ -237,11 +243,11 @@ def _chosen(
                 f"{_present(contents, partition[0])}"
             )
     if choice.reset is not None:
-        chosen.update(dict.fromkeys(choice.reset or contents.bounds, choice.start))
+        chosen.update(choice.begins(choice.reset or contents.bounds))
     if choice.everywhere is not None:
         chosen.update(dict.fromkeys(contents.bounds, choice.everywhere))
     chosen.update(
-        (partition, choice.start if target is None else target)
+        (partition, choice.begins([partition])[partition] if target is None else target)
         for partition, target in choice.targets.items()
     )
     if choice.only or choice.reset == ():
@@ -263,7 +269,7 @@ def _chosen(
             f"{'it' if len(new) == 1 else 'them'} in INJECT OFFSETS"
         )
     elif standing.positions is None:
-        chosen.update(dict.fromkeys(new, choice.start))
+        chosen.update(choice.begins(new))
     else:
         chosen.update(dict.fromkeys(new, Target("earliest", 0, "earliest")))
     return chosen, problems

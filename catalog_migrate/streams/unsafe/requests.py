@@ -21,11 +21,12 @@ from catalog_migrate.errors import UsageError
 from catalog_migrate.model.external import External, OptionValue, SecretRef
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.sql import statements as st
-from catalog_migrate.sql.vocabulary import BASE_CONNECTION
+from catalog_migrate.sql.vocabulary import BASE_CONNECTION, USED_CONNECTIONS
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_kafka import KafkaCodec
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 from catalog_migrate.streams.checkpoint.lines import START
+from catalog_migrate.streams.checkpoint.targets import parse_target, start_targets
 from catalog_migrate.streams.declare import checked_query
 from catalog_migrate.streams.effects import definition_hash
 from catalog_migrate.streams.errors import UnsafeBlocked
@@ -40,7 +41,6 @@ from catalog_migrate.streams.unsafe.forecast import (
     partition_of,
     split_of,
 )
-from catalog_migrate.streams.unsafe.targets import parse_target, start_target
 
 _MOVES = frozenset({"TOPIC", "BROKER", "PATH", "PATTERN"})
 """Options after which the positions of before mean nothing."""
@@ -102,9 +102,10 @@ class Part(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def choice(self, policy: Policy) -> PositionChoice:
         """The choice of positions of a Kafka source, targets read."""
-        external = self.after.external or External()
+        start, starts = start_targets(self.after.external or External())
         return PositionChoice(
-            start=start_target(str(external.options.get("START", "earliest"))),
+            start=start,
+            starts=starts,
             reset=None if self.reset is None else tuple(map(partition_of, self.reset)),
             everywhere=None if self.everywhere is None else parse_target(self.everywhere),
             targets={
@@ -475,6 +476,11 @@ def _sorted(found: dependencies.CatalogEntry, statement: st.Unsafe) -> tuple[_Ac
             raise UnsafeBlocked(
                 f"{found.text}: the connection is not a property",
                 remedy=f"ALTER {statement.kind.upper()} … SET CONNECTION c",
+            )
+        if canonical_name(over_section, name) in USED_CONNECTIONS:
+            raise UnsafeBlocked(
+                f"{found.text}: the way to a server is a property of its connection",
+                remedy="ALTER CONNECTION … SET (USING SSH TUNNEL t)",
             )
         return canonical_name(own_section, name) is None and (
             canonical_name(over_section, name) is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
+from catalog_migrate.streams.checkpoint.targets import Target, parse_target
 from catalog_migrate.streams.unsafe.forecast import (
     CurrentPosition,
     Forecast,
@@ -20,7 +21,6 @@ from catalog_migrate.streams.unsafe.forecast import (
     forecast,
     partition_of,
 )
-from catalog_migrate.streams.unsafe.targets import Target, parse_target
 
 START = parse_target("earliest")
 

@@ -12,11 +12,11 @@ import pytest
 
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.checkpoint.targets import Target
 from catalog_migrate.streams.errors import UnsafeBlocked
 from catalog_migrate.streams.tables import last_times
 from catalog_migrate.streams.unsafe.forecast import translate
 from catalog_migrate.streams.unsafe.requests import request_of
-from catalog_migrate.streams.unsafe.targets import Target
 from catalog_migrate.streams.upstream import TopicContents
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from catalog_migrate.connections.values import BadValue, start_of
+from catalog_migrate.connections.values import BadValue, splits_of, start_of
+from catalog_migrate.model.external import External
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
 
 Kind = Literal["number", "earliest", "latest", "committed", "time", "ago", "shift"]
@@ -74,10 +75,19 @@ def parse_target(text: str) -> Target:
     return read(rest.strip().strip("'"), text.strip())
 
 
+def start_targets(external: External) -> tuple[Target, dict[tuple[str, int], Target]]:
+    """The targets that START and, by (topic, partition), START OFFSETS of a source mean."""
+    single = external.options.get("START OFFSETS")
+    return start_target(str(external.options.get("START", "earliest"))), {
+        partition: start_target(text)
+        for partition, text in ({} if single is None else splits_of(str(single))).items()
+    }
+
+
 def start_target(start: str | None) -> Target:
-    """The target that a START option means."""
+    """The target that a START option, or one of START OFFSETS, means."""
     written = start or "earliest"
-    moment = start_of(written)
+    moment = None if written.isdecimal() else start_of(written)
     if moment is None:
         return parse_target(written)
     return Target("time", round(moment.timestamp() * 1000), f"timestamp {written}")

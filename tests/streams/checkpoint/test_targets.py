@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_migrate.streams.checkpoint.errors import InvalidPosition
-from catalog_migrate.streams.unsafe.targets import (
+from catalog_migrate.streams.checkpoint.targets import (
     Landing,
     Place,
     Target,

@@ -1,0 +1,355 @@
+"""What the output plugin pgoutput writes, protocol 1 to 4, decoded into changes of rows.
+
+Pure: bytes in, :class:`Change` values out. The source of every format is PostgreSQL's manual,
+"Logical Replication Message Formats". A transaction belongs to a batch by
+``start <= commit LSN < end``, where the commit LSN is the *beginning* of its commit record: that is
+the rule by which the server passes over what a slot has confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from struct import Struct
+from typing import Literal, NoReturn
+
+import msgspec
+
+from catalog_migrate.replication.errors import TableChanged, UnreadableMessage
+from catalog_migrate.replication.types import NUMERIC, Column, Expected
+
+Operation = Literal["insert", "update", "delete", "truncate"]
+Image = tuple[str | None, ...]
+"""The values of a row as PostgreSQL prints them, in the order of the columns expected."""
+
+_EPOCH = 946_684_800_000_000
+"""PostgreSQL counts microseconds from the year 2000."""
+
+_SHORT, _INT = Struct("!h"), Struct("!I")
+_BEGIN, _COMMIT = Struct("!xQqI"), Struct("!xBQQq")
+_STREAM_COMMIT, _STREAM_ABORT = Struct("!xIBQQq"), Struct("!xII")
+_TWO_PHASE = frozenset(b"bPKrp")
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """One change of one row, or one TRUNCATE.
+
+    ``lsn`` and ``committed`` (microseconds since 1970, UTC) are those of the commit, ``sequence``
+    counts the changes of the transaction over all tables of the publication. ``before`` is the old
+    row with REPLICA IDENTITY FULL; else the old key of a row deleted, or whose key changed, with
+    None in the other columns; else None. ``unchanged`` are positions in ``after`` of large values
+    that were not sent because they stayed the same (None stands there).
+    """
+
+    table: str
+    operation: Operation
+    lsn: int
+    sequence: int
+    transaction: int
+    committed: int
+    before: Image | None
+    after: Image | None
+    unchanged: tuple[int, ...] = ()
+
+
+def decode(
+    messages: Iterable[tuple[int, bytes]], *, start: int, end: int, tables: Mapping[str, Expected]
+) -> Iterator[Change]:
+    """The changes of the transactions of one batch, in the order of their commits.
+
+    ``messages`` are (LSN, message) as the functions ``pg_logical_slot_*_binary_changes`` give them;
+    ``tables`` are those wanted, as ``schema.name``. The transaction under way is not kept in
+    memory, streamed ones are until their commit.
+
+    Raises TableChanged at the first change of a table whose columns are not those expected, and
+    UnreadableMessage for two-phase and binary messages, and when a transaction has no end.
+    """
+    relations: dict[int, _Relation] = {}
+    streams: dict[int, _Stream] = {}
+    stream: _Stream | None = None
+    under_way = wanted = False
+    lsn = committed = transaction = sequence = 0
+    for _, data in messages:
+        kind = data[0]
+        if stream is not None:
+            if kind == 69:  # E: the end of a part of a streamed transaction
+                stream = None
+            elif not stream.keep(kind, data, relations):
+                _refuse(data)
+        elif kind in _ROW_KINDS:
+            if not under_way:
+                _refuse(data, "a change outside of a transaction")
+            if not wanted:
+                continue
+            relation = relations[_INT.unpack_from(data, 1)[0]]
+            if relation.expected is not None:
+                operation, before, after, unchanged = relation.row(kind, data, 5)
+                yield Change(
+                    relation.name, operation, lsn, sequence, transaction, committed, before, after,
+                    unchanged,
+                )
+            sequence += 1
+        elif kind == 66:  # B: begin
+            lsn, since, transaction = _BEGIN.unpack_from(data)
+            committed = since + _EPOCH
+            under_way, wanted, sequence = True, start <= lsn < end, 0
+        elif kind == 67:  # C: commit
+            if not under_way or _COMMIT.unpack_from(data)[1] != lsn:
+                _refuse(data, "the commit of another transaction")
+            under_way = False
+        elif kind == 82:  # R: relation
+            number, relation = _relation(data, 1, tables)
+            relations[number] = relation
+        elif kind == 84:  # T: truncate
+            if wanted:
+                for relation in _truncated(data, 1, relations):
+                    if relation.expected is not None:
+                        relation.check()
+                        yield Change(
+                            relation.name, "truncate", lsn, sequence, transaction, committed, None,
+                            None,
+                        )
+                    sequence += 1
+        elif kind == 83:  # S: a part of a streamed transaction
+            xid = _INT.unpack_from(data, 1)[0]
+            stream = streams.setdefault(xid, _Stream(xid, tables))
+        elif kind == 99:  # c: commit of a streamed transaction
+            xid, _, lsn, _, since = _STREAM_COMMIT.unpack_from(data)
+            done = streams.pop(xid, None)
+            if done is None:
+                _refuse(data, "the commit of a transaction that was never streamed")
+            relations.update(done.relations)
+            if start <= lsn < end:
+                yield from done.changes(lsn, since + _EPOCH)
+        elif kind == 65:  # A: abort of a streamed transaction, or of a part of it
+            xid, part = _STREAM_ABORT.unpack_from(data)
+            if xid == part:
+                streams.pop(xid, None)
+            elif xid in streams:
+                streams[xid].drop(part)
+        elif kind not in _PASSED_OVER:
+            _refuse(data)
+    if under_way or stream is not None:
+        raise UnreadableMessage(
+            "the changes end in the middle of a transaction",
+            remedy="read them again; when it happens again, look at the server's log",
+        )
+
+
+_ROW_KINDS = frozenset(b"IUD")
+_PASSED_OVER = frozenset(b"OYM")
+"""Origins, types and messages of applications (heartbeats among them)."""
+
+
+class _Relation:
+    """A table as the last message about it describes it, beside what is expected of it."""
+
+    __slots__ = ("changed", "columns", "expected", "name", "order")
+
+    def __init__(self, name: str, columns: tuple[Column, ...], expected: Expected | None) -> None:
+        self.name, self.columns, self.expected = name, columns, expected
+        self.changed: str | None = None
+        self.order: tuple[int, ...] | None = None
+        if expected is None:
+            return
+        there = {column.name: number for number, column in enumerate(columns)}
+        self.changed = difference(expected, columns)
+        if self.changed is None:
+            order = tuple(there[column.name] for column in expected.columns)
+            if order != tuple(range(len(columns))):
+                self.order = order
+
+    def check(self) -> None:
+        """Raise TableChanged when the columns are not those expected."""
+        if self.changed is not None:
+            assert self.expected is not None
+            raise TableChanged(
+                f"table {self.name} has changed upstream: {self.changed}", table=self.name,
+                old=self.expected.columns, new=self.columns,
+                remedy="change the table here the same way, then let the source go on",
+            )
+
+    def row(
+        self, kind: int, data: bytes, at: int
+    ) -> tuple[Operation, Image | None, Image | None, tuple[int, ...]]:
+        """(operation, before, after, unchanged) of an insert, update or delete, from ``at`` on."""
+        if self.changed is not None:
+            self.check()
+        if kind == 73:  # I
+            after, missing, _ = _values(data, at + 1)
+            return "insert", None, self._aligned(after), self._positions(missing)
+        if kind == 68:  # D
+            before, _, _ = _values(data, at + 1)
+            return "delete", self._aligned(before), None, ()
+        old: list[str | None] | None = None
+        if data[at] != 78:  # K or O before N: there is an old image
+            is_full = data[at] == 79
+            old, _, at = _values(data, at + 1)
+            if is_full:
+                after, missing, _ = _values(data, at + 1)
+                for number in missing:
+                    after[number] = old[number]
+                return "update", self._aligned(old), self._aligned(after), ()
+        after, missing, _ = _values(data, at + 1)
+        return (
+            "update", None if old is None else self._aligned(old), self._aligned(after),
+            self._positions(missing),
+        )
+
+    def _aligned(self, values: list[str | None]) -> Image:
+        if self.order is None:
+            return tuple(values)
+        return tuple([values[number] for number in self.order])
+
+    def _positions(self, numbers: list[int] | tuple[()]) -> tuple[int, ...]:
+        if not numbers:
+            return ()
+        if self.order is None:
+            return tuple(numbers)
+        return tuple(at for at, number in enumerate(self.order) if number in numbers)
+
+
+class _Stream:
+    """A transaction that is sent before it has committed, in parts, with its parts by sub-xid."""
+
+    __slots__ = ("_rows", "_tables", "relations", "xid")
+
+    def __init__(self, xid: int, tables: Mapping[str, Expected]) -> None:
+        self.xid = xid
+        self.relations: dict[int, _Relation] = {}
+        self._tables = tables
+        self._rows: list[tuple[int, _Relation, bytes]] = []
+
+    def keep(self, kind: int, data: bytes, others: Mapping[int, _Relation]) -> bool:
+        """Take a message of a part; whether it is one that may stand there."""
+        if kind in _ROW_KINDS:
+            part, number = _INT.unpack_from(data, 1)[0], _INT.unpack_from(data, 5)[0]
+            relation = self.relations.get(number) or others[number]
+            self._rows.append((part, relation, data))
+        elif kind == 82:
+            number, relation = _relation(data, 5, self._tables)
+            self.relations[number] = relation
+        elif kind == 84:
+            part = _INT.unpack_from(data, 1)[0]
+            known = {**others, **self.relations}
+            self._rows += [(part, one, b"T") for one in _truncated(data, 5, known)]
+        else:
+            return kind in _PASSED_OVER
+        return True
+
+    def drop(self, part: int) -> None:
+        """A subtransaction was rolled back."""
+        self._rows = [row for row in self._rows if row[0] != part]
+
+    def changes(self, lsn: int, committed: int) -> Iterator[Change]:
+        """What it has changed, once it has committed."""
+        for sequence, (_, relation, data) in enumerate(self._rows):
+            if relation.expected is None:
+                continue
+            if data[0] == 84:
+                relation.check()
+                yield Change(
+                    relation.name, "truncate", lsn, sequence, self.xid, committed, None, None
+                )
+                continue
+            operation, before, after, unchanged = relation.row(data[0], data, 9)
+            yield Change(
+                relation.name, operation, lsn, sequence, self.xid, committed, before, after,
+                unchanged,
+            )
+
+
+def difference(expected: Expected, columns: tuple[Column, ...]) -> str | None:
+    """In words what a table's columns have that was not expected, or lack; None when nothing."""
+    there = {column.name: column for column in columns}
+    known = {column.name for column in expected.columns}
+    found = [f"column {name} is new" for name in there if name not in known]
+    if expected.new_columns == "ignore":
+        found = []
+    for column in expected.columns:
+        now = there.get(column.name)
+        if now is None:
+            found.append(f"column {column.name} is gone")
+        elif now.type_oid != column.type_oid or (
+            now.type_oid == NUMERIC and now.modifier != column.modifier
+        ):
+            found.append(f"column {column.name} has another type")
+        elif column.key and not now.key:
+            found.append(f"column {column.name} is no longer in the key")
+    return ", ".join(found) or None
+
+
+def _values(data: bytes, at: int) -> tuple[list[str | None], list[int] | tuple[()], int]:
+    """(values, positions of those not sent, where the tuple ends)."""
+    (count,) = _SHORT.unpack_from(data, at)
+    at += 2
+    values: list[str | None] = []
+    missing: list[int] | None = None
+    for number in range(count):
+        kind = data[at]
+        if kind == 116:  # t: text
+            first = at + 5
+            at = first + int.from_bytes(data[at + 1 : first], "big")
+            values.append(str(data[first:at], "utf-8"))
+            continue
+        if kind == 117:  # u: an unchanged value outside of the row
+            if missing is None:
+                missing = []
+            missing.append(number)
+        elif kind != 110:  # n: NULL
+            raise UnreadableMessage(
+                "a value came in PostgreSQL's binary form", remedy="do not ask pgoutput for binary"
+            )
+        values.append(None)
+        at += 1
+    return values, missing or (), at
+
+
+def _relation(
+    data: bytes, at: int, tables: Mapping[str, Expected]
+) -> tuple[int, _Relation]:
+    """A Relation message from its oid on."""
+    (number,) = _INT.unpack_from(data, at)
+    schema, at = _text(data, at + 4)
+    name, at = _text(data, at)
+    (count,) = _SHORT.unpack_from(data, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        is_key = bool(data[at] & 1)
+        column, at = _text(data, at + 1)
+        type_oid, modifier = _TYPE.unpack_from(data, at)
+        at += 8
+        columns.append(Column(column, type_oid, modifier, is_key))
+    # an empty namespace stands for pg_catalog
+    full = f"{schema or 'pg_catalog'}.{name}"
+    return number, _Relation(full, tuple(columns), tables.get(full))
+
+
+_TYPE = Struct("!Ii")
+
+
+def _truncated(
+    data: bytes, at: int, relations: Mapping[int, _Relation]
+) -> Iterator[_Relation]:
+    (count,) = _INT.unpack_from(data, at)
+    for number in range(count):
+        yield relations[_INT.unpack_from(data, at + 5 + 4 * number)[0]]
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    end = data.index(0, at)
+    return str(data[at:end], "utf-8"), end + 1
+
+
+def _refuse(data: bytes, what: str = "") -> NoReturn:
+    if data[0] in _TWO_PHASE:
+        raise UnreadableMessage(
+            "a message of a two-phase transaction: its rows would come before its COMMIT PREPARED,"
+            " and again after it",
+            remedy="read from a slot that was created without two_phase",
+        )
+    kind = chr(data[0])
+    raise UnreadableMessage(
+        f"message {kind!r} of pgoutput was not expected" + (f": {what}" if what else ""),
+        remedy="ask for protocol version 1 to 4",
+    )

@@ -1,0 +1,345 @@
+"""Whether changes of tables can be read, and publishing them would break nothing upstream.
+
+Asked before a source is created, before each start of one that failed, and of a publication that
+is there as of one that is still to be made: publishing makes the server refuse UPDATE and DELETE on
+tables without a key, so that a publication is never made here. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from catalog_migrate.connections.clients import Resolved, option_of
+from catalog_migrate.connections.findings import (
+    ConnectionFailed,
+    Finding,
+    TookTooLong,
+    within,
+)
+from catalog_migrate.replication.errors import ReplicationFailed
+from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables, session
+from catalog_migrate.replication.types import UpstreamTable, quoted_name
+
+if TYPE_CHECKING:
+    import psycopg
+
+OLDEST = 130000
+"""server_version_num of PostgreSQL 13."""
+_LIMIT = 13.0
+"""Seconds that all questions together may take."""
+_SLOT_NAME = re.compile(r"[a-z0-9_]{1,63}\Z")
+
+_SERVER = """
+SELECT current_setting('wal_level'), pg_is_in_recovery(),
+       current_setting('max_replication_slots')::int,
+       (SELECT count(*) FROM pg_replication_slots),
+       current_setting('max_wal_senders')::int,
+       (SELECT count(*) FROM pg_stat_replication),
+       current_setting('server_version'), current_setting('server_encoding'),
+       r.rolreplication OR r.rolsuper
+       OR EXISTS (SELECT FROM pg_roles AS g WHERE g.rolname = 'rds_replication'
+                  AND pg_has_role(current_user, g.oid, 'USAGE'))
+FROM pg_roles AS r WHERE r.rolname = current_user
+"""
+_PUBLICATION = """
+SELECT p.pubinsert, p.pubupdate, p.pubdelete, p.pubtruncate, p.pubviaroot
+FROM pg_publication AS p WHERE p.pubname = %s
+"""
+_IN_PUBLICATION = """
+SELECT p.schemaname, p.tablename FROM pg_publication_tables AS p WHERE p.pubname = %s
+"""
+_COLUMN_LISTS = """
+SELECT p.schemaname, p.tablename, p.attnames::text[], p.rowfilter
+FROM pg_publication_tables AS p WHERE p.pubname = %s
+"""
+_READABLE = "SELECT has_schema_privilege(%s, 'USAGE') AND has_table_privilege(%s, 'SELECT')"
+
+
+class _Publication(NamedTuple):
+    inserts: bool
+    updates: bool
+    deletes: bool
+    truncates: bool
+    via_root: bool
+    is_there: bool
+
+
+def preflight(
+    connection: Resolved, publication: str, slot: str, tables: Sequence[str], *,
+    format: Literal["CHANGES", "MIRROR"], new: bool = False,  # noqa: A002 - the word of the statement
+    subject: str = "connection",
+) -> tuple[Finding, ...]:
+    """Everything that keeps the changes of ``tables`` from being read, each with its remedy.
+
+    ``tables`` are names as in SQL. With ``new`` the slot is still to be created. Where the
+    publication is missing, the last finding's remedy is the statement that makes it. Takes at most
+    15 s.
+    """
+    def ask() -> tuple[Finding, ...]:
+        with session(connection, subject=subject, timeout=3.0) as opened:
+            return tuple(
+                _findings(opened, connection, publication, slot, tables, format, new, subject)
+            )
+
+    try:
+        return within(_LIMIT, ask)
+    except TookTooLong:
+        return (
+            Finding(
+                subject, "HOST", False, f"the server did not answer within {_LIMIT:.0f} s",
+                "see to the server, then try again",
+            ),
+        )
+    except ConnectionFailed as error:
+        return error.findings
+    except ReplicationFailed as error:
+        return (Finding(subject, "HOST", False, error.message, error.remedy),)
+
+
+def _findings(
+    opened: psycopg.Connection[Any], connection: Resolved, name: str, slot: str,
+    tables: Sequence[str], format: str, new: bool, subject: str,  # noqa: A002
+) -> Iterator[Finding]:
+    version = opened.info.server_version
+    if version < OLDEST:
+        yield Finding(
+            subject, "HOST", False,
+            f"the server is PostgreSQL {version // 10000}, and changes are read from 13 on",
+            "upgrade the server",
+        )
+        return
+    found = list(_server_findings(opened, connection, slot, new, subject))
+    row = opened.execute(_PUBLICATION, (name,)).fetchone()
+    publication = None if row is None else _Publication._make((*row, True))
+    upstream, problems = read_tables(opened, tables, name if publication else None, subject)
+    found += problems
+    # one that is still to be made publishes everything
+    would_be = publication or _Publication(True, True, True, True, True, is_there=False)
+    for table in upstream:
+        found += _table_findings(opened, connection, table, would_be, format, subject)
+    if publication is not None:
+        found += _publication_findings(opened, name, publication, upstream, format, subject)
+    elif upstream and len(upstream) == len(tables):
+        found.append(_no_publication(name, upstream, version, subject))
+    else:
+        found.append(
+            Finding(
+                subject, "PUBLICATION", False, f"there is no publication {name}",
+                "see to the tables first",
+            )
+        )
+    yield from found
+    if all(finding.ok for finding in found):
+        listed = ", ".join(table.full_name for table in upstream)
+        yield Finding(subject, None, True, f"publication {name} gives the changes of {listed}")
+
+
+# -- server and slot -------------------------------------------------------------------------------
+
+
+def _server_findings(
+    opened: psycopg.Connection[Any], connection: Resolved, name: str, new: bool, subject: str
+) -> Iterator[Finding]:
+    row = opened.execute(_SERVER).fetchone()
+    assert row is not None
+    level, in_recovery, most_slots, slots, most_senders, senders, version, encoding, may = row
+    user = option_of(connection, "POSTGRES", "USER")
+    if level != "logical":
+        yield Finding(
+            subject, "HOST", False, f"wal_level is {level}, and changes are read with logical",
+            "ALTER SYSTEM SET wal_level = logical, and restart the server (managed servers have a"
+            " switch, as rds.logical_replication)",
+        )
+    if in_recovery:
+        yield Finding(
+            subject, "HOST", False, "the server is a standby", "name the primary server"
+        )
+        return
+    if encoding == "SQL_ASCII":
+        yield Finding(
+            subject, "DATABASE", False,
+            "the database has the encoding SQL_ASCII, whose texts are not known to be UTF-8",
+            "move it into a database with the encoding UTF8",
+        )
+    if not may:
+        yield Finding(
+            subject, "USER", False, f"role {user} may not read changes: it lacks REPLICATION",
+            f"ALTER ROLE {user} REPLICATION (on Amazon RDS: GRANT rds_replication TO {user})",
+        )
+    if not _SLOT_NAME.match(name):
+        yield Finding(
+            subject, "SLOT", False, f"{name} is no name of a slot",
+            "take at most 63 lower case letters, digits and underscores",
+        )
+        return
+    slot = read_slot(opened, name)
+    if slot is None:
+        if slots >= most_slots:
+            yield Finding(
+                subject, "SLOT", False, f"all {most_slots} replication slots are taken",
+                "drop one that nobody needs (pg_replication_slots), or raise max_replication_slots",
+            )
+        if senders >= most_senders:
+            yield Finding(
+                subject, "HOST", False,
+                f"all {most_senders} WAL senders are taken, and a new slot needs one for a moment",
+                "raise max_wal_senders on the server",
+            )
+        if all((level == "logical", may)):
+            yield Finding(subject, None, True, f"PostgreSQL {version} lets us read changes")
+    elif slot.plugin != PLUGIN or not slot.is_here:
+        what = f"plugin {slot.plugin}" if slot.plugin else "a physical one"
+        yield Finding(
+            subject, "SLOT", False,
+            f"slot {name} is somebody else's: {what}, database {slot.database}",
+            "name another SLOT",
+        )
+    elif slot.lost:
+        yield Finding(
+            subject, "SLOT", False,
+            f"slot {name} is lost ({slot.invalidation or 'wal_removed'}): the server removed the"
+            " log that it needs",
+            "raise max_slot_wal_keep_size, then take a new snapshot",
+        )
+    elif slot.active_pid is not None:
+        yield Finding(
+            subject, "SLOT", False,
+            f"slot {name} is in use by the process {slot.active_pid} of the server",
+            "end that reader, or name another SLOT",
+        )
+    elif new:
+        yield Finding(
+            subject, "SLOT", False, f"there is a slot {name} already",
+            f"name another SLOT, or SELECT pg_drop_replication_slot('{name}') when nobody needs it",
+        )
+    else:
+        yield Finding(subject, None, True, f"slot {name} is there, {slot.lag} bytes behind")
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _table_findings(
+    opened: psycopg.Connection[Any], connection: Resolved, table: UpstreamTable,
+    publication: _Publication, format: str, subject: str,  # noqa: A002
+) -> Iterator[Finding]:
+    """What of a table keeps its changes from being read, or breaks it once it is published."""
+    name = table.full_name
+    quoted = table.quoted
+    row = opened.execute(_READABLE, (table.schema, quoted)).fetchone()
+    if row is None or not row[0]:
+        yield Finding(
+            subject, "TABLES", False, f"this role may not read {name}, whose rows come first",
+            f"GRANT USAGE ON SCHEMA {table.schema}, and SELECT ON {name}, TO"
+            f" {option_of(connection, 'POSTGRES', 'USER')}",
+        )
+    changes_rows = publication.updates or publication.deletes
+    identified = table.identity == "full" or (table.identity != "nothing" and table.key)
+    if changes_rows and not identified:
+        why = {
+            "nothing": "has REPLICA IDENTITY NOTHING",
+            "index": "has lost the index that is its replica identity",
+        }.get(table.identity, "has no primary key")
+        yield Finding(
+            subject, "TABLES", False,
+            f"{name} {why}: once it is published, the server refuses UPDATE and DELETE on it",
+            f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or ALTER TABLE {quoted} REPLICA IDENTITY"
+            " USING INDEX … (or FULL), or publish inserts only (publish = 'insert, truncate')",
+        )
+    elif format == "MIRROR" and not table.key:
+        yield Finding(
+            subject, "TABLES", False, f"{name} has no key, by which MIRROR keeps rows",
+            f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or take FORMAT CHANGES",
+        )
+    # One that is still to be made will publish those that are stored.
+    hidden = [
+        one for one in table.columns
+        if one.generated and not one.published
+        and (publication.is_there or one.generated == "virtual")
+    ]
+    if (
+        table.identity == "full" and hidden and changes_rows
+        and opened.info.server_version >= 180000
+    ):
+        # PostgreSQL 18 refuses it: the old row would lack a column of the replica identity.
+        how = "take another REPLICA IDENTITY"
+        if all(one.generated == "stored" for one in hidden):
+            how = f"publish it, WITH (publish_generated_columns = stored), or {how}"
+        yield Finding(
+            subject, "TABLES", False,
+            f"{name} has REPLICA IDENTITY FULL and the generated column"
+            f" {', '.join(one.name for one in hidden)}, which is not published: the server refuses"
+            " UPDATE and DELETE on it", how,
+        )
+
+
+def _publication_findings(
+    opened: psycopg.Connection[Any], name: str, publication: _Publication,
+    tables: Sequence[UpstreamTable], format: str, subject: str,  # noqa: A002
+) -> Iterator[Finding]:
+    has_lists = opened.info.server_version >= 150000
+    rows = opened.execute(_COLUMN_LISTS if has_lists else _IN_PUBLICATION, (name,)).fetchall()
+    listed = {(row[0], row[1]): row for row in rows}
+    named = quoted_name(name)
+    for table in tables:
+        row = listed.get((table.schema, table.name))
+        if row is None:
+            how = f"ALTER PUBLICATION {named} ADD TABLE {table.quoted}"
+            if table.partitioned and not publication.via_root:
+                how = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = true)"
+            yield Finding(
+                subject, "PUBLICATION", False,
+                f"publication {name} does not hold {table.full_name}", how,
+            )
+            continue
+        missing = [
+            one.name for one in table.columns if not one.published and not one.generated
+        ]
+        if missing:
+            yield Finding(
+                subject, "PUBLICATION", False,
+                f"publication {name} leaves out {', '.join(missing)} of {table.full_name}",
+                f"ALTER PUBLICATION {named} SET TABLE … without a list of columns",
+            )
+        if has_lists and row[3]:
+            yield Finding(
+                subject, "PUBLICATION", True,
+                f"publication {name} gives only rows of {table.full_name} WHERE {row[3]}: an UPDATE"
+                " that moves a row in or out comes as INSERT or DELETE",
+            )
+    lacking = [
+        word for word, there in (
+            ("insert", publication.inserts), ("update", publication.updates),
+            ("delete", publication.deletes), ("truncate", publication.truncates),
+        ) if not there
+    ]
+    if format == "MIRROR" and lacking:
+        yield Finding(
+            subject, "PUBLICATION", False,
+            f"publication {name} does not publish {', '.join(lacking)}, which MIRROR needs",
+            f"ALTER PUBLICATION {named} SET (publish = 'insert, update, delete, truncate')",
+        )
+
+
+def _no_publication(
+    name: str, tables: Sequence[UpstreamTable], version: int, subject: str
+) -> Finding:
+    """Ends with the statement that makes the publication."""
+    options = []
+    if any(table.partitioned for table in tables):
+        options.append("publish_via_partition_root = true")
+    if version >= 180000 and any(
+        table.identity == "full" and any(one.generated == "stored" for one in table.columns)
+        for table in tables
+    ):
+        options.append("publish_generated_columns = stored")
+    listed = ", ".join(table.quoted for table in tables)
+    more = f" WITH ({', '.join(options)})" if options else ""
+    return Finding(
+        subject, "PUBLICATION", False,
+        f"there is no publication {name}, and none is made here: once tables are published the"
+        " server may refuse changes of them",
+        f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {listed}{more};",
+    )

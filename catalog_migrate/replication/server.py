@@ -1,0 +1,595 @@
+"""A server whose changes are read: its tables, its identity, its slots, and what it refuses.
+
+Every function takes the effective options of a POSTGRES connection. A server that does not let us
+in raises :class:`~catalog_migrate.connections.findings.ConnectionFailed`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from catalog_migrate.connections.clients import Resolved, option_of
+from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
+from catalog_migrate.connections.postgres_probe import postgres_session
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.values import table_of
+from catalog_migrate.replication.errors import (
+    OtherServer,
+    OtherTimeline,
+    PublicationMissing,
+    ReplicationFailed,
+    ReplicationNotAllowed,
+    SlotAhead,
+    SlotInUse,
+    SlotLost,
+    SlotMissing,
+)
+from catalog_migrate.replication.position import Position, lsn_number, lsn_text
+from catalog_migrate.replication.types import (
+    UpstreamColumn,
+    UpstreamTable,
+    quoted_name,
+    spark_type,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+PLUGIN = "pgoutput"
+HEARTBEAT = "catalog_migrate"
+"""The prefix of the messages that move an idle slot on."""
+
+_TEXT_FORM = (
+    "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';"
+    "SET bytea_output = 'hex'; SET extra_float_digits = 1; SET client_encoding = 'UTF8';"
+    "SET lc_monetary = 'C'; SET search_path = pg_catalog"
+)
+"""How values print, whatever the role or the database has set."""
+
+_TABLES = """
+SELECT c.oid, c.relkind::text, c.relreplident::text, n.nspname, c.relname
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = %s
+"""
+_COLUMNS = """
+WITH RECURSIVE bases AS (
+  SELECT a.attnum, a.atttypid AS type, a.atttypmod AS modifier
+  FROM pg_attribute AS a WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+  UNION ALL
+  SELECT b.attnum, t.typbasetype, CASE WHEN b.modifier = -1 THEN t.typtypmod ELSE b.modifier END
+  FROM bases AS b JOIN pg_type AS t ON t.oid = b.type AND t.typtype = 'd'
+)
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.atttypid, a.atttypmod, a.attnotnull,
+       a.attgenerated::text, b.type, b.modifier, t.typtype::text, t.typcategory::text, t.typname
+FROM pg_attribute AS a
+JOIN bases AS b ON b.attnum = a.attnum
+JOIN pg_type AS t ON t.oid = b.type AND t.typtype <> 'd'
+WHERE a.attrelid = %(table)s AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+_KEY = """
+SELECT a.attname
+FROM pg_index AS i
+JOIN unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(number, place) ON true
+JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.number
+WHERE i.indrelid = %s AND i.indisvalid
+  AND CASE WHEN %s = 'i' THEN i.indisreplident ELSE i.indisprimary END
+ORDER BY k.place
+"""
+_PUBLISHED = """
+SELECT p.attnames::text[] FROM pg_publication_tables AS p
+WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s
+"""
+_IDENTITY = """
+SELECT s.system_identifier::text,
+       CASE WHEN pg_is_in_recovery() THEN c.timeline_id
+            ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END
+FROM pg_control_system() AS s, pg_control_checkpoint() AS c
+"""
+_SLOT = """
+SELECT s.slot_name::text, s.plugin::text, s.database::text, s.active_pid,
+       s.confirmed_flush_lsn::text, s.restart_lsn::text, s.wal_status, {reason}, {failover},
+       current_database()::text,
+       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            ELSE pg_current_wal_flush_lsn() END::text
+FROM pg_replication_slots AS s WHERE s.slot_name = %s
+"""
+_REPLICA_IDENTITIES: Mapping[str, Literal["default", "index", "full", "nothing"]] = {
+    "d": "default", "i": "index", "f": "full", "n": "nothing"
+}
+
+_GENERATED: Mapping[str, Literal["", "stored", "virtual"]] = {
+    "": "", "s": "stored", "v": "virtual"
+}
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """What the server says of a slot. ``lag`` are the bytes of log behind ``confirmed``."""
+
+    name: str
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    confirmed: int | None
+    restart: int | None
+    wal_status: str | None
+    invalidation: str | None
+    failover: bool
+    lag: int
+    log_end: int
+    """How far the server's log is written to its disk."""
+    is_here: bool
+    """Whether it belongs to the database of the connection."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can be read from it any more."""
+        return self.wal_status == "lost" or bool(self.invalidation)
+
+
+class CreatedSlot(msgspec.Struct, frozen=True):
+    """A slot just made: changes begin at ``position``, ``snapshot`` names the rows before it."""
+
+    name: str
+    position: Position
+    snapshot: str
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def session(
+    connection: Resolved, *, subject: str = "connection", timeout: float = 60.0
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in which values print in one form and a statement ends within ``timeout`` s.
+
+    Raises ConnectionFailed, and the errors of this package for what the server refuses.
+    """
+    with (
+        postgres_session(connection, subject=subject) as opened,
+        refusals(opened, connection, timeout),
+    ):
+        opened.execute(f"{_TEXT_FORM}; SET statement_timeout = {int(timeout * 1000)}")
+        yield opened
+
+
+@contextmanager
+def refusals(
+    opened: psycopg.Connection[Any], connection: Resolved, timeout: float = 60.0
+) -> Iterator[None]:
+    """What the server says to statements inside becomes an error of this package.
+
+    A connection that breaks raises ConnectionFailed.
+    """
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        if opened.closed or opened.broken:
+            text = " ".join(Redactor.of(connection).scrub(str(error)).split())
+            raise failed(
+                Finding("connection", "HOST", False, text, "see to the server, then try again")
+            ) from None
+        raise refusal(error, connection, timeout) from None
+
+
+def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> ReplicationFailed:
+    """The typed error for what a server that let us in said to a statement."""
+    import psycopg
+
+    text = Redactor.of(connection).scrub(error.diag.message_primary or str(error)).strip()
+    lowered = text.lower()
+    if isinstance(error, psycopg.errors.ObjectInUse):
+        return SlotInUse(
+            f"another process reads from the slot: {text}",
+            remedy="SELECT * FROM pg_stat_activity WHERE pid = … names it; each source has its own"
+            " slot: end the other reader, or name another SLOT",
+        )
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return ReplicationFailed(
+            f"the server took longer than {timeout:.0f} s and was told to stop",
+            remedy="look for long transactions (pg_stat_activity), and for a standby that is away"
+            " and named in synchronized_standby_slots",
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "replication" in lowered:
+        user = option_of(connection, "POSTGRES", "USER")
+        return ReplicationNotAllowed(
+            f"role {user} may not read changes: {text}", remedy=f"ALTER ROLE {user} REPLICATION"
+        )
+    if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
+        return PublicationMissing(
+            text, remedy="create it again; what was changed while it was not there does not come"
+        )
+    if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
+        return SlotMissing(text, remedy=_SNAPSHOT_AGAIN)
+    if (
+        isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
+        and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
+    ):
+        return SlotLost(text, remedy=_KEEP_MORE)
+    return ReplicationFailed(text, remedy="see to the server, then try again")
+
+
+_SNAPSHOT_AGAIN = "take a new snapshot: the changes since the last position are not to be had"
+_KEEP_MORE = (
+    "raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then take a new"
+    " snapshot: the changes since the last position are not to be had"
+)
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def discover(
+    connection: Resolved, tables: Sequence[str], *, publication: str | None = None,
+    subject: str = "connection",
+) -> tuple[UpstreamTable, ...]:
+    """The tables by name, folded as in SQL (``orders``, ``"My Schema".orders``), in their order.
+
+    With a publication that holds a table, ``published`` of its columns is what that says. Raises
+    ConnectionFailed whose findings name every table that is not there and every column whose type
+    we have not.
+    """
+    with session(connection, subject=subject, timeout=5.0) as opened:
+        found, findings = read_tables(opened, tables, publication, subject)
+    if findings:
+        raise ConnectionFailed(
+            "; ".join(finding.message for finding in findings), findings=findings,
+            remedy=findings[0].remedy,
+        )
+    return found
+
+
+def read_tables(
+    opened: psycopg.Connection[Any], tables: Sequence[str], publication: str | None, subject: str
+) -> tuple[tuple[UpstreamTable, ...], tuple[Finding, ...]]:
+    """(tables that are there, what is wrong with the others and with types)."""
+    found, findings = [], []
+    for text in tables:
+        schema, name = table_of(text)
+        table = _read_table(opened, schema or "public", name, publication)
+        if table is None:
+            findings.append(
+                Finding(
+                    subject, "TABLES", False, f"there is no table {text}",
+                    "create it, or write another name; names in no double quotes are lower case",
+                )
+            )
+            continue
+        found.append(table)
+        findings += [
+            Finding(
+                subject, "TABLES", False,
+                f"column {column.name} of {table.full_name} is {column.type}, which has no type"
+                " here",
+                "leave it out by a column list of the publication, or change it to text upstream",
+            )
+            for column in table.published if column.spark_type is None
+        ]
+    return tuple(found), tuple(findings)
+
+
+def _read_table(
+    opened: psycopg.Connection[Any], schema: str, name: str, publication: str | None
+) -> UpstreamTable | None:
+    row = opened.execute(_TABLES, (schema, name)).fetchone()
+    if row is None or row[1] not in ("r", "p"):
+        return None
+    identifier, kind, identity = row[0], row[1], row[2]
+    listed: set[str] | None = None
+    if publication is not None and opened.info.server_version >= 150000:
+        published = opened.execute(_PUBLISHED, (publication, schema, name)).fetchone()
+        listed = None if published is None else set(published[0])
+    columns = []
+    for (
+        column, type_, oid, modifier, not_null, generated, base, base_modifier, typtype, category,
+        typname,
+    ) in opened.execute(_COLUMNS, {"table": identifier}):
+        columns.append(
+            UpstreamColumn(
+                column, type_, oid, modifier,
+                spark_type(base, base_modifier, kind=typtype, category=category, name=typname),
+                not_null, _GENERATED[generated],
+                generated == "" if listed is None else column in listed,
+            )
+        )
+    key = [each[0] for each in opened.execute(_KEY, (identifier, identity))]
+    return UpstreamTable(
+        schema, name, tuple(columns), tuple(key), _REPLICA_IDENTITIES[identity], kind == "p"
+    )
+
+
+# -- which server, which place ---------------------------------------------------------------------
+
+
+def identity(connection: Resolved) -> tuple[str, int]:
+    """(system identifier, timeline) of the server."""
+    with session(connection, timeout=5.0) as opened:
+        return read_identity(opened)
+
+
+def read_identity(opened: psycopg.Connection[Any]) -> tuple[str, int]:
+    """The same on a session that is open."""
+    row = opened.execute(_IDENTITY).fetchone()
+    assert row is not None
+    return str(row[0]), int(row[1])
+
+
+def check_position(
+    opened: psycopg.Connection[Any], connection: Resolved, position: Position
+) -> Position:
+    """The position on the server's present timeline.
+
+    Raises OtherServer, and OtherTimeline when that timeline left the position's before it.
+    """
+    system, timeline = read_identity(opened)
+    if system != position.system:
+        raise OtherServer(
+            f"the server has the system identifier {system}, and the position belongs to"
+            f" {position.system}",
+            remedy="name the server that was read from until now, or take a new snapshot of this",
+            system=system, expected=position.system,
+        )
+    if timeline == position.timeline:
+        return position
+    left = timeline_left(connection, position.timeline, timeline)
+    if left is None or left < position.lsn:
+        where = "another server's log" if left is None else f"{lsn_text(left)}"
+        raise OtherTimeline(
+            f"the position {position} on timeline {position.timeline} is not on timeline {timeline}"
+            f" of the server, which left that timeline at {where}",
+            remedy="changes after that place were read and are lost upstream: take a new snapshot",
+            timeline=timeline, left=left,
+        )
+    return msgspec.structs.replace(position, timeline=timeline)
+
+
+def timeline_left(connection: Resolved, old: int, new: int) -> int | None:
+    """Where timeline ``new`` left ``old`` for a later one; None when it does not descend from it.
+    """
+    with _replication(connection, timeout=5.0) as opened:
+        row = opened.execute(f"TIMELINE_HISTORY {int(new)}".encode()).fetchone()
+    text = "" if row is None else row[1]
+    if isinstance(text, bytes):
+        text = text.decode(errors="replace")
+    for line in text.splitlines():
+        match = re.match(r"\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", line)
+        if match is not None and int(match[1]) == old:
+            return lsn_number(match[2])
+    return None
+
+
+# -- slots -----------------------------------------------------------------------------------------
+
+
+def slot_state(connection: Resolved, name: str) -> Slot | None:
+    """The slot of that name, whosever it is; None when there is none."""
+    with session(connection, timeout=5.0) as opened:
+        return read_slot(opened, name)
+
+
+def read_slot(opened: psycopg.Connection[Any], name: str) -> Slot | None:
+    """The same on a session that is open."""
+    version = opened.info.server_version
+    query = _SLOT.format(
+        reason="s.invalidation_reason" if version >= 170000 else "NULL",
+        failover="s.failover" if version >= 170000 else "false",
+    )
+    row = opened.execute(query.encode(), (name,)).fetchone()
+    if row is None:
+        return None
+    confirmed = None if row[4] is None else lsn_number(row[4])
+    restart = None if row[5] is None else lsn_number(row[5])
+    behind = confirmed if confirmed is not None else restart
+    now = lsn_number(row[10])
+    return Slot(
+        name=row[0], plugin=row[1], database=row[2], active_pid=row[3], confirmed=confirmed,
+        restart=restart, wal_status=row[6], invalidation=row[7], failover=bool(row[8]),
+        lag=0 if behind is None else max(0, now - behind), log_end=now, is_here=row[2] == row[9],
+    )
+
+
+def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
+    """The slot, when the changes from ``position`` on can be read from it."""
+    if slot is None:
+        raise SlotMissing(
+            f"there is no replication slot {name}: it was dropped, or a promotion did not bring it"
+            " along", remedy=_SNAPSHOT_AGAIN, slot=name,
+        )
+    if slot.lost:
+        why = slot.invalidation or "wal_removed"
+        raise SlotLost(
+            f"replication slot {name} is lost ({why}): the server removed the log that it needs",
+            remedy=_KEEP_MORE, slot=name, reason=why,
+        )
+    if slot.plugin != PLUGIN or not slot.is_here:
+        raise SlotInUse(
+            f"replication slot {name} is somebody else's: plugin {slot.plugin}, database"
+            f" {slot.database}", remedy="name another SLOT", slot=name,
+        )
+    if slot.confirmed is not None and slot.confirmed > position.lsn:
+        raise SlotAhead(
+            f"replication slot {name} was advanced to {lsn_text(slot.confirmed)}, past the position"
+            f" {position}: the changes between are not to be had",
+            remedy="somebody else read from it, or an old checkpoint came back: take a new"
+            " snapshot, or accept the gap by an unsafe operation",
+            slot=name, confirmed=slot.confirmed, position=position.lsn,
+        )
+    if position.lsn > slot.log_end:
+        raise OtherTimeline(
+            f"the server's log ends at {lsn_text(slot.log_end)}, before the position {position}:"
+            " the server was restored from an older copy",
+            remedy="changes after that place were read and are lost upstream: take a new snapshot",
+            slot=name, log_end=slot.log_end, position=position.lsn,
+        )
+    return slot
+
+
+@contextmanager
+def create_slot(
+    connection: Resolved, name: str, *, failover: bool = False, timeout: float = 60.0
+) -> Iterator[CreatedSlot]:
+    """A new slot; its snapshot can be read until the end of the ``with`` block.
+
+    The server waits for the transactions that are open, at most ``timeout`` seconds. ``failover``
+    needs PostgreSQL 17. The slot stays, whatever happens in the block. Raises SlotInUse when there
+    is one of that name.
+    """
+    import psycopg
+
+    with session(connection, timeout=5.0) as opened:
+        version = opened.info.server_version
+        system, timeline = read_identity(opened)
+    if failover and version < 170000:
+        raise ReplicationFailed(
+            f"PostgreSQL {version // 10000} has no failover slots",
+            remedy="leave FAILOVER out, or upgrade the server to 17",
+        )
+    quoted = quoted_name(name)
+    if version >= 150000:
+        more = ", FAILOVER" if failover else ""
+        statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} (SNAPSHOT 'export'{more})"
+    else:
+        statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} EXPORT_SNAPSHOT"
+    with _replication(connection, timeout=timeout) as replication:
+        try:
+            row = replication.execute(statement.encode()).fetchone()
+        except psycopg.errors.DuplicateObject:
+            raise SlotInUse(
+                f"there is a replication slot {name} already",
+                remedy="name another SLOT, or drop it when nobody reads from it", slot=name,
+            ) from None
+        except psycopg.errors.QueryCanceled:
+            raise ReplicationFailed(
+                f"a slot waits for the transactions that were open, and some were for longer than"
+                f" {timeout:.0f} s",
+                remedy="end them (pg_stat_activity, oldest xact_start; pg_prepared_xacts), then try"
+                " again",
+            ) from None
+        assert row is not None
+        yield CreatedSlot(row[0], Position(lsn_number(row[1]), timeline, system), row[2])
+
+
+def advance(connection: Resolved, name: str, to: int) -> None:
+    """Let the server forget what was committed before ``to``; nothing when it has already.
+
+    ``to`` must be a position whose changes are kept for good.
+    """
+    with session(connection) as opened:
+        advance_slot(opened, name, to)
+
+
+def advance_slot(opened: psycopg.Connection[Any], name: str, to: int) -> None:
+    """The same on a session that is open."""
+    opened.execute(
+        "SELECT pg_replication_slot_advance(slot_name, %s::pg_lsn) FROM pg_replication_slots"
+        " WHERE slot_name = %s AND confirmed_flush_lsn < %s::pg_lsn",
+        (lsn_text(to), name, lsn_text(to)),
+    )
+
+
+def drop_slot(connection: Resolved, name: str) -> bool:
+    """Drop a slot; whether there was one. Raises SlotInUse while somebody reads from it."""
+    with session(connection) as opened:
+        rows = opened.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE slot_name = %s", (name,),
+        ).fetchall()
+    return bool(rows)
+
+
+PEEK = (
+    "SELECT {lsn}, data FROM pg_logical_slot_peek_binary_changes(%s, %s::pg_lsn, {limit},"
+    " 'proto_version', '1', 'publication_names', %s)"
+)
+_FEW = 100
+"""So many messages are enough to see whether there is a change: old servers send empty
+transactions too."""
+_ANY = (
+    f"SELECT count(*) >= {_FEW} OR bool_or(get_byte(data, 0) NOT IN (66, 67))"  # B, C
+    f" FROM ({PEEK.format(lsn=0, limit=_FEW)}) AS peeked(lsn, data)"
+)
+_ANY_LATER = (
+    "SELECT bool_or(get_byte(data, 0) = 67 AND lsn > %s::pg_lsn)"
+    f" FROM ({PEEK.format(lsn='lsn', limit='NULL')}) AS peeked(lsn, data)"
+)
+
+
+def has_changes(
+    opened: psycopg.Connection[Any], slot: Slot, publication: str, start: int, end: int
+) -> bool:
+    """Whether there may be a change that commits between ``start`` and ``end``.
+
+    Quick where the slot has confirmed ``start``; else all that lies behind it is looked through.
+    """
+    values = (slot.name, lsn_text(end), quoted_name(publication))
+    if slot.confirmed is not None and slot.confirmed >= start:
+        row = opened.execute(_ANY.encode(), values).fetchone()
+    else:
+        row = opened.execute(_ANY_LATER.encode(), (lsn_text(start), *values)).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def peek(
+    opened: psycopg.Connection[Any], slot: str, publication: str, end: int
+) -> Iterator[tuple[int, bytes]]:
+    """The messages of transactions that commit before ``end``, for the decoder.
+
+    Only to be read inside of a transaction. The server keeps them for as long.
+    """
+    cursor = opened.cursor("catalog_migrate_changes", binary=True)
+    cursor.itersize = 5000
+    with cursor:
+        query = PEEK.format(lsn=0, limit="NULL").encode()
+        cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
+        yield from cursor
+
+
+def heartbeat(opened: psycopg.Connection[Any]) -> None:
+    """Write a few bytes into the log, so that an idle slot has something to move on to."""
+    opened.execute("SELECT pg_logical_emit_message(true, %s, '')", (HEARTBEAT,))
+
+
+@contextmanager
+def _replication(
+    connection: Resolved, *, timeout: float
+) -> Iterator[psycopg.Connection[Any]]:
+    """A session in which replication commands are understood."""
+    import psycopg
+
+    from catalog_migrate.connections.clients import connect_postgres
+
+    try:
+        opened = connect_postgres(
+            connection, replication="database", autocommit=True,
+            options=f"-c statement_timeout={int(timeout * 1000)}",
+        )
+    except psycopg.OperationalError as error:
+        # one that may log in without replication does
+        with session(connection, timeout=5.0):
+            pass
+        raise refusal_at_login(error, connection) from None
+    with opened, refusals(opened, connection, timeout):
+        yield opened
+
+
+def refusal_at_login(error: psycopg.Error, connection: Resolved) -> ReplicationFailed:
+    """The typed error for a replication session that a server refuses, and lets others in."""
+    text = " ".join(Redactor.of(connection).scrub(str(error)).split())
+    user = option_of(connection, "POSTGRES", "USER")
+    if "max_wal_senders" in text or "too many" in text:
+        return ReplicationFailed(
+            f"the server has no WAL sender left: {text}", remedy="raise max_wal_senders on it"
+        )
+    return ReplicationNotAllowed(
+        f"role {user} may not read changes: {text}",
+        remedy=f"ALTER ROLE {user} REPLICATION, and let it in by pg_hba.conf (its own database)",
+    )

@@ -1,0 +1,184 @@
+"""The rows that stood before a slot's first change, copied into Parquet files.
+
+All tables are read in one transaction under the snapshot that the slot exports, so that rows and
+changes join without a gap or a repeat. Values are the text that the stream would give. A manifest
+is written last: without it nothing was staged, and a start drops the slot and begins anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.replication.batches import snapshot_batch
+from catalog_migrate.replication.errors import ReplicationFailed
+from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.server import CreatedSlot, session
+from catalog_migrate.replication.types import UpstreamTable, quoted_name
+
+if TYPE_CHECKING:
+    import psycopg
+
+MANIFEST = "manifest.json"
+ROWS = 50_000
+"""At most so many rows a file."""
+BYTES = 32 << 20
+"""At about so many bytes of text a file ends with fewer."""
+
+Put = Callable[[str, bytes], None]
+"""Writes a file by its name."""
+
+_FILTER = """
+SELECT p.rowfilter FROM pg_publication_tables AS p
+WHERE p.pubname = %s AND p.schemaname = %s AND p.tablename = %s
+"""
+_REWRITTEN = """
+SELECT c.oid::regclass::text FROM pg_class AS c
+WHERE c.relkind = 'r' AND c.relfilenode <> pg_relation_filenode(c.oid)
+  AND (c.oid = %(table)s::regclass
+       OR c.oid IN (SELECT t.relid FROM pg_partition_tree(%(table)s::regclass) AS t))
+"""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class StagedTable(msgspec.Struct, frozen=True):
+    """The files of one table, ``columns`` in the order of the rows' values."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: int
+    files: tuple[str, ...]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The proof that every row was staged: changes go on from ``position``.
+
+    ``taken`` is the time of the snapshot, in microseconds since 1970.
+    """
+
+    slot: str
+    position: Position
+    taken: int
+    tables: tuple[StagedTable, ...]
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """The manifest of a snapshot; raises ValueError for bytes that are none."""
+    return msgspec.json.decode(data, type=Manifest)
+
+
+def stage(
+    connection: Resolved, slot: CreatedSlot, tables: Sequence[UpstreamTable], put: Put, *,
+    publication: str, rows: int = ROWS, on_progress: Callable[[str, int], None] | None = None,
+) -> Manifest:
+    """Copy the published rows and columns of every table; to be called while the slot is held.
+
+    ``put`` gets files of at most ``rows`` rows, the manifest last; ``on_progress`` the table and
+    its rows so far. What is kept in memory is one file. Raises ReplicationFailed when a table was
+    truncated or rewritten since the slot was made: its old rows cannot be read any more.
+    """
+    staged = []
+    with session(connection) as opened, opened.transaction():
+        opened.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        opened.execute(f"SET TRANSACTION SNAPSHOT '{slot.snapshot}'".encode())
+        taken = _microseconds(opened)
+        for number, table in enumerate(tables):
+            quoted = table.quoted
+            opened.execute("SET LOCAL statement_timeout = '60s'")
+            opened.execute(f"LOCK TABLE {quoted} IN ACCESS SHARE MODE".encode())
+            rewritten = opened.execute(_REWRITTEN, {"table": quoted}).fetchall()
+            if rewritten:
+                raise ReplicationFailed(
+                    f"{rewritten[0][0]} was truncated or rewritten while its snapshot began",
+                    remedy="drop the slot and begin again",
+                )
+            opened.execute("SET LOCAL statement_timeout = 0")
+            staged.append(
+                _stage_table(opened, slot, table, taken, put, publication, rows, number,
+                             on_progress)
+            )
+    manifest = Manifest(slot.name, slot.position, taken, tuple(staged))
+    put(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    return manifest
+
+
+def _stage_table(
+    opened: psycopg.Connection[Any], slot: CreatedSlot, table: UpstreamTable, taken: int, put: Put,
+    publication: str, rows: int, number: int, on_progress: Callable[[str, int], None] | None,
+) -> StagedTable:
+    names = [column.name for column in table.published]
+    width = len(names)
+    files: list[str] = []
+    done = 0
+    for values in _chunks(_lines(opened, table, publication), width, rows):
+        name = f"{number:04}-{len(files):06}.parquet"
+        put(name, _parquet(snapshot_batch(
+            table.full_name, slot.position.lsn, taken, done, values, width
+        )))
+        files.append(name)
+        done += len(values) // width
+        if on_progress is not None:
+            on_progress(table.full_name, done)
+    return StagedTable(table.full_name, tuple(names), done, tuple(files))
+
+
+def _lines(
+    opened: psycopg.Connection[Any], table: UpstreamTable, publication: str
+) -> Iterator[str]:
+    """The rows as COPY writes them, without the ends of their lines."""
+    listed = ", ".join(quoted_name(column.name) for column in table.published)
+    # the rows of tables that inherit from it are theirs; those of partitions are its own
+    only = "" if table.partitioned else "ONLY "
+    query = f"SELECT {listed} FROM {only}{table.quoted}"
+    if opened.info.server_version >= 150000:
+        row = opened.execute(_FILTER, (publication, table.schema, table.name)).fetchone()
+        if row is not None and row[0]:
+            query += f" WHERE {row[0]}"
+    with opened.cursor() as cursor, cursor.copy(f"COPY ({query}) TO STDOUT".encode()) as copy:
+        for line in copy:
+            yield str(line, "utf-8")[:-1]
+
+
+def _chunks(lines: Iterator[str], width: int, rows: int) -> Iterator[list[str | None]]:
+    """The values of at most so many rows, one behind the other."""
+    values: list[str | None] = []
+    size = 0
+    for line in lines:
+        if "\\" in line:
+            values += [_value(field) for field in line.split("\t")]
+        else:
+            values += line.split("\t")
+        size += len(line)
+        if len(values) >= rows * width or size >= BYTES:
+            yield values
+            values, size = [], 0
+    if values:
+        yield values
+
+
+def _value(field: str) -> str | None:
+    if field == "\\N":
+        return None
+    return _ESCAPED.sub(lambda match: _ESCAPES.get(match[1], match[1]), field)
+
+
+def _parquet(batch: Any) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_batches([batch]), sink, compression="zstd")
+    return bytes(sink.getvalue())
+
+
+def _microseconds(opened: psycopg.Connection[Any]) -> int:
+    row = opened.execute(
+        "SELECT (extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])

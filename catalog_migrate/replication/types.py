@@ -1,0 +1,231 @@
+"""Tables and columns upstream, and PostgreSQL's types beside ours.
+
+Values travel as the text that PostgreSQL prints (ISO dates, UTC, hexadecimal bytes);
+:func:`spark_value` says how the text becomes a value. What our types cannot hold:
+
+- ``infinity`` and ``-infinity`` of dates and timestamps become the last and the first that four
+  digits of a year can write, so that comparisons go on to mean the same;
+- dates and timestamps BC become years 0 and before, as Spark counts them;
+- ``NaN`` in a ``numeric(p, s)`` becomes NULL, for a DECIMAL has none; ``NaN`` and infinity of
+  ``real`` and ``double precision`` stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import msgspec
+
+NUMERIC = 1700
+
+_DECIMAL_DIGITS = 38
+
+_BY_OID: Mapping[int, str] = {
+    16: "BOOLEAN",  # boolean
+    17: "BINARY",  # bytea
+    20: "BIGINT",  # bigint
+    21: "SMALLINT",  # smallint
+    23: "INT",  # integer
+    26: "BIGINT",  # oid
+    700: "FLOAT",  # real
+    701: "DOUBLE",  # double precision
+    1082: "DATE",  # date
+    1114: "TIMESTAMP_NTZ",  # timestamp without time zone
+    1184: "TIMESTAMP",  # timestamp with time zone
+}
+"""Types with a counterpart, by oid; numeric has a rule of its own."""
+
+_AS_TEXT = frozenset({
+    18, 19, 25, 1042, 1043,  # "char", name, text, char(n), varchar(n)
+    114, 142, 2950, 3802, 4072,  # json, xml, uuid, jsonb, jsonpath
+    1083, 1186, 1266,  # time, interval, time with time zone
+    790, 1560, 1562,  # money, bit, varbit
+    650, 774, 829, 869,  # cidr, macaddr8, macaddr, inet
+    600, 601, 602, 603, 604, 628, 718,  # point and the other shapes
+    3614, 3615, 3220,  # tsvector, tsquery, pg_lsn
+    24, 2202, 2203, 2204, 2205, 2206, 3734, 3769, 4089, 4096, 4191,  # reg…: names
+    27, 28, 29, 5069, 2970, 5038,  # tid, xid, cid, xid8, snapshots
+})  # fmt: skip
+"""Types that become STRING, in PostgreSQL's own text."""
+
+_TEXT_KINDS = frozenset("ecrm")
+"""pg_type.typtype of enumerations, rows, ranges and multiranges: STRING as well."""
+_TEXT_EXTENSIONS = frozenset({
+    "citext", "geography", "geometry", "halfvec", "hstore", "lquery", "ltree", "sparsevec", "vector"
+})
+"""Types of well-known extensions that become STRING, by name."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column upstream as pgoutput tells of it: its type's oid and modifier (-1: none), and
+    whether it is in the key."""
+
+    name: str
+    type_oid: int
+    modifier: int = -1
+    key: bool = False
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """The columns of a table in the order in which its images come, and what new ones mean.
+
+    Columns with ``key`` identify rows: the server must send their old values. With ``ignore``
+    columns that are not expected are passed over.
+    """
+
+    columns: tuple[Column, ...]
+    new_columns: Literal["refuse", "ignore"] = "refuse"
+
+
+class UpstreamColumn(msgspec.Struct, frozen=True):
+    """A column as the server's catalog has it.
+
+    ``type`` is PostgreSQL's text for it, ``spark_type`` ours, None where we have none;
+    ``published`` says whether its values come (generated columns do only when asked for).
+    """
+
+    name: str
+    type: str
+    type_oid: int
+    modifier: int
+    spark_type: str | None
+    not_null: bool
+    generated: Literal["", "stored", "virtual"]
+    published: bool = True
+
+
+class UpstreamTable(msgspec.Struct, frozen=True):
+    """A table as the server's catalog has it.
+
+    ``key`` are the columns of the primary key, or of the index that is the replica identity;
+    ``identity`` is ``default``, ``index``, ``full`` or ``nothing``.
+    """
+
+    schema: str
+    name: str
+    columns: tuple[UpstreamColumn, ...]
+    key: tuple[str, ...]
+    identity: Literal["default", "index", "full", "nothing"]
+    partitioned: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """``schema.name``, as changes name their table."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def quoted(self) -> str:
+        """The name for SQL."""
+        return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
+
+    @property
+    def published(self) -> tuple[UpstreamColumn, ...]:
+        """The columns whose values come, in the order of images."""
+        return tuple(column for column in self.columns if column.published)
+
+    def expected(
+        self, new_columns: Literal["refuse", "ignore"] = "refuse", *, keyed: bool = True
+    ) -> Expected:
+        """What the decoder shall insist on; ``keyed``: that old values of the key come, too."""
+        return Expected(
+            tuple(
+                Column(column.name, column.type_oid, column.modifier, keyed
+                       and column.name in self.key)
+                for column in self.published
+            ),
+            new_columns,
+        )
+
+
+def quoted_name(name: str) -> str:
+    """One name for SQL of PostgreSQL, in double quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def spark_type(oid: int, modifier: int, *, kind: str = "b", category: str = "U", name: str = "",
+               ) -> str | None:
+    """Our type for a PostgreSQL type that is no domain; None when there is none.
+
+    ``kind`` and ``category`` are pg_type.typtype and .typcategory, ``name`` is .typname.
+    """
+    if oid == NUMERIC:
+        return _numeric(modifier)
+    found = _BY_OID.get(oid)
+    if found is not None:
+        return found
+    is_text = (
+        oid in _AS_TEXT or kind in _TEXT_KINDS or category == "A" or name in _TEXT_EXTENSIONS
+    )
+    return "STRING" if is_text else None
+
+
+def _numeric(modifier: int) -> str:
+    """DECIMAL where precision and scale are declared and fit, else STRING, which loses nothing."""
+    if modifier < 4:
+        return "STRING"
+    precision = (modifier - 4) >> 16 & 0xFFFF
+    scale = (modifier - 4) & 0x7FF
+    if scale > 1023:  # 11 bits with a sign: scales may be below zero
+        return "STRING"
+    if not scale <= precision <= _DECIMAL_DIGITS:
+        return "STRING"
+    return f"DECIMAL({precision},{scale})"
+
+
+def spark_value(spark: str, text: str) -> str:
+    """A SQL expression of Spark: the value of a column of type ``spark`` from PostgreSQL's text.
+
+    ``text`` is an expression of type STRING, as ``after[3]``; NULL stays NULL. Under ANSI mode a
+    text that is no value of the type is an error, never NULL.
+    """
+    convert = _CONVERSIONS.get(spark.partition("(")[0].strip().upper())
+    return text if convert is None else convert(text, spark)
+
+
+def _cast(text: str, spark: str) -> str:
+    return f"CAST({text} AS {spark})"
+
+
+def _boolean(text: str, _: str) -> str:
+    return f"({text} = 't')"
+
+
+def _binary(text: str, _: str) -> str:
+    return f"unhex(substring({text}, 3))"
+
+
+def _decimal(text: str, spark: str) -> str:
+    return f"CAST(nullif({text}, 'NaN') AS {spark})"
+
+
+def _moment(first: str, last: str, zone: str) -> Callable[[str, str], str]:
+    def convert(text: str, spark: str) -> str:
+        plain = f"replace({text}, '+00', 'Z')" if zone else text
+        # '0044-03-15 12:00:00+00 BC': 44 BC is year -43
+        year = f"split_part({text}, '-', 1)"
+        before = (
+            f"concat('-', lpad(CAST(CAST({year} AS INT) - 1 AS STRING), 4, '0'),"
+            f" substring(replace({plain}, ' BC', ''), length({year}) + 1))"
+        )
+        return (
+            f"CASE {text} WHEN 'infinity' THEN {spark} '{last}' WHEN '-infinity' THEN {spark}"
+            f" '{first}' ELSE CAST(IF({text} LIKE '% BC', {before}, {plain}) AS {spark}) END"
+        )
+
+    return convert
+
+
+_CONVERSIONS: Mapping[str, Callable[[str, str], str]] = {
+    "BOOLEAN": _boolean,
+    "BINARY": _binary,
+    "SMALLINT": _cast,
+    "INT": _cast,
+    "BIGINT": _cast,
+    "FLOAT": _cast,
+    "DOUBLE": _cast,
+    "DECIMAL": _decimal,
+    "DATE": _moment("0001-01-01", "9999-12-31", ""),
+    "TIMESTAMP_NTZ": _moment("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999", ""),
+    "TIMESTAMP": _moment("0001-01-01 00:00:00Z", "9999-12-31 23:59:59.999999Z", "Z"),
+}

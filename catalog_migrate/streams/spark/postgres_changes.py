@@ -1,0 +1,372 @@
+"""Changes of PostgreSQL tables as a stream of Spark: a Python data source over a logical slot.
+
+The position is an LSN with timeline and system identifier. A batch is read by peeking, so that it
+can be read again; the slot advances only to positions that Spark has committed. The options of the
+connection travel inside of the pickled class of the source, for options of a reader would stand in
+plans: a class is made and registered for each call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.secrets import Secret, reveal
+from catalog_migrate.engine.spark.session import unlogged
+from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.replication import server
+from catalog_migrate.replication.batches import arrow_batch
+from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
+from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.types import Expected
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from psycopg import Connection
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure"]
+
+SCHEMA = (
+    "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
+    " committed TIMESTAMP, before ARRAY<STRING>, after ARRAY<STRING>, unchanged ARRAY<INT>"
+)
+"""Columns of the stream; ``docs`` of :class:`~catalog_migrate.replication.pgoutput.Change`."""
+
+ROWS = 20_000
+"""At most so many changes are handed to Spark at once."""
+BYTES = 16 << 20
+"""At about so many bytes fewer are."""
+FOREIGN = 1 << 20
+"""Bytes of log without a change of ours after which a batch moves on all the same."""
+_PATIENCE = 30.0
+"""Seconds in which another reader of the slot is waited for: one of ours may be about to end."""
+
+
+class Settings:
+    """What a reader needs to know, on the driver and on executors.
+
+    ``timeout`` bounds a statement, in seconds; ``max_bytes`` the log that a batch covers;
+    ``heartbeat`` is after how many idle seconds a message and a batch without rows move the slot
+    on, 0 for never; without ``advance`` the slot stays where it is.
+    """
+
+    def __init__(
+        self, connection: Resolved, slot: str, publication: str, tables: Mapping[str, Expected],
+        start: Position, end: Position | None = None, *, timeout: float = 120.0,
+        max_bytes: int = 0, heartbeat: float = 0.0, advance: bool = True,
+    ) -> None:
+        self.connection = dict(connection)
+        self.slot, self.publication, self.tables = slot, publication, dict(tables)
+        self.start, self.end = start, end
+        self.timeout, self.max_bytes = timeout, max_bytes
+        self.heartbeat, self.advance = heartbeat, advance
+
+    def __getstate__(self) -> dict[str, Any]:
+        plain = {name: reveal(value) for name, value in self.connection.items()}
+        hidden = [name for name, value in self.connection.items() if isinstance(value, Secret)]
+        return {**self.__dict__, "connection": plain, "hidden": hidden}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        hidden = state.pop("hidden")
+        self.__dict__.update(state)
+        for name in hidden:
+            self.connection[name] = Secret(reveal(self.connection[name]))
+
+
+def changes(
+    spark: SparkSession, connection: Resolved, *, slot: str, publication: str,
+    tables: Mapping[str, Expected], start: Position, timeout: float = 120.0, max_bytes: int = 0,
+    heartbeat: float = 0.0, advance: bool = True,
+) -> DataFrame:
+    """The changes of ``tables`` from ``start`` on, as a stream with the columns of SCHEMA.
+
+    ``start`` counts for the first batch, from then on the checkpoint does. See :class:`Settings`
+    for the rest. A query that fails for a reason of the server's carries a typed error, which
+    :func:`parse_failure` takes out of its text.
+    """
+    settings = Settings(
+        connection, slot, publication, tables, start, timeout=timeout, max_bytes=max_bytes,
+        heartbeat=heartbeat, advance=advance,
+    )
+    with unlogged():
+        return spark.readStream.format(_register(spark, settings)).load()
+
+
+def changes_range(
+    spark: SparkSession, connection: Resolved, *, slot: str, publication: str,
+    tables: Mapping[str, Expected], start: Position, end: Position, timeout: float = 120.0,
+) -> DataFrame:
+    """The changes of the transactions with ``start`` <= commit < ``end``, as a batch.
+
+    The slot must not have been advanced past ``start``, and is not by this.
+    """
+    settings = Settings(connection, slot, publication, tables, start, end, timeout=timeout)
+    with unlogged():
+        return spark.read.format(_register(spark, settings)).load()
+
+
+def _register(spark: SparkSession, settings: Settings) -> str:
+    """Register a source with these settings, in the place of an earlier one on the same slot."""
+    where = "/".join(
+        reveal(settings.connection.get(name) or "") for name in ("HOST", "PORT", "DATABASE")
+    )
+    kind = "range" if settings.end is not None else "stream"
+    number = hashlib.sha256(f"{where}/{settings.slot}/{kind}".encode()).hexdigest()[:12]
+    label = f"catalog_migrate_postgres_{number}"
+
+    class PostgresChanges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return label
+
+        def schema(self) -> str:
+            return SCHEMA
+
+        def streamReader(  # noqa: N802
+            self, schema: StructType  # noqa: ARG002
+        ) -> DataSourceStreamReader:
+            return StreamReader(settings)
+
+        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+            return RangeReader(settings)
+
+    spark.dataSource.register(PostgresChanges)
+    return label
+
+
+class Failed(RuntimeError):
+    """A typed error on its way through Spark, which hands on nothing but the text."""
+
+
+class Range(InputPartition):
+    """The transactions of one batch."""
+
+    def __init__(self, start: Position, end: Position) -> None:
+        self.start, self.end = start, end
+
+
+class RangeReader(DataSourceReader):
+    """A batch of exact positions."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        assert self.settings.end is not None
+        return [Range(self.settings.start, self.settings.end)]
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return read_batches(self.settings, partition)
+
+
+class StreamReader(DataSourceStreamReader):
+    """The stream; on the driver it keeps one session for its questions."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stack = ExitStack()
+        self._session: Connection[Any] | None = None
+        # PySpark before 4.2 does not say where a batch begins.
+        self._reached: Position | None = None
+        self._moved = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"settings": self.settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["settings"])  # type: ignore[misc]
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self.settings.start.offset()
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: Any = None  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Up to where the next batch reads; ``start`` when there is nothing of ours."""
+        begin = Position.of(start) if start is not None else self._reached
+        with _marking():
+            try:
+                latest = self._latest(begin)
+            except ConnectionFailed:
+                if self._session is None:
+                    raise
+                self._forget_session()
+                latest = self._latest(begin)
+        if latest != begin:
+            self._moved = time.monotonic()
+        self._reached = latest
+        return latest.offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._reached = Position.of(end)
+        first = Position.of(start)
+        return [Range(first, self._reached)] if first.lsn < self._reached.lsn else []
+
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+        return read_batches(self.settings, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Advance the slot. That only spares the server's disk: the next commit tries again."""
+        if not self.settings.advance:
+            return
+        try:
+            with self._asking() as opened:
+                server.advance_slot(opened, self.settings.slot, Position.of(end).lsn)
+        except CatalogMigrateError:
+            self._forget_session()
+
+    def stop(self) -> None:
+        self._forget_session()
+
+    def _latest(self, begin: Position | None) -> Position:
+        settings = self.settings
+        with self._asking() as opened:
+            slot = server.read_slot(opened, settings.slot)
+            if begin is None:
+                # after a restart on PySpark 4.0 or 4.1: not before what the checkpoint has
+                system, timeline = server.read_identity(opened)
+                here = Position(0 if slot is None else slot.log_end, timeline, system)
+                server.check_slot(slot, settings.slot, here)
+                return here
+            here = server.check_position(opened, settings.connection, begin)
+            if slot is not None and begin == settings.start and (slot.confirmed or 0) > here.lsn:
+                # Trigger.AvailableNow asks from the first offset, whatever was read since.
+                return msgspec.structs.replace(here, lsn=slot.log_end)
+            slot = server.check_slot(slot, settings.slot, here)
+            end = slot.log_end
+            if settings.max_bytes:
+                end = min(end, here.lsn + settings.max_bytes)
+            if end <= here.lsn:
+                return self._beaten(opened, here)
+            if settings.advance and (slot.confirmed or 0) < here.lsn:
+                # Spark asks from where the last batch that it has committed ended.
+                _patiently(lambda: server.advance_slot(opened, settings.slot, here.lsn))
+                slot = msgspec.structs.replace(slot, confirmed=here.lsn)
+            if end - here.lsn > FOREIGN or _patiently(
+                lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
+            ):
+                return msgspec.structs.replace(here, lsn=end)
+            return self._beaten(opened, here)
+
+    def _beaten(self, opened: Connection[Any], here: Position) -> Position:
+        """Where an idle stream stands: moved on by a heartbeat when one is due."""
+        settings = self.settings
+        if not settings.heartbeat or time.monotonic() - self._moved < settings.heartbeat:
+            return here
+        server.heartbeat(opened)
+        slot = server.read_slot(opened, settings.slot)
+        slot = server.check_slot(slot, settings.slot, here)
+        return msgspec.structs.replace(here, lsn=max(here.lsn, slot.log_end))
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection[Any]]:
+        settings = self.settings
+        if self._session is None:
+            self._session = self._stack.enter_context(
+                server.session(settings.connection, timeout=settings.timeout)
+            )
+        with server.refusals(self._session, settings.connection, settings.timeout):
+            yield self._session
+
+    def _forget_session(self) -> None:
+        self._session = None
+        self._stack.close()
+
+
+def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatch]:
+    """The changes of a batch as Arrow, on an executor."""
+    with _marking():
+        opened: Connection[Any]
+        with server.session(settings.connection, timeout=settings.timeout) as opened:
+            here = server.check_position(opened, settings.connection, partition.start)
+            slot = server.read_slot(opened, settings.slot)
+            server.check_slot(slot, settings.slot, here)
+            messages = _Counted(_peek(settings, opened, partition.end.lsn))
+            found = decode(messages, start=here.lsn, end=partition.end.lsn, tables=settings.tables)
+            yield from _batches(found, messages)
+
+
+def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tuple[int, bytes]]:
+    """The messages, begun again while another reader has the slot."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            with server.refusals(opened, settings.connection, settings.timeout):
+                with opened.transaction():
+                    yield from server.peek(opened, settings.slot, settings.publication, end)
+                return
+        except SlotInUse:
+            # the server says so before it sends anything
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _patiently(call: Callable[[], Any]) -> Any:
+    """The result of a call, begun again while another reader has the slot."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return call()
+        except _in_use():
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def _in_use() -> type[Exception]:
+    import psycopg
+
+    return psycopg.errors.ObjectInUse
+
+
+class _Counted:
+    """Messages, and how many bytes of them were taken since somebody asked."""
+
+    __slots__ = ("_messages", "size")
+
+    def __init__(self, messages: Iterator[tuple[int, bytes]]) -> None:
+        self._messages = messages
+        self.size = 0
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        for message in self._messages:
+            self.size += len(message[1])
+            yield message
+
+
+def _batches(found: Iterator[Change], messages: _Counted) -> Iterator[pa.RecordBatch]:
+    waiting: list[Change] = []
+    for change in found:
+        waiting.append(change)
+        if len(waiting) >= ROWS or messages.size >= BYTES:
+            yield arrow_batch(waiting)
+            waiting.clear()
+            messages.size = 0
+    if waiting:
+        yield arrow_batch(waiting)
+
+
+@contextmanager
+def _marking() -> Iterator[None]:
+    """Typed errors leave with everything about them in their text."""
+    try:
+        yield
+    except CatalogMigrateError as error:
+        raise Failed(marked(error)) from None

@@ -1,0 +1,272 @@
+"""Writes the changes of PostgreSQL tables: every change, or the current rows by key.
+
+One batch goes to the table of each one upstream, then to the source's own, which gets a row for
+each transaction: whoever reads that first finds in the others whatever it names. Each table takes a
+batch once, under the transaction (query id, batch).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyspark.sql import functions as F  # noqa: N812 (the name everybody knows it by)
+
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.names import fold, quote_sql
+from catalog_migrate.model.objects import Column
+from catalog_migrate.replication.types import spark_value
+from catalog_migrate.sql.tokens import string_literal
+from catalog_migrate.store.address import local_path
+from catalog_migrate.streams.queries import OutputTable, QuerySpec, ddl
+from catalog_migrate.streams.spark.batches import Batch, append_once
+from catalog_migrate.streams.upstream_tables import DELETED, is_mirror, keeps_deleted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_APP, _VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_AT = "struct(lsn, sequence, step)"
+_CHANGES = "__catalog_migrate_changes"
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What a batch has for one table: changes, its last TRUNCATE, values that were not sent."""
+
+    changes: int = 0
+    truncated: tuple[int, int] | None = None
+    unchanged: bool = False
+    moved: bool = False
+
+
+class ChangesWriter:
+    """The writer of a POSTGRES source's batches."""
+
+    def __init__(self, spec: QuerySpec) -> None:
+        self._spec = spec
+
+    def write(self, batch: Batch) -> None:
+        """Write one batch into every table; a table that has it skips it."""
+        rows = batch.frame.persist()
+        try:
+            mirror = is_mirror(self._spec.external)
+            facts = _facts(rows) if mirror else {}
+            for table in self._spec.tables:
+                name = string_literal(table.upstream.full_name)
+                own = rows.where(f"`table` = {name}")
+                if mirror:
+                    found = facts.get(table.upstream.full_name, _Facts())
+                    self._merge(own, table, found, batch)
+                else:
+                    append_once(
+                        changes_rows(own, table), local_path(table.shard), batch.query_id,
+                        batch.number,
+                    )
+            append_once(
+                rows.groupBy(F.col("lsn").alias("_lsn"), F.col("transaction").alias("_transaction"))
+                .agg(F.max("committed").alias("_committed"), F.count("*").alias("changes")),
+                local_path(self._spec.shard), batch.query_id, batch.number,
+            )
+        finally:
+            rows.unpersist()
+
+    def cancel(self) -> None:
+        """Nothing of its own to break off: each write is a Spark job."""
+
+    def _merge(self, rows: DataFrame, table: OutputTable, facts: _Facts, batch: Batch) -> None:
+        """Bring the rows of a mirror up to the end of the batch, once."""
+        path = local_path(table.shard)
+        if not facts.changes:
+            append_once(rows.sparkSession.createDataFrame([], _schema(table)), path,
+                        batch.query_id, batch.number)
+            return
+        if facts.moved:
+            raise EngineFailure(
+                f"a row of {table.upstream.full_name} changed its key, and a large value of it was "
+                "not sent because it stayed the same",
+                condition="UNCHANGED_VALUE_OF_ANOTHER_KEY",
+                remedy=f"ALTER TABLE {table.upstream.full_name} REPLICA IDENTITY FULL upstream,"
+                " then take a new snapshot of it",
+            )
+        session = rows.sparkSession
+        last_rows(rows, table, facts).createOrReplaceTempView(_CHANGES)
+        session.conf.set(_APP, batch.query_id)
+        session.conf.set(_VERSION, str(batch.number))
+        try:
+            session.sql(merge_statement(
+                table, f"delta.{quote_sql(path)}", _CHANGES, facts,
+                soft=keeps_deleted(self._spec.external),
+            ))
+        finally:
+            session.conf.unset(_APP)
+            session.conf.unset(_VERSION)
+            session.catalog.dropTempView(_CHANGES)
+
+
+def changes_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
+    """Rows of FORMAT CHANGES: the image after, of a deleted row the one before; then the product's
+    own columns."""
+    names = "array(" + ", ".join(string_literal(each.name) for each in table.upstream.columns) + ")"
+    image = "IF(operation = 'delete', before, after)"
+    return rows.selectExpr(
+        *(f"{_value(column, image, place)} AS {quote_sql(column.name)}"
+          for place, column in _places(table)),
+        "lsn AS _lsn", "sequence AS _sequence", "operation AS _operation",
+        "transaction AS _transaction", "committed AS _committed",
+        f"map_filter(map_from_arrays({names}, before), (k, v) -> v IS NOT NULL) AS _before",
+        f"transform(unchanged, place -> get({names}, place)) AS _unchanged",
+    )
+
+
+def snapshot_rows(rows: DataFrame, table: OutputTable) -> DataFrame:
+    """Rows of a snapshot in the shape of a mirror."""
+    return rows.selectExpr(
+        *(f"{_value(column, 'after', place)} AS {quote_sql(column.name)}"
+          for place, column in _places(table)),
+        "lsn AS _lsn",
+    )
+
+
+def last_rows(rows: DataFrame, table: OutputTable, facts: _Facts) -> DataFrame:
+    """One row for each key that the batch touches: what became of it.
+
+    ``_gone`` is whether it was deleted, ``_kept`` the columns whose value upstream never sent,
+    because it stayed what it was before the batch.
+    """
+    upstream = table.upstream
+    keys = [place for place, column in enumerate(upstream.columns) if column.name in upstream.key]
+    if facts.truncated is not None:
+        lsn, sequence = facts.truncated
+        rows = rows.where(f"struct(lsn, sequence) > struct({lsn}L, {sequence})")
+    rows = rows.where("operation <> 'truncate'")
+    before = "array(" + ", ".join(f"before[{place}]" for place in keys) + ")"
+    after = "array(" + ", ".join(f"after[{place}]" for place in keys) + ")"
+    gone = rows.where(
+        f"operation = 'delete' OR (operation = 'update' AND before IS NOT NULL"
+        f" AND NOT ({before} <=> {after}))"
+    ).selectExpr("lsn", "sequence", "0 AS step", "committed", f"{before} AS keys", "true AS gone",
+                 "CAST(NULL AS ARRAY<STRING>) AS image", "CAST(NULL AS ARRAY<INT>) AS unchanged")
+    there = rows.where("operation IN ('insert', 'update')").selectExpr(
+        "lsn", "sequence", "1 AS step", "committed", f"{after} AS keys", "false AS gone",
+        "after AS image", "unchanged",
+    )
+    aggregates = [
+        f"max_by(struct(lsn, committed, gone, image), {_AT}) AS newest",
+    ]
+    if facts.unchanged:
+        aggregates += [
+            f"max_by(struct(image[{place}] AS value), {_AT}) FILTER (WHERE NOT gone AND NOT"
+            f" coalesce(array_contains(unchanged, {place}), false)) AS sent{place}"
+            for place in range(len(upstream.columns))
+        ]
+    grouped = gone.unionByName(there).groupBy("keys").agg(*map(F.expr, aggregates))
+    image = "newest.image"
+    if facts.unchanged:
+        image = "array(" + ", ".join(
+            f"sent{place}.value" for place in range(len(upstream.columns))
+        ) + ")"
+    key_at = {place: number for number, place in enumerate(keys)}
+    selected = []
+    for place, column in _places(table):
+        # of a deleted row only the key is known
+        where = ("keys", key_at[place]) if place in key_at else (image, place)
+        selected.append(f"{_value(column, *where)} AS {quote_sql(column.name)}")
+    kept = "array()"
+    if facts.unchanged:
+        kept = "filter(array(" + ", ".join(
+            f"IF(sent{place} IS NULL, {place}, NULL)" for place in range(len(upstream.columns))
+        ) + "), place -> place IS NOT NULL)"
+    return grouped.selectExpr(
+        *selected, "newest.lsn AS _lsn", "newest.committed AS _committed", "newest.gone AS _gone",
+        f"{kept} AS _kept",
+    )
+
+
+def merge_statement(
+    table: OutputTable, target: str, source: str, facts: _Facts, *, soft: bool
+) -> str:
+    """The MERGE that brings a mirror up to date; changes older than a row leave it as it is.
+
+    ``soft``: rows that were deleted upstream stay, with the time.
+    """
+    keys = " AND ".join(
+        f"t.{quote_sql(name)} <=> s.{quote_sql(name)}" for name in table.upstream.key
+    )
+    sets = []
+    for place, column in _places(table):
+        name = quote_sql(column.name)
+        value = f"s.{name}"
+        if facts.unchanged:
+            value = f"IF(array_contains(s._kept, {place}), t.{name}, s.{name})"
+        sets.append(f"t.{name} = {value}")
+    names = [quote_sql(column.name) for _, column in _places(table)]
+    sets.append("t._lsn = s._lsn")
+    inserted, values = [*names, "_lsn"], [*(f"s.{name}" for name in names), "s._lsn"]
+    deleted = quote_sql(DELETED.name)
+    newer = "s._lsn >= t._lsn"
+    if soft:
+        sets.append(f"t.{deleted} = NULL")
+        gone = [
+            f"WHEN MATCHED AND {newer} AND s._gone THEN UPDATE SET t._lsn = s._lsn,"
+            f" t.{deleted} = coalesce(t.{deleted}, s._committed)",
+        ]
+    else:
+        gone = [f"WHEN MATCHED AND {newer} AND s._gone THEN DELETE"]
+    clauses = [
+        *gone,
+        f"WHEN MATCHED AND {newer} AND NOT s._gone THEN UPDATE SET {', '.join(sets)}",
+        f"WHEN NOT MATCHED AND NOT s._gone THEN INSERT ({', '.join(inserted)})"
+        f" VALUES ({', '.join(values)})",
+    ]
+    if facts.truncated is not None:
+        lsn = facts.truncated[0]
+        if soft:
+            clauses.append(
+                f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L AND t.{deleted} IS NULL THEN"
+                f" UPDATE SET t._lsn = {lsn}L, t.{deleted} = current_timestamp()"
+            )
+        else:
+            clauses.append(f"WHEN NOT MATCHED BY SOURCE AND t._lsn <= {lsn}L THEN DELETE")
+    return f"MERGE INTO {target} AS t USING {source} AS s ON {keys} {' '.join(clauses)}"
+
+
+def _facts(rows: DataFrame) -> dict[str, _Facts]:
+    """By table upstream; one job."""
+    found = rows.groupBy("table").agg(
+        F.count("*").alias("changes"),
+        F.expr("max(struct(lsn, sequence)) FILTER (WHERE operation = 'truncate')").alias(
+            "truncated"
+        ),
+        F.expr("bool_or(coalesce(size(unchanged), 0) > 0)").alias("unchanged"),
+        F.expr(
+            "bool_or(operation = 'update' AND before IS NOT NULL"
+            " AND coalesce(size(unchanged), 0) > 0)"
+        ).alias("moved"),
+    ).collect()
+    return {
+        row["table"]: _Facts(
+            row["changes"],
+            None if row["truncated"] is None else (row["truncated"][0], row["truncated"][1]),
+            row["unchanged"], row["moved"],
+        )
+        for row in found
+    }
+
+
+def _places(table: OutputTable) -> list[tuple[int, Column]]:
+    """Our columns that upstream has, with their place there; one that a release dropped is left
+    out."""
+    ours = {fold(column.name): column for column in table.columns}
+    return [
+        (place, ours[fold(column.name)])
+        for place, column in enumerate(table.upstream.columns) if fold(column.name) in ours
+    ]
+
+
+def _value(column: Column, image: str, place: int) -> str:
+    """The value at a place of an image, as the type of our column."""
+    return spark_value(column.type, f"get({image}, {place})")
+
+
+def _schema(table: OutputTable) -> str:
+    return ", ".join(ddl(column) for column in table.columns)

@@ -1,0 +1,201 @@
+"""What a source on PostgreSQL declares: a table of ours for each table upstream (pure).
+
+FORMAT CHANGES appends every change to it, FORMAT MIRROR keeps the current rows by their key. The
+source's own table has a row for each transaction: between two of them the tables agree with each
+other as they did upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from catalog_migrate.model.external import External, UpstreamColumn, UpstreamTable
+from catalog_migrate.model.names import fold, quote_part, split_name
+from catalog_migrate.model.objects import Column
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.errors import RefusedStatement
+
+if TYPE_CHECKING:
+    from catalog_migrate.replication.types import UpstreamTable as Discovered
+    from catalog_migrate.sql import statements as st
+
+TRANSACTION_COLUMNS = (
+    Column("_lsn", "BIGINT", comment="where its commit stands in the log of the server"),
+    Column("_transaction", "BIGINT", comment="its number there"),
+    Column("_committed", "TIMESTAMP"),
+    Column("changes", "BIGINT", comment="of the tables of this source"),
+)
+"""What the own table of a POSTGRES source holds."""
+
+CHANGE_COLUMNS = (
+    Column("_lsn", "BIGINT", comment="of the commit; of rows of the snapshot, where it was taken"),
+    Column("_sequence", "INT", comment="place within the transaction; NULL in the snapshot"),
+    Column("_operation", "STRING", comment="snapshot, insert, update, delete, truncate"),
+    Column("_transaction", "BIGINT"),
+    Column("_committed", "TIMESTAMP"),
+    Column("_before", "MAP<STRING, STRING>",
+           comment="the row before or its key, in PostgreSQL's text; NULL when it was not sent"),
+    Column("_unchanged", "ARRAY<STRING>",
+           comment="large values that stayed the same and were not sent: NULL stands there"),
+)
+"""What FORMAT CHANGES adds to the columns of a table upstream."""
+
+MIRROR_COLUMNS = (
+    Column("_lsn", "BIGINT", comment="of the newest change of this row"),
+)
+"""What FORMAT MIRROR adds."""
+
+DELETED = Column("_deleted", "TIMESTAMP", comment="when the row was deleted upstream")
+"""What FORMAT MIRROR with SOFT DELETES adds beside."""
+
+
+SNAPSHOT_LOADED = "loaded.json"
+"""The file beside a source's checkpoints that says where its changes begin: the rows of its
+snapshot are in its tables."""
+
+
+def is_mirror(external: External) -> bool:
+    """Whether a source keeps current rows, and not every change."""
+    return (external.format or "").upper() == "MIRROR"
+
+
+def keeps_deleted(external: External) -> bool:
+    """Whether a mirror keeps rows that were deleted upstream."""
+    return is_mirror(external) and external.settings.get("SOFT DELETES") == "true"
+
+
+def discovered(statement: st.CreateSource, found: Sequence[Discovered]) -> st.CreateSource:
+    """The statement with what the server says of its tables; they are in the same order.
+
+    Raises :class:`RefusedStatement` for a column of a type that we have none for.
+    """
+    external = statement.external
+    tables = []
+    for table, there in zip(external.tables, found, strict=True):
+        columns = []
+        for column in there.published:
+            if column.spark_type is None:
+                raise RefusedStatement(
+                    f"source {statement.name}: column {column.name} of {table.name} is "
+                    f"{column.type}, and there is no type for it here",
+                    remedy="leave the column out of the publication (CREATE PUBLICATION … FOR "
+                    "TABLE t (columns), PostgreSQL 15 and later)",
+                )
+            columns.append(
+                UpstreamColumn(column.name, column.type_oid, column.modifier, column.spark_type)
+            )
+        tables.append(msgspec.structs.replace(table, columns=tuple(columns), key=there.key))
+    return msgspec.structs.replace(
+        statement, external=msgspec.structs.replace(external, tables=tuple(tables))
+    )
+
+
+def checked_tables(name: str, external: External, schema: str) -> External:
+    """The external part of a POSTGRES source with canonical names, everything about it checked.
+
+    ``schema`` is where tables without one go. Raises :class:`RefusedStatement`.
+    """
+    where = f"source {name}"
+    if not external.tables:
+        raise RefusedStatement(
+            f"{where} names no tables", remedy="write TABLES (a, b.c) among its options"
+        )
+    format_ = (external.format or "CHANGES").upper()
+    if format_ not in ("CHANGES", "MIRROR"):
+        raise RefusedStatement(
+            f"{where}: FORMAT {format_} is not for tables of PostgreSQL",
+            remedy="write FORMAT CHANGES or FORMAT MIRROR",
+        )
+    if external.include or external.dead_letters is not None:
+        raise RefusedStatement(
+            f"{where}: INCLUDE and ON ERROR are for records of a topic", remedy="leave them out"
+        )
+    tables = tuple(
+        msgspec.structs.replace(each, into=_qualified(each.into, schema))
+        for each in external.tables
+    )
+    for what, names in (
+        ("table upstream", [each.name for each in tables]),
+        ("table", [each.into.lower() for each in tables]),
+    ):
+        twice = sorted({each for each in names if names.count(each) > 1})
+        if twice:
+            raise RefusedStatement(
+                f"{where} has the {what} {', '.join(twice)} twice",
+                remedy="name each once; AS gives ours another name: TABLES (a.t, b.t AS other)",
+            )
+    external = msgspec.structs.replace(external, format=format_, tables=tables)
+    for each in tables:
+        if not each.columns:
+            raise RefusedStatement(
+                f"{where}: the columns of {each.name} upstream are not known",
+                remedy="a POSTGRES source is created by a statement that can ask the server, and"
+                " not by a release",
+            )
+        if is_mirror(external) and not each.key:
+            raise RefusedStatement(
+                f"{where}: {each.name} has no key, which FORMAT MIRROR tells its rows by",
+                remedy="ALTER TABLE … ADD PRIMARY KEY upstream, or FORMAT CHANGES",
+            )
+    return external
+
+
+def our_columns(table: UpstreamTable, external: External) -> tuple[Column, ...]:
+    """The columns of our table for one upstream.
+
+    Raises :class:`RefusedStatement` where one upstream has the name of one of the product's own.
+    """
+    own: tuple[Column, ...] = CHANGE_COLUMNS
+    if is_mirror(external):
+        own = (*MIRROR_COLUMNS, *((DELETED,) if keeps_deleted(external) else ()))
+    names = {column.name for column in own}
+    taken = sorted(column.name for column in table.columns if fold(column.name) in names)
+    if taken:
+        raise RefusedStatement(
+            f"{table.name} has columns that are called as the product's own: {', '.join(taken)}",
+            remedy="leave them out of the publication, or rename them upstream",
+        )
+    folded = [fold(column.name) for column in table.columns]
+    twice = sorted({name for name in folded if folded.count(name) > 1})
+    if twice:
+        raise RefusedStatement(
+            f"{table.name} has columns that differ in case only: {', '.join(twice)}",
+            remedy="leave one of them out of the publication, or rename it upstream",
+        )
+    keys = set(table.key) if is_mirror(external) else set()
+    return (
+        *(Column(each.name, each.type, nullable=each.name not in keys) for each in table.columns),
+        *own,
+    )
+
+
+def snapshot_app(item_id: str) -> str:
+    """The application that a table's transaction log names for the rows of a source's snapshot."""
+    return f"catalog_migrate/snapshot/{item_id}"
+
+
+def misfits(wanted: Iterable[Column], there: Iterable[Column]) -> list[str]:
+    """What keeps a table that is there from taking rows of those columns, in words."""
+    known = {fold(column.name): column for column in there}
+    found = []
+    for column in wanted:
+        other = known.pop(fold(column.name), None)
+        if other is None:
+            found.append(f"it has no column {column.name} {column.type}")
+        elif other.type != column.type:
+            found.append(f"its {column.name} is {other.type} and not {column.type}")
+    found += [f"its {column.name} is NOT NULL" for column in known.values() if not column.nullable]
+    return found
+
+
+def _qualified(name: str, schema: str) -> str:
+    own, last = split_name(name)
+    return f"{quote_part(own or schema)}.{quote_part(last)}"
+
+
+def role(table: UpstreamTable) -> str:
+    """The role of the link from a source to our table for one upstream."""
+    return dependencies.OUTPUT + table.name

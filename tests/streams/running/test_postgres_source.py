@@ -1,0 +1,164 @@
+"""A source on a real PostgreSQL: snapshot, changes and mirror under one runtime."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.delta.table import load_table
+from catalog_migrate.streams import dependencies
+from tests.streams.running.conftest import Pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+ACCOUNTS = 40
+
+
+class Bank(Pipeline):
+    """Accounts whose sum never changes, and a log with a row for each transfer."""
+
+    def lay_out(self) -> None:
+        self.secret("cdc", self.postgres.parameters("cdc", "shop")["password"])
+        p = self.postgres.parameters("cdc", "shop")
+        self.run(
+            f"CREATE CONNECTION {self.q('pg')} TO POSTGRES (HOST '{p['host']}', PORT {p['port']}, "
+            f"DATABASE 'shop', USER 'cdc', PASSWORD SECRET {self.q('cdc')}, SSL MODE 'disable')"
+        )
+        self.accounts = self.table(
+            "accounts", "id bigint PRIMARY KEY, owner text, amount numeric(12,2) NOT NULL"
+        )
+        self.transfers = self.table(
+            "transfers", "id bigserial PRIMARY KEY, paid bigint, got bigint, amount numeric(12,2),"
+            " note jsonb, at timestamptz DEFAULT now()",
+        )
+        self.upstream(
+            f"INSERT INTO {self.accounts} SELECT n, 'owner ' || n, 100 FROM"
+            f" generate_series(1, {ACCOUNTS}) AS n",
+            f"CREATE PUBLICATION {self.name} FOR TABLE {self.accounts}, {self.transfers}",
+            f"GRANT SELECT ON {self.accounts}, {self.transfers} TO cdc",
+        )
+
+    def upstream(self, *statements: str) -> None:
+        with self.postgres.connect("app", "shop") as connection, connection.transaction():
+            for statement in statements:
+                connection.execute(statement)
+
+    def transfer(self, paid: int, got: int, amount: str) -> None:
+        """One transaction over both tables."""
+        self.upstream(
+            f"UPDATE {self.accounts} SET amount = amount - {amount} WHERE id = {paid}",
+            f"UPDATE {self.accounts} SET amount = amount + {amount} WHERE id = {got}",
+            f"INSERT INTO {self.transfers} (paid, got, amount, note)"
+            f" VALUES ({paid}, {got}, {amount}, '{{\"a\": [1]}}')",
+        )
+
+    def source_of(self, name: str, format_: str, suffix: str, more: str = "") -> None:
+        self.run(
+            f"CREATE SOURCE {self.q(name)} IN CLUSTER {self.q('main')} FROM POSTGRES CONNECTION"
+            f" {self.q('pg')} (PUBLICATION '{self.name}', TABLES ({self.accounts} AS"
+            f" {self.q('accounts' + suffix)}, {self.transfers} AS {self.q('transfers' + suffix)}))"
+            f" FORMAT {format_} {more}"
+        )
+
+    def rows(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        """Rows of one of our tables, by delta-rs."""
+        from deltalake import QueryBuilder
+
+        state = self.catalog.state()
+        item = dependencies.find(state, "relation", self.q(table)).item
+        path = f"{state.config['warehouse'].value}/{item.shard}"
+        found = QueryBuilder().register("t", load_table(path)).execute(f"SELECT {columns} FROM t")
+        table_ = found.read_all()
+        return list(zip(*(table_.column(name.strip()).to_pylist()
+                          for name in columns.split(",")), strict=True))
+
+    def there(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+        return list(self.postgres.execute(
+            f"SELECT {columns} FROM {table}", user="app", database="shop"
+        ))
+
+    def is_mirrored(self) -> bool:
+        """Whether both mirrors have the rows of upstream, value for value."""
+        return (
+            Counter(self.rows("accounts_m", "id, owner, amount"))
+            == Counter(self.there(self.accounts, "id, owner, amount"))
+            and Counter(self.rows("transfers_m", "id, paid, got, amount, note"))
+            == Counter(self.there(self.transfers, "id, paid, got, amount, note::text"))
+        )
+
+
+@pytest.fixture(scope="module")
+def bank(
+    tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, kafka: KafkaCluster,
+    postgres: PostgresServer,
+) -> Iterator[Bank]:
+    """A bank with both sources and a runtime."""
+    postgres.create_user("cdc", "cdc's secret word", replication=True)
+    postgres.execute("GRANT CREATE ON DATABASE shop TO app", database="shop")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        directory: Path = tmp_path_factory.mktemp("bank")
+        made = Bank(directory, spark, kafka, postgres, monkeypatch)
+        made.begin()
+        made.lay_out()
+        made.source_of("c", "CHANGES", "_c")
+        made.source_of("m", "MIRROR", "_m")
+        made.start()
+        yield made
+        made.stop()
+
+
+def test_snapshot_changes_and_mirror(bank: Bank) -> None:
+    """Under writers every change comes once, the mirror is the table, and sums agree at every
+    transaction boundary."""
+    bank.await_running(2)
+    writers = [
+        threading.Thread(
+            target=lambda first=first: [
+                bank.transfer(1 + first, 21 + n % 20, "1.25") for n in range(20)
+            ], daemon=True,
+        )
+        for first in range(3)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    bank.upstream(
+        f"UPDATE {bank.accounts} SET id = 1000 WHERE id = 1",
+        f"DELETE FROM {bank.transfers} WHERE paid = 2",
+    )
+    bank.until(bank.is_mirrored, "the mirror")
+    bank.until(
+        lambda: len(bank.rows("transfers_c", "id")) == 60 + 20, "every change of transfers"
+    )
+    changes = bank.rows("accounts_c", "id, amount, _lsn, _sequence, _operation")
+    assert Counter(row[4] for row in changes) == {"snapshot": ACCOUNTS, "update": 121}
+    assert len({row[2:4] for row in changes if row[4] != "snapshot"}) == 121
+    deleted = bank.rows("transfers_c", "id, _operation, amount")
+    assert Counter(row[1] for row in deleted) == {"insert": 60, "delete": 20}
+    amounts = {row[0]: row[1] for row in changes if row[4] == "snapshot"}
+    total = sum(amounts.values())
+    by_transaction: dict[int, list[tuple[Any, ...]]] = {}
+    for row in sorted((row for row in changes if row[4] != "snapshot"), key=lambda row: row[2:4]):
+        by_transaction.setdefault(row[2], []).append(row)
+    for lsn in sorted(by_transaction):
+        for row in by_transaction[lsn]:
+            if row[0] == 1000:
+                del amounts[1]
+            amounts[row[0]] = row[1]
+        assert sum(amounts.values()) == total
+    transactions = bank.rows("c", "_lsn, changes")
+    assert {lsn for lsn, _ in transactions} >= set(by_transaction)
+    assert sum(count for _, count in transactions) == 121 + 80

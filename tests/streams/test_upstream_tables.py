@@ -1,0 +1,169 @@
+"""Sources on PostgreSQL: what their statement puts into the catalog, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from catalog_migrate.catalog.log import CatalogLog
+from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.state import State
+from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.replication.types import UpstreamColumn, UpstreamTable
+from catalog_migrate.sql import statements as st
+from catalog_migrate.sql.parser import parse_one
+from catalog_migrate.streams import dependencies
+from catalog_migrate.streams.effects import Effect
+from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.show import create_statement
+from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.upstream_tables import discovered
+
+Now = Callable[[], State]
+
+
+def upstream(name: str, *columns: tuple[str, str | None], key: tuple[str, ...] = ("id",)) -> Any:
+    """A table as the server tells of it."""
+    return UpstreamTable(
+        "public", name,
+        tuple(UpstreamColumn(each, "?", 20, -1, spark, False, False) for each, spark in columns),
+        key, "default",
+    )
+
+
+ACCOUNTS = upstream("accounts", ("id", "BIGINT"), ("owner", "STRING"), ("amount", "DECIMAL(12,2)"))
+EVENTS = upstream("events", ("id", "BIGINT"), ("text", "STRING"))
+
+
+@pytest.fixture
+def create(log: CatalogLog) -> Callable[..., Effect]:
+    """Commit a CREATE SOURCE over tables of which the server has told."""
+
+    def run(text: str, *tables: Any) -> Effect:
+        statement = parse_one(text)
+        assert isinstance(statement, st.CreateSource)
+        effect = plan_statement(read_state(log), discovered(statement, tables))
+        commit(log, lambda _: effect.changes, kind="test")
+        return effect
+
+    return run
+
+
+BANK = (
+    "CREATE SOURCE bank FROM POSTGRES CONNECTION pg (PUBLICATION 'p',"
+    " TABLES (accounts, events AS log.happened))"
+)
+
+
+def columns_of(state: State, table: str) -> list[str]:
+    item = dependencies.find(state, "table", table).item
+    return [f"{column.name} {column.type}" for column in item.definition.columns]
+
+
+def test_a_table_for_each_upstream(
+    setting: Any, create: Callable[..., Effect], state: Now, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are ordinary tables that the source links to; its own has the transactions."""
+    effect = create(BANK, ACCOUNTS, EVENTS)
+    assert [text for text in effect.notices if text.startswith("table")] == [
+        "table default.accounts was created for public.accounts",
+        "table log.happened was created for public.events",
+    ]
+    assert columns_of(state(), "accounts")[:4] == [
+        "id BIGINT", "owner STRING", "amount DECIMAL(12,2)", "_lsn BIGINT",
+    ]
+    assert "_before MAP<STRING, STRING>" in columns_of(state(), "log.happened")
+    source = dependencies.find(state(), "source", "bank").item
+    assert [column.name for column in source.definition.columns] == [
+        "_lsn", "_transaction", "_committed", "changes",
+    ]
+    assert len(dependencies.outputs(source)) == 2
+    monkeypatch.setenv("PW", "x")
+    spec = spec_of(state(), dependencies.find(state(), "source", "bank").item_id)
+    assert [str(each.name) for each in spec.tables] == ["default.accounts", "log.happened"]
+    assert list(spec.destinations) == ["shard", "default.accounts", "log.happened"]
+    assert spec.slot.startswith("catalog_migrate_")
+
+
+def test_it_is_printed_back_with_the_names_of_today(
+    setting: Any, create: Callable[..., Effect], state: Now
+) -> None:
+    create(BANK, ACCOUNTS, EVENTS)
+    found = dependencies.find(state(), "source", "bank")
+    text = create_statement(state(), found)
+    assert "TABLES (public.accounts AS default.accounts, public.events AS log.happened)" in text
+    assert "FORMAT CHANGES" in text
+    assert "bank (" not in text
+
+
+def test_a_mirror_has_keys(setting: Any, create: Callable[..., Effect], state: Now) -> None:
+    """Its key is NOT NULL, and rows that went stay only when that is asked for."""
+    text = BANK + " FORMAT MIRROR WITH (SOFT DELETES = true)"
+    with pytest.raises(RefusedStatement, match=r"public\.events has no key"):
+        create(text, ACCOUNTS, upstream("events", ("id", "BIGINT"), key=()))
+    create(text, ACCOUNTS, EVENTS)
+    assert columns_of(state(), "accounts") == [
+        "id BIGINT", "owner STRING", "amount DECIMAL(12,2)", "_lsn BIGINT", "_deleted TIMESTAMP",
+    ]
+    table = dependencies.find(state(), "table", "accounts").item.definition
+    assert [column.name for column in table.columns if not column.nullable] == ["id"]
+
+
+def test_a_sink_reads_changes_and_no_mirror(
+    setting: Any, create: Callable[..., Effect], do: Any
+) -> None:
+    create(BANK + " FORMAT MIRROR", ACCOUNTS, EVENTS)
+    with pytest.raises(RefusedStatement, match="updates and deletes"):
+        do("CREATE SINK x FROM accounts INTO KAFKA CONNECTION c (TOPIC 'z') FORMAT JSON")
+    create(BANK.replace("bank", "b2").replace("accounts,", "accounts AS a2,").replace(
+        "happened", "h2"), ACCOUNTS, EVENTS)
+    do("CREATE SINK x FROM a2 INTO KAFKA CONNECTION c (TOPIC 'z') FORMAT JSON")
+
+
+def test_a_table_that_is_there_is_taken_if_it_fits(
+    setting: Any, create: Callable[..., Effect], state: Now
+) -> None:
+    """So a release may bring the table, and migrate it later; two sources never write one."""
+    create(BANK, ACCOUNTS, EVENTS)
+    second = BANK.replace("bank", "b2")
+    with pytest.raises(RefusedStatement, match=r"source default\.bank writes it") as caught:
+        create(second, ACCOUNTS, EVENTS)
+    assert "AS other" in (caught.value.remedy or "")
+    with pytest.raises(RefusedStatement, match="it has no column text STRING"):
+        create(second.replace("accounts, events AS log.happened", "events AS accounts"), EVENTS)
+
+
+@pytest.mark.parametrize(("text", "tables", "said"), [
+    (BANK.replace(" TABLES (accounts, events AS log.happened)", ""), (), "names no tables"),
+    (BANK + " FORMAT JSON", (ACCOUNTS, EVENTS), "FORMAT JSON is not for tables"),
+    (BANK + " INCLUDE KEY", (ACCOUNTS, EVENTS), "INCLUDE and ON ERROR"),
+    (BANK.replace("bank", "bank (id INT)"), (ACCOUNTS, EVENTS), "declares columns"),
+    (BANK.replace("events AS log.happened", "accounts"), (ACCOUNTS, ACCOUNTS), "twice"),
+    (BANK, (ACCOUNTS, upstream("events", ("id", None))), "there is no type for it here"),
+    (BANK, (ACCOUNTS, upstream("events", ("_lsn", "BIGINT"))), "as the product's own: _lsn"),
+    (BANK, (ACCOUNTS, upstream("events", ("a", "INT"), ("A", "INT"))), "differ in case only"),
+])
+def test_refused(
+    setting: Any, create: Callable[..., Effect], text: str, tables: tuple[Any, ...], said: str,
+    state: Now,
+) -> None:
+    """Each names what is wrong, and nothing is written."""
+    before = state().version
+    text = text.replace("'p',)", "'p')")
+    with pytest.raises(RefusedStatement, match=said):
+        create(text, *tables)
+    assert state().version == before
+
+
+def test_a_release_cannot_ask_the_server(setting: Any, plan: Callable[[str], Effect]) -> None:
+    with pytest.raises(RefusedStatement, match="are not known") as caught:
+        plan(BANK)
+    assert "not by a release" in (caught.value.remedy or "")
+
+
+def test_tables_are_for_postgres(setting: Any, plan: Callable[[str], Effect]) -> None:
+    with pytest.raises(RefusedStatement, match="TABLES is for sources on POSTGRES"):
+        plan("CREATE SOURCE x (id INT) FROM KAFKA CONNECTION c (TOPIC 't', TABLES (a)) FORMAT JSON")
