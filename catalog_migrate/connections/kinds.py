@@ -334,7 +334,7 @@ KAFKA = ConnectorType(
             ),
         ),
         formats=("JSON", "TEXT", "BYTES"),
-        registered_formats=("AVRO", "JSON SCHEMA"),
+        registered_formats=("AVRO", "PROTOBUF", "JSON SCHEMA"),
         key_formats=("AVRO", "TEXT", "BYTES"),
         includes=("KEY", "PARTITION", "OFFSET", "TIMESTAMP"),
     ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.options import effective
 from catalog_migrate.connections.schema_registry import (
+    RegisteredSchema,
     SchemaRegistry,
     UnknownSchema,
     subject_of,
@@ -25,10 +26,10 @@ from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
 from catalog_migrate.planner.migration import Migration
-from catalog_migrate.streams import avro, dependencies
+from catalog_migrate.streams import avro, dependencies, protobuf
 from catalog_migrate.streams.queries import QuerySpec, declared_columns, written_columns
 
-KINDS = {"AVRO": "AVRO", "JSON SCHEMA": "JSON"}
+KINDS = {"AVRO": "AVRO", "JSON SCHEMA": "JSON", "PROTOBUF": "PROTOBUF"}
 """By FORMAT what a registry calls it."""
 
 _STRATEGY = "SUBJECT STRATEGY"
@@ -185,7 +186,7 @@ def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]
                 f" records: SET ({_STRATEGY} = 'record')",
             ))
             continue
-        problem = _misfit(spec, newest.kind, newest.text, list(newest.references.values()))
+        problem = _misfit(spec, newest)
         fits = f"the newest schema of {subject} in connection {spec.registry_name} fits"
         found.append(
             Finding("", None, True, fits) if problem is None else Finding(
@@ -198,18 +199,23 @@ def _source_findings(spec: QuerySpec, registry: SchemaRegistry) -> list[Finding]
     return found
 
 
-def _misfit(spec: QuerySpec, kind: str, text: str, references: list[str]) -> str | None:
+def _misfit(spec: QuerySpec, schema: RegisteredSchema) -> str | None:
     wanted = KINDS[spec.external.format or ""]
-    if kind != wanted:
-        return f"it is {kind}, not {wanted}"
-    if kind != "AVRO":
-        return None
+    if schema.kind != wanted:
+        return f"it is {schema.kind}, not {wanted}"
     columns = declared_columns(spec)
+    found: Mapping[str, object]
     try:
-        reading = avro.reading(text, references, columns)
-    except avro.UnfitSchema as error:
+        if wanted == "AVRO":
+            found = avro.reading(schema.text, schema.references.values(), columns).columns
+        elif wanted == "PROTOBUF":
+            descriptors = protobuf.compiled(schema.text, schema.references)
+            _, found = protobuf.MessageReader(descriptors, columns).conversions()
+        else:
+            return None
+    except (avro.UnfitSchema, protobuf.UnfitMessage) as error:
         return str(error)
-    missing = [c.name for c in columns if not c.nullable and reading.columns[c.name] is None]
+    missing = [c.name for c in columns if not c.nullable and found[c.name] is None]
     return f"it has no {', '.join(missing)}, which is NOT NULL" if missing else None
 
 

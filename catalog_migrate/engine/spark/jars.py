@@ -47,23 +47,32 @@ _NAMED = 3
 
 
 class LockedJar(msgspec.Struct, frozen=True):
-    """One jar of the lock: where it comes from and what it must look like."""
+    """One jar of the lock: where it comes from and what it must look like.
+
+    ``classifier`` and ``extension`` are there for what is no artifact's own jar.
+    """
 
     organisation: str
     artifact: str
     revision: str
     size: int
     sha256: str
+    classifier: str = ""
+    extension: str = "jar"
 
     @property
     def coordinates(self) -> str:
-        """``organisation:artifact:revision``."""
-        return f"{self.organisation}:{self.artifact}:{self.revision}"
+        """``organisation:artifact:revision``, and what it is if it is not the jar."""
+        more = (self.extension, self.classifier) if self.classifier else ()
+        return ":".join((self.organisation, self.artifact, self.revision, *more))
 
     @property
     def filename(self) -> str:
         """Name in the cache; the organisation keeps equal artifact names apart."""
-        return f"{self.organisation}_{self.artifact}-{self.revision}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return (
+            f"{self.organisation}_{self.artifact}-{self.revision}{classifier}.{self.extension}"
+        )
 
 
 def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
@@ -163,17 +172,28 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
     """The ``ivy.xml`` that asks for exactly these jars, none of them with what it depends on."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
-        f' rev={quoteattr(jar.revision)} transitive="false"/>'
+        f' rev={quoteattr(jar.revision)} transitive="false"' + _asked_for(jar)
         for jar in jars
     )
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
         '  <info organisation="catalog-migrate" module="jars"/>\n'
         '  <configurations><conf name="default"/></configurations>\n'
         '  <dependencies defaultconf="default->master">\n'
         f"{dependencies}\n"
         "  </dependencies>\n"
         "</ivy-module>\n"
+    )
+
+
+def _asked_for(jar: LockedJar) -> str:
+    """The end of a dependency: by itself it is the artifact's own jar."""
+    if not jar.classifier:
+        return "/>"
+    kind = quoteattr(jar.extension)
+    return (
+        f' conf="default->default"><artifact name={quoteattr(jar.artifact)} type={kind} ext={kind}'
+        f" m:classifier={quoteattr(jar.classifier)}/></dependency>"
     )
 
 
@@ -198,10 +218,9 @@ def _fetch(
             "-confs",
             "default",
             "-types",
-            "jar",
-            "bundle",
+            *dict.fromkeys(["jar", "bundle", *(jar.extension for jar in jars)]),
             "-retrieve",
-            f"{work}/out/[organisation]_[artifact]-[revision].[ext]",
+            f"{work}/out/[organisation]_[artifact]-[revision](-[classifier]).[ext]",
         ]
         complaints = _run_ivy(command, env, say)
         arrived = work / "out"

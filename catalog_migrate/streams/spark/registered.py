@@ -1,4 +1,4 @@
-"""Records whose values carry the number of a schema in a registry: FORMAT AVRO and JSON SCHEMA.
+"""Records with the number of a schema in a registry: FORMAT AVRO, PROTOBUF and JSON SCHEMA.
 
 Batch by batch: which schemas its records name, each fetched once and kept (a number means one
 schema for ever), then one pass over the records. What the registry does not know, what does not fit
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,8 +29,8 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
 from catalog_migrate.sql.tokens import string_literal
-from catalog_migrate.streams import avro, schemas
-from catalog_migrate.streams.queries import QuerySpec, declared_columns, written_columns
+from catalog_migrate.streams import avro, protobuf, schemas
+from catalog_migrate.streams.queries import QuerySpec, ddl, declared_columns, written_columns
 from catalog_migrate.streams.spark import decoding
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _LIMITS = {"bytes": 1 << 27, "string": 1 << 27, "collectionItems": 1 << 22}
 _HEAD = "__catalog_migrate_head"
 _KEY_HEAD = "__catalog_migrate_key_head"
 _BODY = "__catalog_migrate_body"
+_MESSAGE = "__catalog_migrate_message"
+_MESSAGE_PROBLEM = "__catalog_migrate_message_problem"
 _FRAME = 5
 _SECOND_LOOK = 1.0
 _NO_NUMBER = "does not begin with the number of a schema"
@@ -90,6 +93,7 @@ class RegistryDecoder:
         self._registry = SchemaRegistry(spec.registry, subject=f"connection {spec.registry_name}")
         self._values: dict[int, _Known] = {}
         self._keys: dict[int, _Known] = {}
+        self._messages: dict[int, bytes] = {}
         self._recent: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
     def decode(self, frame: DataFrame) -> DataFrame:
@@ -157,7 +161,7 @@ class RegistryDecoder:
         return schema
 
     def _value(self, schema: RegisteredSchema) -> _Known:
-        wanted = {"AVRO": "AVRO", "JSON SCHEMA": "JSON"}[self._spec.external.format or ""]
+        wanted = schemas.KINDS[self._spec.external.format or ""]
         if schema.kind != wanted:
             return _Known(string_literal(f"its schema {schema.id} is {schema.kind}, not {wanted}"))
         if wanted == "JSON":
@@ -168,6 +172,12 @@ class RegistryDecoder:
                 for each in self._columns
             )
             return _Known(problem, tuple(steps), f"named_struct({', '.join(fields)})")
+        if wanted == "PROTOBUF":
+            try:
+                self._messages[schema.id] = protobuf.compiled(schema.text, schema.references)
+            except protobuf.UnfitMessage as error:
+                return _Known(string_literal(f"its schema {schema.id}: {error}"))
+            return _Known(f"{_MESSAGE_PROBLEM} || ' ({schema.id})'", (), _MESSAGE)
         try:
             reading = avro.reading(schema.text, schema.references.values(), self._columns)
         except avro.UnfitSchema as error:
@@ -206,6 +216,8 @@ class RegistryDecoder:
             f"{quote_sql(each.name)}: {datatypes.without_lengths(each.type)}"
             for each in self._columns
         )
+        if spec.external.format == "PROTOBUF":
+            frame = self._with_messages(frame, known)
         row = _chosen(_HEAD, known, lambda each: each.row, f"CAST(NULL AS STRUCT<{struct}>)")
         steps = [f"{_framed('value')} AS {_HEAD}", *_steps(known)]
         unread = f"CASE WHEN value IS NULL THEN 'it has no value' ELSE 'it {_NO_NUMBER}' END"
@@ -236,6 +248,23 @@ class RegistryDecoder:
             "key", f"CASE WHEN {decoding.PROBLEM} IS NOT NULL THEN value END AS value", "topic",
             "partition", "offset", "timestamp", decoding.ROW, decoding.PROBLEM, decoding.KEY, _HEAD,
             _KEY_HEAD,
+        )
+
+
+    def _with_messages(self, frame: DataFrame, known: Iterable[int]) -> DataFrame:
+        """The records with the rows of their messages, decoded in Python."""
+        from pyspark.sql.types import StringType, StructType
+
+        row = StructType.fromDDL(", ".join(map(ddl, self._columns)))
+        wider = StructType(list(frame.schema.fields)).add(_MESSAGE, row)
+        return frame.mapInArrow(
+            partial(
+                protobuf.decoded, schemas={
+                    number: self._messages[number] for number in known if number in self._messages
+                },
+                columns=self._columns, names=(_MESSAGE, _MESSAGE_PROBLEM),
+            ),
+            wider.add(_MESSAGE_PROBLEM, StringType()),
         )
 
 

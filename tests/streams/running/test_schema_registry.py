@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -145,3 +146,69 @@ def test_avro_in_and_out(
     pipeline.until(lambda: len(pipeline.kafka.consume_all(topics["out"])) == 3, "what is sent on")
     assert sent(pipeline, topics["out"], other) == written
     assert rows(pipeline, "source", "s", "id") == [(1,), (2,), (6,)]
+
+
+@pytest.mark.soak
+def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
+    """Against a real registry, with Confluent's own clients at both ends: two schema versions, the
+    registry at a new address, a restart. Nothing is lost or doubled, the dead letters are those
+    that were planted."""
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    from tests.services.apicurio import Apicurio, url_at
+    from tests.services.metastore import SlowWire
+
+    q = pipeline.q
+    pipeline.kafka_connection("c")
+    topics = {name: pipeline.topic(name, 1) for name in ("in", "out")}
+    with Apicurio(tmp_path) as apicurio, SlowWire(apicurio) as wire:
+        client = SchemaRegistryClient({"url": apicurio.url})
+        context = SerializationContext(topics["in"], MessageField.VALUE)
+        serializers = [AvroSerializer(client, json.dumps(each)) for each in (FIRST, SECOND)]
+
+        def send(first: int, count: int) -> None:
+            """Records of both schemas, and among them one that is none."""
+            values = [
+                serializers[n % 2]({"id": n, "note": f"n{n}"} if n % 2 else {"id": n}, context)
+                for n in range(first, first + count)
+            ]
+            values.insert(count // 2, (values[0] or b"")[:-1] + b"\xff\xff")
+            pipeline.kafka.produce(topics["in"], [(None, value) for value in values])
+
+        send(0, 500)
+        pipeline.run(f"CREATE CONNECTION {q('r')} TO SCHEMA REGISTRY (URL '{apicurio.url}')")
+        pipeline.run(
+            f"CREATE SOURCE {q('s')} (id BIGINT NOT NULL, note STRING) IN CLUSTER {q('main')} FROM"
+            f" KAFKA CONNECTION {q('c')} (TOPIC '{topics['in']}') FORMAT AVRO USING SCHEMA REGISTRY"
+            f" CONNECTION {q('r')} ON ERROR INTO {q('dead')}"
+        )
+        pipeline.run(
+            f"CREATE SINK {q('k')} IN CLUSTER {q('main')} FROM {q('s')} INTO KAFKA CONNECTION"
+            f" {q('c')} (TOPIC '{topics['out']}') KEY (id) FORMAT AVRO USING SCHEMA REGISTRY"
+            f" CONNECTION {q('r')}"
+        )
+        pipeline.start()
+        pipeline.until(lambda: len(rows(pipeline, "source", "s", "id")) == 500, "the first records")
+        send(500, 500)
+        pipeline.run(f"ALTER CONNECTION {q('r')} SET (URL '{url_at(wire.port)}')")
+        send(1000, 500)
+        pipeline.until(lambda: len(rows(pipeline, "source", "s", "id")) == 1500, "all records")
+        assert rows(pipeline, "source", "s", "id, note") == sorted(
+            ((n, f"n{n}" if n % 2 else None) for n in range(1500)), key=repr
+        )
+        dead = rows(pipeline, "relation", "dead", "_offset")
+        assert dead == sorted([(250,), (751,), (1252,)], key=repr)
+        read = AvroDeserializer(client)
+        out = SerializationContext(topics["out"], MessageField.VALUE)
+
+        def arrived() -> list[int]:
+            return sorted(
+                found["id"] for record in pipeline.kafka.consume_all(topics["out"])
+                if (found := read(record.value, out)) is not None
+            )
+
+        pipeline.until(lambda: set(arrived()) == set(range(1500)), "what is sent on")
+        assert wire.calls > 0
+        assert f"{topics['out']}-value" in client.get_subjects()

@@ -201,3 +201,38 @@ def test_json_schema_and_keys(spark: SparkSession, registry: SchemaRegistry) -> 
         4: f"its schema {text} is AVRO, not JSON",
         5: f"its key is not one whole value of its schema {text}",
     }
+
+
+def test_protobuf(spark: SparkSession, registry: SchemaRegistry) -> None:
+    """Messages are decoded by Python beside Spark; what is no message of its schema is bad."""
+    text = (
+        'syntax = "proto3"; package shop; import "google/protobuf/timestamp.proto";'
+        " message Order { int64 id = 1; optional string note = 2;"
+        " google.protobuf.Timestamp at = 3; repeated string tags = 4; }"
+    )
+    number = registry.register("m-value", text, "PROTOBUF")
+    broken = registry.register("n-value", "message {", "PROTOBUF")
+    columns = (
+        Column("id", "BIGINT", nullable=False), Column("note", "VARCHAR(3)"),
+        Column("at", "TIMESTAMP"), Column("tags", "ARRAY<STRING>"), Column("absent", "INT"),
+    )
+    one = b"\x08\x07\x12\x01n\x1a\x02\x08\x01\x22\x01t"
+    decode, spec = decoder(spark, registry, columns, "PROTOBUF")
+    good, bad = decoded(
+        spark, decode, spec,
+        framed(number, b"\0" + one), framed(number, b"\0"), framed(number, b"\0" + one[:-1]),
+        framed(number, b"\0" + one + b"\x28\x01"), framed(number, b"\x02\x04" + one),
+        framed(broken, b"\0"), framed(998, b"\0"), None, framed(number, b"\0\x12\x04abcd"),
+    )
+    (first, second) = good.values()
+    assert tuple(first)[:2] + tuple(first)[3:5] == (7, "n", ["t"], None)
+    assert first["at"].timestamp() == 1.0
+    assert tuple(second)[:5] == (0, None, None, [], None)
+    assert bad.pop(5).startswith(f"its schema {broken}: its schema does not compile: ")
+    assert bad == {
+        2: f"it is not one whole message of its schema ({number})",
+        3: f"it holds fields that its schema has not ({number})",
+        4: f"it names a message that its schema has not ({number})",
+        6: "its schema 998 is not in the registry", 7: "it has no value",
+        8: "its note is longer than VARCHAR(3)",
+    }
