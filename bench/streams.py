@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.measure import Cost, Measure, paired
+from bench.registry import avro_source
 from catalog_migrate.api import Catalog
 from catalog_migrate.catalog.log import LogRow
 from catalog_migrate.catalog.memory_log import MemoryLog
@@ -39,7 +40,7 @@ IDLE = 20.0
 
 
 def measures(directory: Path) -> Iterator[Measure]:
-    """All five, the ones that need no broker first."""
+    """All seven, the ones that need no broker first."""
     yield fan_out()
     from catalog_migrate.engine.spark.session import local_session
     from tests.services.kafka import KafkaCluster
@@ -59,6 +60,8 @@ def measures(directory: Path) -> Iterator[Measure]:
             yield bench.nothing_to_restart()
             yield bench.restart()
             yield Streams(spark, kafka, directory / "on-s3", bucket, store.options).restart()
+            for dead_letters in (False, True):
+                yield avro_source(spark, kafka, directory / "avro", dead_letters=dead_letters)
         finally:
             spark.stop()
 

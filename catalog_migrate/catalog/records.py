@@ -126,7 +126,7 @@ class ItemRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     ``uses`` are the ItemIds that it reads or uses; ``shard`` is the path, relative to the
     warehouse, of the Delta table directory that holds its rows (tables only). ``quarantined`` is
     the reason why a user's object is left out of the world, else None. ``links`` says by role
-    (``connection``, ``reads``, ``dead_letters``, ``cluster``, ``secret:<OPTION>``,
+    (``connection``, ``registry``, ``reads``, ``dead_letters``, ``cluster``, ``secret:<OPTION>``,
     ``table:<upstream table>``) which item a name in ``definition.external`` stands for, so that a
     rename reaches nobody; every linked item is one of ``uses``. ``shipped`` is what the release
     declared, to tell a user's ALTER by.

@@ -293,6 +293,11 @@ class State:
         texts = self.raw.get("mapping", _NOTHING).values()
         return any(mark in text for text in texts for mark in marks)
 
+    @property
+    def has_registries(self) -> bool:
+        """Whether a source or sink uses a schema registry; looks at the texts, decodes nothing."""
+        return any('"registry":' in text for text in self.raw.get("item", _NOTHING).values())
+
     def quarantined(self) -> tuple[str, ...]:
         """Quarantined objects with the reason; decodes only these."""
         found = [

@@ -376,7 +376,7 @@ def postgres_parameters(resolved: Resolved, *, subject: str = "connection") -> d
     ):
         text = _postgres(resolved, option)
         if text is not None:
-            parameters[name] = _file_with(text)
+            parameters[name] = file_with(text)
     return parameters
 
 
@@ -406,7 +406,7 @@ def _postgres(resolved: Resolved, name: str) -> str | None:
 
 
 @functools.cache
-def _file_with(text: str) -> str:
+def file_with(text: str) -> str:
     """A path under which this process, and no other user, reads ``text``; one for each text."""
     if not hasattr(os, "memfd_create"):
         return _private_file(text)

@@ -85,9 +85,10 @@ class Section(msgspec.Struct, frozen=True):
     """The options of one kind of item (``options`` in parentheses, ``settings`` after WITH).
 
     ``open_prefix`` lets any option of the client through under that prefix, as plain text, except
-    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take, ``tables`` is
-    whether TABLES (…) stands among the options. ``rotation`` are the key in use and the next one,
-    which ROTATE KEYS puts in its place.
+    ``reserved``. ``formats`` and ``includes`` are what FORMAT and INCLUDE take,
+    ``registered_formats`` what FORMAT takes with a schema registry, ``key_formats`` what KEY FORMAT
+    then does; ``tables`` is whether TABLES (…) stands among the options. ``rotation`` are the key
+    in use and the next one, which ROTATE KEYS puts in its place.
     """
 
     options: tuple[Option, ...]
@@ -96,6 +97,8 @@ class Section(msgspec.Struct, frozen=True):
     open_help: str = ""
     reserved: tuple[Reserved, ...] = ()
     formats: tuple[str, ...] = ()
+    registered_formats: tuple[str, ...] = ()
+    key_formats: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     tables: bool = False
     rotation: tuple[str, str] | None = None
@@ -195,6 +198,12 @@ _TRIGGER = Option(
     "TRIGGER", "duration", "How often a batch is begun.", "5 seconds", default="1 second"
 )
 
+_STRATEGY = Option(
+    "SUBJECT STRATEGY", "choice",
+    "The subject of a topic's values in the schema registry: topic is `<topic>-value`, record the "
+    "record's name, topic-record `<topic>-<record>`.", "record",
+    default="topic", choices=("topic", "record", "topic-record"),
+)
 SSH_TUNNEL_OPTION = Option(
     "SSH TUNNEL", "connection",
     "The SSH TUNNEL connection that leads to the server; also written USING SSH TUNNEL t.",
@@ -242,6 +251,13 @@ _KAFKA_SINK = Section(
             required=True, alterable=False,
             fixed_because="rows already sent stay in the old topic; create another sink",
         ),
+        _STRATEGY,
+        Option(
+            "RECORD NAME", "text",
+            "The record's name in the schema that is registered; without it the topic's, with _ "
+            "for what no name can have.", "shop.Order", alterable=False,
+            fixed_because="consumers know the schema by it; create another sink",
+        ),
     ),
     settings=(
         _TRIGGER,
@@ -253,6 +269,7 @@ _KAFKA_SINK = Section(
         ),
     ),
     formats=("JSON",),
+    registered_formats=("AVRO", "JSON SCHEMA"),
 )  # fmt: skip
 
 _NO_OAUTH = _not_by("OAUTHBEARER")
@@ -385,6 +402,7 @@ KAFKA = ConnectorType(
                 "earliest, latest, or a time with its offset. Others begin at START.",
                 "orders:0=123", alterable=False, fixed_because=_FIRST_START,
             ),
+            _STRATEGY,
         ),
         settings=(
             _TRIGGER,
@@ -394,6 +412,8 @@ KAFKA = ConnectorType(
             ),
         ),
         formats=("JSON", "TEXT", "BYTES"),
+        registered_formats=("AVRO", "PROTOBUF", "JSON SCHEMA"),
+        key_formats=("AVRO", "TEXT", "BYTES"),
         includes=("KEY", "PARTITION", "OFFSET", "TIMESTAMP"),
     ),
     sink=_KAFKA_SINK,
@@ -545,6 +565,52 @@ FILES = ConnectorType(
     without_sink="files are read only; write to a table, KAFKA or POSTGRES",
 )  # fmt: skip
 
+_ONLY_SCHEMAS = "it holds schemas, no rows; write USING SCHEMA REGISTRY CONNECTION behind FORMAT"
+
+SCHEMA_REGISTRY = ConnectorType(
+    name="SCHEMA REGISTRY",
+    help="A schema registry that speaks Confluent's API (Confluent, Apicurio, Karapace, Redpanda), "
+    "for `FORMAT … USING SCHEMA REGISTRY CONNECTION` of KAFKA sources and sinks.",
+    connection=Section(
+        options=(
+            Option(
+                "URL", "url", "Where Confluent's API is.",
+                "https://registry.example.com:8081", required=True,
+            ),
+            Option(
+                "USERNAME", "text", "The user of HTTP's basic authentication.", "app", secret="may",
+                required_when=(When("PASSWORD"),),
+            ),
+            Option(
+                "PASSWORD", "text", "The user's password.", "registry_password", secret="must",
+                required_when=(When("USERNAME"),),
+            ),
+            Option(
+                "SSL CERTIFICATE AUTHORITY", "pem",
+                "Certificates (PEM) that the registry's is checked against; without it those that "
+                "the platform trusts.", _PEM, secret="may",
+            ),
+            Option(
+                "SSL CERTIFICATE", "pem", "Our own certificate chain (PEM).", _PEM, secret="may",
+                required_when=(When("SSL KEY"),),
+            ),
+            Option(
+                "SSL KEY", "pem", "The key of our certificate (PEM).", "registry_key",
+                secret="must", required_when=(When("SSL CERTIFICATE"), When("SSL KEY PASSWORD")),
+            ),
+            Option(
+                "SSL KEY PASSWORD", "text", "What the key is encrypted with.",
+                "registry_key_password", secret="must",
+            ),
+            SSH_TUNNEL_OPTION,
+        ),
+    ),
+    source=None,
+    without_source=_ONLY_SCHEMAS,
+    sink=None,
+    without_sink=_ONLY_SCHEMAS,
+)  # fmt: skip
+
 SSH_TUNNEL = ConnectorType(
     name="SSH TUNNEL",
     help="An SSH server that forwards connections to servers behind it; others go through it with "
@@ -579,7 +645,8 @@ SSH_TUNNEL = ConnectorType(
     without_sink="a tunnel leads to a server; create the sink on that server's connection",
 )  # fmt: skip
 
-CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType(
-    {connector.name: connector for connector in (KAFKA, POSTGRES, FILES, SSH_TUNNEL)}
-)
+CONNECTORS: Mapping[str, ConnectorType] = MappingProxyType({
+    connector.name: connector
+    for connector in (KAFKA, POSTGRES, FILES, SCHEMA_REGISTRY, SSH_TUNNEL)
+})
 """Every type by its name."""

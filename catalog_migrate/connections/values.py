@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from ipaddress import IPv6Address
 from pathlib import PurePosixPath
+from urllib.parse import urlsplit
 
 from catalog_migrate.connections.kinds import Option
 from catalog_migrate.connections.ssh import canonical_host_key
@@ -31,7 +32,6 @@ _BROKER = re.compile(r"(?:\[([^\[\]]+)\]|([^\[\]:@/\s]+)):([0-9]{1,5})\Z")
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d)(:\d\d)?(?:\.(\d{1,9}))?([zZ]|[+-]\d\d:\d\d)?\Z", re.ASCII
 )
-_URL = re.compile(r"https?://(?:\[[0-9A-Fa-f:.]+\]|[^\s/@:?#\[\]]+)(?::[0-9]{1,5})?(?:[/?][^\s#]*)?\Z")
 _TABLE_PART = re.compile(r'(?:"((?:[^"\0]|"")+)"|([^\W\d]\w*))')
 
 
@@ -237,6 +237,24 @@ def _is_host(text: str) -> bool:
         return False
 
 
+def _url(text: str) -> str:
+    """An address of HTTP; nothing in it is a login, which it would be shown with."""
+    stripped = text.strip().rstrip("/")
+    try:
+        parts = urlsplit(stripped)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    known = parts.scheme in ("http", "https") and parts.hostname and _is_host(parts.hostname)
+    if not known or port == 0 or re.search(r"\s", stripped) or not stripped.isascii():
+        raise BadValue("an address is expected, as 'https://registry.example.com:8081'")
+    if "@" in parts.netloc:
+        raise BadValue("no user and no password stand in it: they have options of their own")
+    if parts.query or parts.fragment:
+        raise BadValue("an address without '?' and '#' is expected")
+    return stripped
+
+
 def _topics(text: str) -> str:
     return ",".join(topics_of(text))
 
@@ -246,12 +264,6 @@ def _topic(text: str) -> str:
     if len(names) > 1:
         raise BadValue("one topic is expected")
     return names[0]
-
-
-def _url(text: str) -> str:
-    if not _URL.match(text.strip()):
-        raise BadValue("a URL is expected, https://host/path, without a user in it")
-    return text.strip()
 
 
 def pairs_of(text: str) -> dict[str, str]:
@@ -312,6 +324,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "pem": _pem,
     "addresses": _addresses,
     "host": _host,
+    "url": _url,
     "topics": _topics,
     "topic": _topic,
     "table": _table,
@@ -319,7 +332,6 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "connection": _connection,
     "host key": _host_key,
     "splits": _splits,
-    "url": _url,
     "pairs": _pairs,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {

@@ -68,15 +68,16 @@ class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):
 class External(msgspec.Struct, frozen=True, omit_defaults=True):
     """The part of a definition that only some kinds have.
 
-    ``connector`` is ``KAFKA``, ``POSTGRES`` or ``FILES``; ``connection`` the connection used (a
-    connection's base, a source's upstream, a sink's destination); ``reads`` the relation that a
-    sink reads; ``options`` the connector's options and ``settings`` those of ``WITH (…)``, both by
-    canonical name. ``include`` maps what a source shows (``KEY``, ``PARTITION``, ``OFFSET``,
-    ``TIMESTAMP``) to column names; ``dead_letters`` is the table of ``ON ERROR INTO``, None for
-    FAIL. ``key`` and ``order_by`` are columns of a sink: of one key, the last row by ``order_by``
-    counts. ``overrides`` are options of its connection that an unsafe operation replaced for this
-    source or sink alone. ``tables`` are those that a POSTGRES source reads.
-    ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
+    ``connector`` is ``KAFKA``, ``POSTGRES``, ``FILES`` or ``SCHEMA REGISTRY``; ``connection`` the
+    connection used (a connection's base, a source's upstream, a sink's destination); ``registry``
+    the connection to the schema registry of ``format`` and ``key_format`` (a source's KEY FORMAT);
+    ``reads`` the relation that a sink reads; ``options`` the connector's options and ``settings``
+    those of ``WITH (…)``, both by canonical name. ``include`` maps what a source shows (``KEY``,
+    ``PARTITION``, ``OFFSET``, ``TIMESTAMP``) to column names; ``dead_letters`` is the table of
+    ``ON ERROR INTO``, None for FAIL. ``key`` and ``order_by`` are columns of a sink: of one key,
+    the last row by ``order_by`` counts. ``overrides`` are options of its connection that an unsafe
+    operation replaced for this source or sink alone. ``tables`` are those that a POSTGRES
+    source reads. ``reference`` (``env:NAME``, ``file:/path``) and ``revision`` belong to a secret.
 
     Names are as they were written; what they stand for is kept by id in the item's ``links``.
     """
@@ -95,4 +96,6 @@ class External(msgspec.Struct, frozen=True, omit_defaults=True):
     reference: str | None = None
     revision: int = 1
     overrides: dict[str, OptionValue] = {}
+    registry: str | None = None
+    key_format: str | None = None
     tables: tuple[UpstreamTable, ...] = ()

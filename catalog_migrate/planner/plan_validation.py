@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DOES_NOT_BIND = "CM0330"
 NAME_HELD = "CM0331"
 ROWS_GONE = "CM0332"
+SCHEMA_REFUSED = "CM0333"
 
 
 _ADOPT = "take a Delta table over, with its rows: catalog-migrate init --adopt --table {name}; or "
@@ -98,6 +99,25 @@ def with_foreign(migration: Migration, held: Sequence[Held]) -> Migration:
     ]
     validations = [Validation(each.name, False, each.reason) for each in held]
     return _extended(migration, blocked, validations, bound=migration.plan.bound)
+
+
+def with_sinks_asked(
+    migration: Migration, said: Sequence[tuple[str, str, str | None]]
+) -> Migration:
+    """The migration with what schema registries say of sinks: (sink, in words, remedy).
+
+    With a remedy it blocks the plan: a sink that comes with the release could not go on. A user's
+    never does (I8).
+    """
+    if not said:
+        return migration
+    lines = (*migration.plan.shipments, *(line for _, line, _ in said))
+    told = replace(migration, plan=replace(migration.plan, shipments=lines))
+    blocked = [
+        Blocked(name=name, code=SCHEMA_REFUSED, reason=line, remedy=remedy)
+        for name, line, remedy in said if remedy is not None
+    ]
+    return _extended(told, blocked, (), bound=told.plan.bound) if blocked else told
 
 
 def with_missing_data(migration: Migration, found: Sequence[MissingData]) -> Migration:

@@ -156,7 +156,7 @@ def _with_schema(statement: Statement, default_schema: str | None) -> Statement:
     if external is not None:
         names = {
             field: _qualified(getattr(external, field), default_schema)
-            for field in ("connection", "reads", "dead_letters", "cluster")
+            for field in ("connection", "registry", "reads", "dead_letters", "cluster")
             if getattr(external, field) is not None
         }
         options = {

@@ -283,7 +283,17 @@ def _validation(cursor: Cursor) -> Fields:
 def _format(cursor: Cursor) -> Fields:
     if not cursor.token.keyword:
         raise cursor.unexpected("a format such as JSON, TEXT or BYTES")
-    return {"format": cursor.advance().keyword}
+    fields: Fields = {"format": cursor.advance().keyword}
+    if fields["format"] == "JSON" and cursor.accept("SCHEMA"):
+        fields["format"] = "JSON SCHEMA"
+    if cursor.accept("USING", "SCHEMA", "REGISTRY", "CONNECTION"):
+        fields["registry"] = clauses.item_name(cursor, "a connection")
+    if cursor.sees("KEY", "FORMAT"):  # KEY alone is a clause of sinks
+        cursor.need("KEY", "FORMAT")
+        if not cursor.token.keyword:
+            raise cursor.unexpected("a format such as AVRO, TEXT or BYTES")
+        fields["key_format"] = cursor.advance().keyword
+    return fields
 
 
 def _on_error(cursor: Cursor) -> Fields:

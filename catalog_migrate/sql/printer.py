@@ -252,7 +252,14 @@ def _upstream_table(table: UpstreamTable) -> str:
 
 
 def _format(external: External) -> _Clauses:
-    return [] if external.format is None else [f"FORMAT {external.format}"]
+    if external.format is None:
+        return []
+    parts = [f"FORMAT {external.format}"]
+    if external.registry is not None:
+        parts.append(f"USING SCHEMA REGISTRY CONNECTION {_name(external.registry)}")
+    if external.key_format is not None:
+        parts.append(f"KEY FORMAT {external.key_format}")
+    return [" ".join(parts)]
 
 
 def _create_source(x: s.CreateSource) -> _Clauses:

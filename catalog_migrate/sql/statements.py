@@ -134,8 +134,9 @@ class CreateSource(msgspec.Struct, frozen=True):
     """``CREATE SOURCE name [(columns)] FROM connector CONNECTION c (…) …``.
 
     ``columns`` are the declared ones with their types as written; ``external`` holds
-    ``connector``, ``connection``, ``options``, ``format``, ``include``, ``dead_letters``,
-    ``cluster`` and the ``settings`` of WITH. ``paused`` is the reason of PAUSED, None without it.
+    ``connector``, ``connection``, ``options``, ``format`` with its ``registry`` and
+    ``key_format``, ``include``, ``dead_letters``, ``cluster`` and the ``settings`` of WITH.
+    ``paused`` is the reason of PAUSED, None without it.
     """
 
     name: str
@@ -150,8 +151,8 @@ class CreateSink(msgspec.Struct, frozen=True):
     """``CREATE SINK name FROM relation INTO connector CONNECTION c (…) …``.
 
     ``external`` holds ``reads``, ``connector``, ``connection``, ``options``, ``key``,
-    ``order_by``, ``format``, ``cluster`` and the ``settings`` of WITH. ``paused`` is the reason of
-    PAUSED, None without it.
+    ``order_by``, ``format`` with its ``registry``, ``cluster`` and the ``settings`` of WITH.
+    ``paused`` is the reason of PAUSED, None without it.
     """
 
     name: str

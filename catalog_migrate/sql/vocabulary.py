@@ -30,7 +30,8 @@ LISTINGS: Mapping[str, Listing] = {
     "SECRETS": "secrets",
 }
 CONNECTORS: Mapping[str, str] = {
-    "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES", "SSH TUNNEL": "SSH TUNNEL",
+    "KAFKA": "KAFKA", "POSTGRES": "POSTGRES", "FILES": "FILES",
+    "SCHEMA REGISTRY": "SCHEMA REGISTRY", "SSH TUNNEL": "SSH TUNNEL",
 }
 INCLUDED: Mapping[str, str] = {
     "KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"

@@ -194,7 +194,9 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = msgspec.structs.replace(found.external, connection=statement.connection)
+    external = msgspec.structs.replace(
+        dependencies.as_called_now(state, found.item), connection=statement.connection
+    )
     checked, links = checked_query(state, statement.kind, statement.name, external)
     if statement.kind == "sink":
         check_input(found.text, dependencies.by_id(state, found.item.links["reads"]), checked)

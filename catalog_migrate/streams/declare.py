@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 import msgspec
@@ -18,7 +18,7 @@ from catalog_migrate.model.paths import shard_path
 from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import USED_CONNECTIONS, QueryKind
-from catalog_migrate.streams import dependencies
+from catalog_migrate.streams import avro, dependencies
 from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
@@ -316,6 +316,16 @@ def checked_query(
     options, settings = check(
         connector, kind, external.options, settings=external.settings, where=where
     )
+    links = {"connection": connection.item_id}
+    _check_format(where, connector, kind, external)
+    if external.registry is not None:
+        registry = dependencies.find(state, "connection", external.registry)
+        if registry.external.connector != "SCHEMA REGISTRY":
+            raise RefusedStatement(
+                f"{registry.text} is {registry.external.connector}, no schema registry",
+                remedy="CREATE CONNECTION r TO SCHEMA REGISTRY (URL '…'), then name it",
+            )
+        links[dependencies.REGISTRY] = registry.item_id
     if external.tables and not section_of(connector, kind, where=where).tables:
         raise RefusedStatement(
             f"{where}: TABLES is for sources on POSTGRES", remedy="leave it out"
@@ -325,8 +335,66 @@ def checked_query(
             external, connector=connector,
             options=options, settings={key: str(value) for key, value in settings.items()},
         ),
-        {"connection": connection.item_id},
+        links,
     )
+
+
+def _check_format(where: str, connector: str, kind: QueryKind, external: External) -> None:
+    """RefusedStatement for a format, or options of one, that does not go with (no) registry."""
+    section = section_of(connector, kind, where=where)
+    registered = section.registered_formats
+    written = f"FORMAT {external.format}"
+    using = "USING SCHEMA REGISTRY CONNECTION"
+    if external.registry is None:
+        if external.format in REGISTERED_FORMATS:
+            raise RefusedStatement(
+                f"{where}: {written} needs a schema registry" if external.format in registered
+                else _no_format(where, connector, kind, external),
+                remedy=f"write {written} {using} r" if external.format in registered
+                else _remedy(registered, section.formats),
+            )
+        told = [name for name in _OF_REGISTRIES if name in external.options]
+        told += ["KEY FORMAT"] * (external.key_format is not None)
+        if told:
+            raise RefusedStatement(
+                f"{where}: {' and '.join(told)} is for formats of a schema registry",
+                remedy=f"leave it away, or write FORMAT {' or '.join(registered)} {using} r",
+            )
+        return
+    if external.format not in registered:
+        raise RefusedStatement(
+            f"{where}: {written} uses no schema registry"
+            if external.format not in REGISTERED_FORMATS
+            else _no_format(where, connector, kind, external),
+            remedy=_remedy(registered, section.formats),
+        )
+    if external.key_format is not None and external.key_format not in section.key_formats:
+        raise RefusedStatement(
+            f"{where}: KEY FORMAT {external.key_format} is not known there",
+            remedy=f"write KEY FORMAT {' or '.join(section.key_formats)}" if section.key_formats
+            else "leave it away: the key of a sink is its KEY columns, as text",
+        )
+    if external.key_format is not None and "KEY" not in external.include:
+        raise RefusedStatement(
+            f"{where}: KEY FORMAT says how the key is shown, and nothing shows it",
+            remedy="write INCLUDE KEY",
+        )
+
+
+_OF_REGISTRIES: tuple[str, ...] = ("SUBJECT STRATEGY", "RECORD NAME")
+
+REGISTERED_FORMATS = frozenset({"AVRO", "PROTOBUF", "JSON SCHEMA"})
+"""Formats whose records carry the number of a schema."""
+
+
+def _no_format(where: str, connector: str, kind: QueryKind, external: External) -> str:
+    return f"{where}: {connector} {kind}s have no FORMAT {external.format} in this version"
+
+
+def _remedy(registered: Sequence[str], formats: Sequence[str]) -> str:
+    with_registry = f"FORMAT {' or '.join(registered)} with one" if registered else ""
+    without = f"FORMAT {' or '.join(formats)} without a registry" if formats else ""
+    return "write " + ", or ".join(filter(None, (without, with_registry)))
 
 
 def source_columns(
@@ -361,7 +429,7 @@ def source_columns(
         msgspec.structs.replace(column, type=canonical_type(column.type)) for column in declared
     ]
     for what, shown_as in external.include.items():
-        kind = "BINARY" if format_ == "BYTES" else "STRING"
+        kind = "BINARY" if (external.key_format or format_) == "BYTES" else "STRING"
         columns.append(Column(shown_as, _INCLUDE_TYPES.get(what, kind)))
     if external.connector == "KAFKA":
         columns += KAFKA_COLUMNS
@@ -458,6 +526,12 @@ def create_sink(
         raise RefusedStatement(f"sink {name} reads nothing", remedy="write FROM table")
     reads = dependencies.find(state, "relation", external.reads)
     check_input(f"sink {name}", reads, external)
+    if external.format == "AVRO":
+        for reason in avro.unwritable(reads.item.definition.columns):
+            raise RefusedStatement(
+                f"sink {name} cannot write {reads.text} as Avro: {reason}",
+                remedy="write FORMAT JSON SCHEMA, or read a table without that column",
+            )
     mirrored = mirrored_by(state, reads.item_id)
     if mirrored is not None:
         raise RefusedStatement(

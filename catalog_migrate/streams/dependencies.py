@@ -27,6 +27,9 @@ DEFAULT_SCHEMA = "default"
 OVERRIDE = "override:"
 """Roles of links to the secrets of overrides are this and the option's name."""
 
+REGISTRY = "registry"
+"""Role of the link to the connection of a format's schema registry."""
+
 SECRET = "secret:"  # noqa: S105 - the prefix of a role, not a secret
 """Roles of links to secrets are this and the option's name."""
 
@@ -91,6 +94,7 @@ def as_called_now(state: State, item: ItemRecord) -> External:
         external, options=options,
         connection=external.connection
         and called("connection", external.connection, "connection"),
+        registry=external.registry and called("connection", external.registry, REGISTRY),
     )
 
 
@@ -302,7 +306,7 @@ def dependents(state: State, item_id: str) -> tuple[str, ...]:
 
 
 def _is_access(role: str) -> bool:
-    return role == "connection" or role.startswith((SECRET, OVERRIDE, USING))
+    return role in ("connection", REGISTRY) or role.startswith((SECRET, OVERRIDE, USING))
 
 
 def users_of(state: State, item_id: str) -> tuple[str, ...]:
@@ -356,9 +360,12 @@ def fingerprint(state: State, item_id: str) -> str:
     stream = state.streams.get(reads or "")
     if stream is not None and external.connector == "KAFKA":
         parts.append(sorted(stream.known_topics.items()))  # the keys of its rows have them
-    connection = item.links.get("connection")
-    if connection is not None:
-        parts += _connection_parts(state, connection)
+    if external.key_format is not None:
+        parts.append(external.key_format)
+    for role in ("connection", REGISTRY):
+        connection = item.links.get(role)
+        if connection is not None:
+            parts += _connection_parts(state, connection)
     return xxhash.xxh3_128_hexdigest(msgspec.json.encode(parts))
 
 

@@ -53,10 +53,19 @@ class MigratedStreams:
     def with_streams(
         self, migration: Migration, state: State, statements: Sequence[str]
     ) -> Migration:
-        """The migration with the plan of its bundled streams."""
+        """The migration with the plan of its bundled streams, and what schema registries say."""
         from catalog_migrate.streams.bundled_streams import with_bundled_streams
 
-        return with_bundled_streams(migration, state, statements)
+        migration = with_bundled_streams(migration, state, statements)
+        if not migration.plan.changes or not state.has_registries:
+            return migration
+        from catalog_migrate.planner.plan_validation import with_sinks_asked
+        from catalog_migrate.streams.schemas import migrated_sinks
+
+        return with_sinks_asked(migration, [
+            (each.name, str(each), each.remedy if each.ok is False and each.bundled else None)
+            for each in migrated_sinks(state, migration)
+        ])
 
     def bring_in(self, state: State, statements: Sequence[str]) -> BundledStreamsPlan:
         """The changes of the bundled streams."""

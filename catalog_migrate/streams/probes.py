@@ -136,6 +136,10 @@ def probe_queries(
         else:
             alone.append(item_id)
     with ports.threads.pool(16, "probe") as pool:
+        schemas = {
+            item_id: pool.submit(ports.upstreams.check_schemas, spec, timeout=timeout)
+            for item_id, spec in specs.items() if spec.registry is not None
+        }
         groups = [
             *(pool.submit(_kafka, [specs[each] for each in group], ports.upstreams, timeout)
               for group in shared.values()),
@@ -143,6 +147,8 @@ def probe_queries(
         ]
         for group in groups:
             for item_id, (findings, upstream, whole) in group.result().items():
+                if item_id in schemas:
+                    findings = (*findings, *schemas[item_id].result())
                 verdicts[item_id] = _judged(
                     state, specs[item_id], findings, upstream, whole=whole
                 )
@@ -196,7 +202,7 @@ def _judged(
 ) -> list[Verdict]:
     """Findings as verdicts, and whether the upstream is the one that positions belong to."""
     name = f"{spec.kind} {spec.name}"
-    redactor = Redactor.of(spec.connection)
+    redactor = spec.redactor
     verdicts = [
         Verdict(
             spec.item_id, name, finding.ok, redactor.scrub(finding.message),

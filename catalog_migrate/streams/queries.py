@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.delta import datatypes
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.external import External, UpstreamTable
@@ -53,8 +53,9 @@ class QuerySpec:
     reads. ``connection`` holds the connection's effective options with secrets resolved, so a
     spec must never be printed or stored. ``shard``, ``dead_letters`` and ``checkpoint`` are
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
-    Kafka source) maps a topic's name to its id, for row keys. ``tables``, ``slot`` and
-    ``ignores_new_columns`` are of a POSTGRES source.
+    Kafka source) maps a topic's name to its id, for row keys. ``registry`` holds the options of the
+    schema registry of its format like ``connection``, ``registry_name`` is that connection's.
+    ``tables``, ``slot`` and ``ignores_new_columns`` are of a POSTGRES source.
     """
 
     item_id: str
@@ -68,6 +69,15 @@ class QuerySpec:
     dead_letters: str | None = None
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     reads_stream: bool = False
+    registry: Resolved | None = field(default=None, repr=False)
+    registry_name: str = ""
+
+    @property
+    def redactor(self) -> Redactor:
+        """Takes the secrets of its connections out of texts."""
+        resolved = (*self.connection.values(), *(self.registry or {}).values())
+        return Redactor(value for value in resolved if isinstance(value, Secret))
+
     tables: tuple[OutputTable, ...] = ()
     slot: str = ""
     ignores_new_columns: bool = False

@@ -124,7 +124,7 @@ def present(state: State, item: ItemRecord) -> External:
     links = item.links
     names: dict[str, str] = {
         role: dependencies.display(state, links[role])
-        for role in ("connection", "reads", "dead_letters", "cluster") if role in links
+        for role in ("connection", "registry", "reads", "dead_letters", "cluster") if role in links
     }
     options: dict[str, OptionValue] = {
         name: SecretRef(dependencies.display(state, links[dependencies.SECRET + name]))

@@ -91,6 +91,7 @@ def spec_of(
         if shard != reads.shard:
             columns = _retired_columns(dependencies.location(state, shard))
             external = as_in_shard(state, external, reads.shard or "", shard)
+    registry = item.links.get(dependencies.REGISTRY)
     return QuerySpec(
         item_id=item_id,
         name=definition.item_name,
@@ -106,6 +107,9 @@ def spec_of(
         dead_letters=None if dead is None else dependencies.location(state, dead.shard or ""),
         topic_ids=_topic_ids(state, item.links.get("reads")),
         reads_stream=reads is not None and reads.definition.kind == "source",
+        registry=None if registry is None
+        else resolved_connection(state, registry, resolve=resolve),
+        registry_name="" if registry is None else dependencies.display(state, registry),
         tables=tuple(_outputs(state, item, external)),
         slot=slot_of(state, item_id) if external.tables else "",
         ignores_new_columns=policy_of(external, upstream_columns) == "ignore",

@@ -21,7 +21,6 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.model.external import UpstreamColumn, UpstreamTable
 from catalog_migrate.program.operations import Executed
@@ -411,7 +410,7 @@ class Supervisor:
         self._note_evolved(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
-        redactor = Redactor.of(spec.connection)
+        redactor = spec.redactor
         try:
             planned, query = self._plan(spec)
             checkpoint = self.ports.checkpoint(spec.checkpoint).remembered()

@@ -21,7 +21,6 @@ from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.delta_tables import Fence, new_query_id
@@ -229,7 +228,7 @@ def _fence_ledger(spec: QuerySpec, old: str, new: str) -> int | None:
     except psycopg.Error as error:
         raise EngineFailure(
             f"cannot fence the earlier runtime out of the database of sink {spec.name}:"
-            f" {Redactor.of(spec.connection).scrub(str(error).strip())}",
+            f" {spec.redactor.scrub(str(error).strip())}",
             condition=type(error).__name__,
             transient=isinstance(error, psycopg.OperationalError),
             remedy="bring the database back, then start the runtime again",

@@ -17,7 +17,6 @@ from catalog_migrate.connections.clients import option_of
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.kafka_gaps import has_gaps
 from catalog_migrate.connections.kafka_probe import KafkaProbe
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.validation import (
     Identity,
     Wanted,
@@ -35,6 +34,7 @@ from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
+from catalog_migrate.streams.schemas import check_schemas
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ class Upstreams(Protocol):
 
     def check_query(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
         """Whether the own access of a source or sink works."""
+
+    def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+        """Whether the schema registry of a source or sink serves it; nothing where it has none."""
 
     def tables(
         self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
@@ -224,7 +227,7 @@ def kafka_contents(
             f"{error.message}; nothing was done", condition=error.code, remedy=error.remedy
         ) from error
     except KafkaException as error:
-        said = Redactor.of(spec.connection).scrub(str(error))
+        said = spec.redactor.scrub(str(error))
         raise EngineFailure(
             f"{subject}: the broker says {said}; nothing was done", condition="KAFKA",
             remedy="see to the broker and to what this user may do there",
@@ -273,5 +276,6 @@ class ServerUpstreams:
     access = staticmethod(kafka_access)
     check_connection = staticmethod(validate_connection)
     check_query = staticmethod(check_query)
+    check_schemas = staticmethod(check_schemas)
     tables = staticmethod(postgres_tables)
     contents = staticmethod(kafka_contents)

@@ -105,6 +105,12 @@ def _section(connector: ConnectorType, name: SectionName, statement: str) -> Ite
     yield from _table("Setting, after `WITH`", section.settings)
     if section.formats:
         yield "`FORMAT` is " + " or ".join(f"`{each}`" for each in section.formats) + ".\n"
+    if section.registered_formats:
+        formats = " or ".join(f"`{each}`" for each in section.registered_formats)
+        yield f"With `USING SCHEMA REGISTRY CONNECTION r` `FORMAT` is {formats}.\n"
+    if section.key_formats:
+        formats = " or ".join(f"`{each}`" for each in section.key_formats)
+        yield f"Behind that `KEY FORMAT` is {formats}.\n"
     if section.includes:
         yield "`INCLUDE` takes " + ", ".join(f"`{each}`" for each in section.includes) + ".\n"
     yield from _open_options(section)

@@ -185,8 +185,10 @@ class TestTables:
     """What holds of every table."""
 
     def test_types(self) -> None:
-        """There are four types."""
-        assert tuple(CONNECTORS) == ("KAFKA", "POSTGRES", "FILES", "SSH TUNNEL")
+        """There are five types."""
+        assert tuple(CONNECTORS) == (
+            "KAFKA", "POSTGRES", "FILES", "SCHEMA REGISTRY", "SSH TUNNEL",
+        )
 
     @every_cell
     def test_complete(self, cell: Cell) -> None:

@@ -607,8 +607,8 @@ def test_postgres_over_tls(postgres: PostgresServer, tmp_path: Path) -> None:
     certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=app", "-addext", "subjectAltName=IP:127.0.0.1,DNS:db.internal", "-keyout", str(key), "-out",
-         str(certificate)],
+         "/CN=app", "-addext", "subjectAltName=IP:127.0.0.1,DNS:db.internal",
+         "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
     front = TlsFront(postgres.port, certificate, key)

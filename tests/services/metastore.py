@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from catalog_migrate.engine.spark.jars import LockedJar, ensure_jars, locate_pyspark
 from catalog_migrate.engine.spark.java import check_java
@@ -164,13 +164,21 @@ class HiveMetastore:
             gateway.close()
 
 
+class Listening(Protocol):
+    """A server on 127.0.0.1."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+
+
 class SlowWire:
     """A TCP proxy before a metastore: ``delay`` seconds pass before what a client says arrives.
 
     A client of Thrift says one call at a time, so this is what a call takes; ``calls`` counts them.
     """
 
-    def __init__(self, metastore: HiveMetastore) -> None:
+    def __init__(self, metastore: Listening) -> None:
         self.delay = 0.0
         self.calls = 0
         wire = self
@@ -204,7 +212,12 @@ class SlowWire:
     @property
     def address(self) -> str:
         """What ``hive.metastore.uris`` is to be."""
-        return f"thrift://127.0.0.1:{self._server.server_address[1]}"
+        return f"thrift://127.0.0.1:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens on 127.0.0.1."""
+        return int(self._server.server_address[1])
 
     def _wait(self) -> None:
         self.calls += 1

@@ -84,6 +84,12 @@ class SimulatedUpstreams:
         wanted = Wanted(spec.kind, topics_of_query(spec), "READ")
         return self.access(spec.connection, [wanted])[1][spec.kind]
 
+    def check_schemas(self, spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+        """No query of a world has a schema registry."""
+        del timeout
+        assert spec.registry is None
+        return ()
+
     def tables(
         self, connection: Resolved, names: Sequence[str], *, publication: str | None = None
     ) -> tuple[UpstreamTable, ...]:

@@ -187,8 +187,8 @@ ERRORS = [
     ("CREATE SECRET s AS env", "line 1, column 20: expected a reference in quotes, found a word"
      " that is not shown"),
     ("CREATE SECRET s AS 'env:X", "line 1, column 20: a string that never ends"),
-    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES, FILES or"
-     " SSH TUNNEL, found 'KAFA'; did you mean KAFKA?"),
+    ("CREATE CONNECTION c TO KAFA (a 1)", "line 1, column 24: expected KAFKA, POSTGRES, FILES,"
+     " SCHEMA REGISTRY or SSH TUNNEL, found 'KAFA'; did you mean KAFKA?"),
     ("CREATE CONNECTION c TO KAFKA ()", "line 1, column 31: expected the name of an option,"
      " found ')'"),
     ("CREATE CONNECTION c TO KAFKA (a = 1, b, c 2)", "line 1, column 39: expected `=`, a value or"

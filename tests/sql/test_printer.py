@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +92,8 @@ CONNECTION = st.builds(
 )
 SOURCE = st.builds(
     External, connector=CONNECTOR, connection=NAMES, options=OPTIONS, settings=SETTINGS,
-    format=st.none() | st.sampled_from(["JSON", "TEXT", "BYTES"]),
+    format=st.none() | st.sampled_from(["JSON", "TEXT", "BYTES", "JSON SCHEMA", "AVRO"]),
+    registry=st.none() | NAMES, key_format=st.none() | st.sampled_from(["AVRO", "TEXT"]),
     include=st.dictionaries(st.sampled_from(sorted(INCLUDED)), PARTS | st.just("key"), max_size=4),
     dead_letters=st.none() | NAMES, cluster=st.none() | NAMES,
     tables=st.lists(
@@ -101,11 +103,14 @@ SOURCE = st.builds(
         ),
         max_size=2,
     ).map(tuple),
+).map(
+    lambda it: it if it.format else msgspec.structs.replace(it, registry=None, key_format=None)
 )
 SINK = st.builds(
     lambda external, key, order_by: External(
         connector=external.connector, connection=external.connection, reads=external.connection,
         options=external.options, settings=external.settings, format=external.format,
+        registry=external.registry,
         cluster=external.cluster, key=key, order_by=order_by if key else (),
     ),
     SOURCE, st.just(()) | COLUMN_NAMES, st.just(()) | COLUMN_NAMES,

@@ -44,11 +44,13 @@ _CAUSE = re.compile(
 )
 _CONSEQUENCE = re.compile(r"not found")
 _NAMED = 3
-_VARIANT = '><artifact name={} type="jar" ext="jar" m:classifier={}/></dependency>'
 
 
 class LockedJar(msgspec.Struct, frozen=True):
-    """One jar of the lock: where it comes from and what it must look like."""
+    """One jar of the lock: where it comes from and what it must look like.
+
+    ``classifier`` and ``extension`` are there for what is no artifact's own jar.
+    """
 
     organisation: str
     artifact: str
@@ -56,19 +58,21 @@ class LockedJar(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     classifier: str = ""
+    extension: str = "jar"
 
     @property
     def coordinates(self) -> str:
-        """``organisation:artifact:revision``, and the classifier where there is one."""
-        return ":".join(
-            filter(None, (self.organisation, self.artifact, self.revision, self.classifier))
-        )
+        """``organisation:artifact:revision``, and what it is if it is not the jar."""
+        more = (self.extension, self.classifier) if self.classifier else ()
+        return ":".join((self.organisation, self.artifact, self.revision, *more))
 
     @property
     def filename(self) -> str:
         """Name in the cache; the organisation keeps equal artifact names apart."""
-        variant = f"-{self.classifier}" if self.classifier else ""
-        return f"{self.organisation}_{self.artifact}-{self.revision}{variant}.jar"
+        classifier = f"-{self.classifier}" if self.classifier else ""
+        return (
+            f"{self.organisation}_{self.artifact}-{self.revision}{classifier}.{self.extension}"
+        )
 
 
 MSK_JAR = LockedJar(
@@ -175,9 +179,7 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
     """The ``ivy.xml`` that asks for exactly these jars, none of them with what it depends on."""
     dependencies = "\n".join(
         f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.artifact)}"
-        f' rev={quoteattr(jar.revision)} transitive="false"'
-        + (_VARIANT.format(quoteattr(jar.artifact), quoteattr(jar.classifier))
-           if jar.classifier else "/>")
+        f' rev={quoteattr(jar.revision)} transitive="false"' + _asked_for(jar)
         for jar in jars
     )
     return (
@@ -188,6 +190,17 @@ def ivy_module(jars: Sequence[LockedJar]) -> str:
         f"{dependencies}\n"
         "  </dependencies>\n"
         "</ivy-module>\n"
+    )
+
+
+def _asked_for(jar: LockedJar) -> str:
+    """The end of a dependency: by itself it is the artifact's own jar."""
+    if not jar.classifier:
+        return "/>"
+    kind = quoteattr(jar.extension)
+    return (
+        f' conf="default->default"><artifact name={quoteattr(jar.artifact)} type={kind} ext={kind}'
+        f" m:classifier={quoteattr(jar.classifier)}/></dependency>"
     )
 
 
@@ -212,8 +225,7 @@ def _fetch(
             "-confs",
             "default",
             "-types",
-            "jar",
-            "bundle",
+            *dict.fromkeys(["jar", "bundle", *(jar.extension for jar in jars)]),
             "-retrieve",
             f"{work}/out/[organisation]_[artifact]-[revision](-[classifier]).[ext]",
         ]

@@ -98,19 +98,28 @@ class BatchGate:
 class SortingWriter:
     """Writes both tables under the same (query, batch), so that each skips a batch it has.
 
+    ``decoded`` makes persisted rows and problems of a batch's records; without it they are decoded
+    already. Without ``dead_letters`` a bad record fails the batch.
     Both are written even when they get no row: the transaction in a table's log is the proof that
     the batch arrived there.
     """
 
-    def __init__(self, spec: QuerySpec, dead_letters: str) -> None:
+    def __init__(
+        self, spec: QuerySpec, dead_letters: str | None,
+        decoded: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> None:
         self._spec = spec
         self._dead_letters = dead_letters
+        self._decoded = decoded or _persisted
 
     def write(self, batch: Batch) -> None:
         """Decode once, write twice."""
-        decoded = batch.frame.persist()
+        decoded = self._decoded(batch.frame)
         try:
-            self._append(decoding.unreadable(decoded), self._dead_letters, batch)
+            if self._dead_letters is None:
+                self._require_readable(decoded)
+            else:
+                self._append(decoding.unreadable(decoded), self._dead_letters, batch)
             self._append(decoding.readable(decoded, self._spec), self._spec.shard, batch)
         finally:
             decoded.unpersist()
@@ -119,8 +128,19 @@ class SortingWriter:
         """Nothing of its own to break off: each write is a Spark job."""
 
     @staticmethod
+    def _require_readable(decoded: DataFrame) -> None:
+        """ON ERROR FAIL: EngineFailure that says where the first bad record lies, and why."""
+        found = decoding.first_unreadable(decoded)
+        if found is not None:
+            raise EngineFailure(found)
+
+    @staticmethod
     def _append(rows: DataFrame, path: str, batch: Batch) -> None:
         append_once(rows, path, batch.query_id, batch.number)
+
+
+def _persisted(frame: DataFrame) -> DataFrame:
+    return frame.persist()
 
 
 def append_once(rows: DataFrame, path: str, app: str, version: int) -> None:

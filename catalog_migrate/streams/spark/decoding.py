@@ -1,5 +1,8 @@
 """From a record of a topic to a row: FORMAT JSON, TEXT and BYTES, and what does not fit.
 
+Formats of a schema registry are decoded by :mod:`catalog_migrate.streams.spark.registered` into the
+same two columns, row and problem, batch by batch.
+
 Expressions are SQL text: built through the functions of PySpark they cost hundreds of calls into
 the JVM at every start of a query, half a second of ten queries that restart together. They stand in
 one SELECT, where later ones use earlier ones by name, because Spark analyses each SELECT anew.
@@ -25,14 +28,22 @@ BAD_RECORD_MARK = "cannot read the record at "
 """What the message begins with when ON ERROR FAIL stops a query."""
 
 _KEY_NOT_TEXT = "its key is not UTF-8"
-_PROBLEM = "__catalog_migrate_problem"
+PROBLEM = "__catalog_migrate_problem"
 _PARSED = "__catalog_migrate_parsed"
-_ROW = "__catalog_migrate_row"
+ROW = "__catalog_migrate_row"
+KEY = "__catalog_migrate_key"
+"""The text of a key with KEY FORMAT AVRO."""
+
 _GOOD = "__catalog_migrate_good"
 _CORRUPT = "__catalog_migrate_corrupt"
 _END = "__catalog_migrate_end"
 _TEXT = "CAST(value AS STRING)"
 _FROM_KAFKA = {"KEY": "key", "PARTITION": "partition", "OFFSET": "offset", "TIMESTAMP": "timestamp"}
+_PLACE = ("topic", "partition", "offset")
+_MESSAGE = (
+    f"concat({string_literal(BAD_RECORD_MARK + 'topic ')}, topic, ', partition ',"
+    f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {PROBLEM})"
+)
 _POSITIONS = dict(zip(POSITION, ("topic", "partition", "offset", "timestamp"), strict=True))
 
 
@@ -51,10 +62,9 @@ def _steps(spec: QuerySpec) -> list[str]:
     """The row and what is wrong with it, as columns that use each other."""
     columns = declared_columns(spec)
     written = (spec.external.format or "JSON").upper()
-    parsed = []
+    parsed: list[str] = []
     if written == "JSON":
-        parsed = [f"{_json(columns)} AS {_PARSED}"]
-        row, problem = f"get({_PARSED}.rows, 0)", _json_problem(columns)
+        parsed, row, problem = json_steps(columns)
     elif written in ("TEXT", "BYTES"):
         row, problem = _whole(spec, written, columns)
     else:
@@ -62,15 +72,18 @@ def _steps(spec: QuerySpec) -> list[str]:
             f"source {spec.name}: FORMAT {written} is not known",
             remedy="write FORMAT JSON, TEXT or BYTES",
         )
-    rules = [problem, *_broken_rules(columns), *_key_rule(spec)]
-    return [*parsed, f"{row} AS {_ROW}", f"coalesce({', '.join(rules)}) AS {_PROBLEM}"]
+    rules = [problem, *broken_rules(columns), *key_rule(spec)]
+    return [*parsed, f"{row} AS {ROW}", f"coalesce({', '.join(rules)}) AS {PROBLEM}"]
 
 
-def _key_rule(spec: QuerySpec) -> list[str]:
+def key_rule(spec: QuerySpec) -> list[str]:
+    """What is wrong with a key that INCLUDE shows as text."""
     key = next(
         (name for what, name in spec.external.include.items() if what.upper() == "KEY"), None
     )
-    if key is None or not any(c.type == "STRING" for c in spec.columns if c.name == key):
+    if key is None or spec.external.key_format == "AVRO":
+        return []
+    if not any(c.type == "STRING" for c in spec.columns if c.name == key):
         return []
     return [_when("NOT is_valid_utf8(CAST(key AS STRING))", string_literal(_KEY_NOT_TEXT))]
 
@@ -90,21 +103,21 @@ def _whole(spec: QuerySpec, written: str, columns: Sequence[Column]) -> tuple[st
 
 def readable(decoded: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard that good records give."""
-    return _rows(decoded.where(f"{_PROBLEM} IS NULL"), spec)
+    return _rows(decoded.where(f"{PROBLEM} IS NULL"), spec)
 
 
 def unreadable(decoded: DataFrame) -> DataFrame:
     """The rows of the dead letter table that bad records give."""
     positions = [f"{source} AS {name}" for name, source in _POSITIONS.items()]
-    return decoded.where(f"{_PROBLEM} IS NOT NULL").selectExpr(
-        *positions, "key", "value", f"{_PROBLEM} AS error"
+    return decoded.where(f"{PROBLEM} IS NOT NULL").selectExpr(
+        *positions, "key", "value", f"{PROBLEM} AS error"
     )
 
 
 def described_unreadable(decoded: DataFrame, limit: int) -> tuple[str, ...]:
     """Where bad records lie and what is wrong with them, at most ``limit``; runs a job."""
-    bad = decoded.where(f"{_PROBLEM} IS NOT NULL").selectExpr(
-        "topic", "partition", "offset", f"{_PROBLEM} AS problem"
+    bad = decoded.where(f"{PROBLEM} IS NOT NULL").selectExpr(
+        "topic", "partition", "offset", f"{PROBLEM} AS problem"
     )
     return tuple(
         f"{row['topic']}:{row['partition']} offset {row['offset']} cannot be read: {row['problem']}"
@@ -112,18 +125,21 @@ def described_unreadable(decoded: DataFrame, limit: int) -> tuple[str, ...]:
     )
 
 
+def first_unreadable(decoded: DataFrame) -> str | None:
+    """The message about the bad record that comes first, None when all are good; runs a job."""
+    bad = decoded.where(f"{PROBLEM} IS NOT NULL").selectExpr(f"{_MESSAGE} AS message", *_PLACE)
+    found = bad.orderBy(*_PLACE).limit(1).collect()
+    return str(found[0]["message"]) if found else None
+
+
 def all_or_fail(frame: DataFrame, spec: QuerySpec) -> DataFrame:
     """The rows of the shard; the first bad record fails the query and says where it lies."""
-    message = (
-        f"concat({string_literal(BAD_RECORD_MARK + 'topic ')}, topic, ', partition ',"
-        f" CAST(partition AS STRING), ', offset ', CAST(offset AS STRING), ': ', {_PROBLEM})"
-    )
-    good = f"CASE WHEN {_PROBLEM} IS NOT NULL THEN raise_error({message}) ELSE {_ROW} END"
+    good = f"CASE WHEN {PROBLEM} IS NOT NULL THEN raise_error({_MESSAGE}) ELSE {ROW} END"
     kept = [*dict.fromkeys([*_FROM_KAFKA.values(), *_POSITIONS.values()])]
     return _rows(frame.selectExpr(*kept, *_steps(spec), f"{good} AS {_GOOD}"), spec, row=_GOOD)
 
 
-def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = _ROW) -> DataFrame:
+def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = ROW) -> DataFrame:
     """The columns of the shard, in its order."""
     own = {fold(column.name) for column in declared_columns(spec)}
     included = {fold(name): what for what, name in spec.external.include.items()}
@@ -133,8 +149,11 @@ def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = _ROW) -> DataFrame:
         if name in own:
             value = _field(column, row)
         elif name in included:
-            value = _FROM_KAFKA[included[name].upper()]
-            if column.type == "STRING":
+            what = included[name].upper()
+            value = _FROM_KAFKA[what]
+            if what == "KEY" and spec.external.key_format == "AVRO":
+                value = KEY
+            elif column.type == "STRING":
                 value = f"CAST({value} AS STRING)"
         else:
             value = _POSITIONS[name]
@@ -142,7 +161,16 @@ def _rows(decoded: DataFrame, spec: QuerySpec, *, row: str = _ROW) -> DataFrame:
     return decoded.selectExpr(*selected)
 
 
-def _json(columns: Sequence[Column]) -> str:
+def json_steps(
+    columns: Sequence[Column], value: str = "value"
+) -> tuple[list[str], str, str]:
+    """The steps before, the row and the problem of JSON in the binary column ``value``."""
+    text = f"CAST({value} AS STRING)"
+    steps = [f"{_json(columns, text)} AS {_PARSED}"]
+    return steps, f"get({_PARSED}.rows, 0)", _json_problem(columns, value, text)
+
+
+def _json(columns: Sequence[Column], text: str) -> str:
     """Each value inside an array that we end ourselves.
 
     Spark's parser stops behind the first value and passes over the rest in silence: a second
@@ -151,17 +179,17 @@ def _json(columns: Sequence[Column]) -> str:
     end = string_literal(',{"' + _END + '":true}]}')
     schema = string_literal(f"rows ARRAY<{_struct_ddl(columns)}>, {_CORRUPT} STRING")
     options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '{_CORRUPT}')"
-    return f"""from_json(concat('{{"rows":[', {_TEXT}, {end}), {schema}, {options})"""
+    return f"""from_json(concat('{{"rows":[', {text}, {end}), {schema}, {options})"""
 
 
-def _json_problem(columns: Sequence[Column]) -> str:
+def _json_problem(columns: Sequence[Column], value: str, text: str) -> str:
     """Why a value is not one object of the declared columns; NULL for one that is."""
     rows = f"{_PARSED}.rows"
     # What fits only in part comes back with NULL in place of the misfit, and marked as corrupt.
     alone = (
         f"size({rows}) = 2 AND get({rows}, 0) IS NOT NULL AND get({rows}, 1).{_END} <=> true"
     )
-    fields = f"from_json({_TEXT}, 'map<string,string>')"
+    fields = f"from_json({text}, 'map<string,string>')"
     misfits = ", ".join(
         _when(
             f"element_at({fields}, {string_literal(column.name)}) IS NOT NULL"
@@ -173,8 +201,8 @@ def _json_problem(columns: Sequence[Column]) -> str:
     # concat_ws passes over NULL; told apart from nothing, the message goes without names
     misfit = f"'its value does not fit ' || nullif(concat_ws(', ', {misfits}), '')"
     return (
-        "CASE WHEN value IS NULL THEN 'it has no value'"
-        f" WHEN NOT is_valid_utf8({_TEXT}) THEN 'it is not UTF-8'"
+        f"CASE WHEN {value} IS NULL THEN 'it has no value'"
+        f" WHEN NOT is_valid_utf8({text}) THEN 'it is not UTF-8'"
         f" WHEN NOT coalesce({alone}, false)"
         " THEN 'it is not one JSON object of the declared columns'"
         f" WHEN {_PARSED}.{_CORRUPT} IS NOT NULL THEN coalesce({misfit},"
@@ -182,7 +210,7 @@ def _json_problem(columns: Sequence[Column]) -> str:
     )
 
 
-def _broken_rules(columns: Sequence[Column]) -> list[str]:
+def broken_rules(columns: Sequence[Column]) -> list[str]:
     """What Delta would refuse the whole batch for: NULL where there must be a value, lengths."""
     rules = []
     for column in columns:
@@ -197,7 +225,7 @@ def _broken_rules(columns: Sequence[Column]) -> list[str]:
     return rules
 
 
-def _field(column: Column, row: str = _ROW) -> str:
+def _field(column: Column, row: str = ROW) -> str:
     return f"{row}.{quote_sql(column.name)}"
 
 

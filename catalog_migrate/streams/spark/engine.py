@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
@@ -24,6 +23,7 @@ from catalog_migrate.streams.spark.kafka_sink import KafkaSink
 from catalog_migrate.streams.spark.ledger import Ledger
 from catalog_migrate.streams.spark.postgres_sink import PostgresSink
 from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+from catalog_migrate.streams.spark.registered import RegistryDecoder, add_avro
 from catalog_migrate.streams.spark.running import SparkRunningQuery, is_settled, work_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,10 @@ class SparkQueries:
                 sources.kafka_range(self._spark, spec, places) if places
                 else sources.no_records(self._spark)
             )
-            decoded = decoding.decode(frame, spec).persist()
+            decoded = (
+                decoding.decode(frame, spec).persist() if spec.registry is None
+                else self._decoder(spec).decode(frame)
+            )
             try:
                 if spec.dead_letters is not None:
                     bad = decoding.unreadable(decoded)
@@ -127,7 +130,7 @@ class SparkQueries:
         if spec.external.connector != "POSTGRES":
             return {}
         table = sources.plain_option(spec, "TABLE")
-        redactor = Redactor.of(spec.connection)
+        redactor = spec.redactor
         import psycopg
 
         try:
@@ -149,11 +152,16 @@ class SparkQueries:
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":
+                if spec.external.format == "AVRO":
+                    add_avro(self._spark)
                 return rows, KafkaSink(spec)
             if connector == "POSTGRES":
                 return rows, PostgresSink(spec)
         elif connector == "KAFKA":
             records = sources.kafka_records(self._spark, spec)
+            if spec.registry is not None:
+                bad = None if spec.dead_letters is None else local_path(spec.dead_letters)
+                return records, SortingWriter(spec, bad, self._decoder(spec).decode)
             if spec.dead_letters is not None:
                 decoded = decoding.decode(records, spec)
                 return decoded, SortingWriter(spec, local_path(spec.dead_letters))
@@ -166,11 +174,16 @@ class SparkQueries:
             )
         raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
 
+    def _decoder(self, spec: QuerySpec) -> RegistryDecoder:
+        if "AVRO" in (spec.external.format, spec.external.key_format):
+            add_avro(self._spark)
+        return RegistryDecoder(spec)
+
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool
     ) -> SparkRunningQuery:
         """Start what was prepared; ``once`` runs one batch and ends."""
-        redactor = Redactor.of(spec.connection)
+        redactor = spec.redactor
         with _scrubbing(spec):
             if frame is None:
                 position = postgres_source.begin(self._spark, spec)
@@ -236,7 +249,7 @@ def _require_executors_here(spark: SparkSession, spec: QuerySpec) -> None:
 @contextmanager
 def _scrubbing(spec: QuerySpec) -> Iterator[None]:
     """What Spark refuses as :class:`EngineFailure`, without the connection's secrets."""
-    redactor = Redactor.of(spec.connection)
+    redactor = spec.redactor
     try:
         with failing(f"start the query of {spec.kind} {spec.name}"):
             yield

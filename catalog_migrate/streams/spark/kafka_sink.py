@@ -11,6 +11,7 @@ from pyspark.sql.window import Window
 from catalog_migrate.connections import clients
 from catalog_migrate.engine.spark.session import unlogged
 from catalog_migrate.model.names import quote_sql
+from catalog_migrate.sql.tokens import string_literal
 from catalog_migrate.streams.queries import (
     OFFSET,
     PARTITION,
@@ -21,6 +22,7 @@ from catalog_migrate.streams.queries import (
     written_columns,
 )
 from catalog_migrate.streams.spark.batches import json_of
+from catalog_migrate.streams.spark.registered import registered
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -41,6 +43,7 @@ class KafkaSink:
         self._options = clients.spark_kafka_sink_options(
             spec.connection, spec.external.options
         )
+        self._schema: tuple[int, str] | None = None
 
     def write(self, batch: Batch) -> None:
         """Send every row; run again, a batch sends the same records with the same headers."""
@@ -68,9 +71,25 @@ class KafkaSink:
             ),
         )
         value = json_of([column.name for column in written_columns(spec)])
+        if spec.registry is not None:
+            value = self._registered(value)
         return keyed.select(
             self._key().alias("key"), value.alias("value"), headers.alias("headers")
         )
+
+    def _registered(self, json: Expression) -> Expression:
+        """The value behind the number of its schema, which the first batch registers."""
+        if self._schema is None:
+            self._schema = registered(self._spec)
+        number, text = self._schema
+        head = F.expr(f"X'00{number:08x}'")
+        if self._spec.external.format != "AVRO":
+            return F.concat(head, json.cast("binary"))
+        fields = ", ".join(
+            f"{string_literal(column.name)}, {quote_sql(column.name)}"
+            for column in written_columns(self._spec)
+        )
+        return F.concat(head, F.expr(f"to_avro(named_struct({fields}), {string_literal(text)})"))
 
     def _key(self) -> Expression:
         """A single KEY column as text (BINARY as it is), several as a JSON object, none as null."""

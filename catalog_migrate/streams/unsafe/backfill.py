@@ -18,7 +18,6 @@ from catalog_migrate.catalog.errors import LeaseLost
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.connections.kafka_gaps import Place
-from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.errors import CatalogMigrateError
 from catalog_migrate.streams.operation_records import (
     BACKFILLING,
@@ -126,7 +125,7 @@ class Backfills:
         self._note(key, f"chunk {number + 1} of {total}", lost)
         bad = supervisor.engine.append_range(spec, places, app=transaction(key), version=number)
         if bad:
-            scrub = Redactor.of(spec.connection).scrub
+            scrub = spec.redactor.scrub
             self._note(key, f"chunk {number + 1} of {total}", [scrub(each) for each in bad])
 
     def _note(self, key: str, phase: str, texts: Sequence[str]) -> None:
