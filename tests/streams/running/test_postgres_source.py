@@ -241,6 +241,17 @@ def test_a_password_is_rotated(bank: Bank) -> None:
     assert len(set(changes)) == len(changes)
 
 
+def test_a_source_is_dropped(bank: Bank) -> None:
+    """Its slot goes once its query has stopped; its tables keep their rows."""
+    slots = "SELECT count(*) FROM pg_replication_slots"
+    assert bank.postgres.execute(slots) == [(2,)]
+    rows = len(bank.rows("accounts_c", "id"))
+    bank.run(f"DROP SOURCE {bank.q('c')}")
+    bank.until(lambda: bank.postgres.execute(slots) == [(1,)], "one slot less")
+    bank.until(lambda: not bank.catalog.status().slots, "nothing on record")
+    assert len(bank.rows("accounts_c", "id")) == rows
+
+
 def columns_of(bank: Bank, table: str) -> set[str]:
     """The columns that one of our tables has on the disk."""
     state = bank.catalog.state()
