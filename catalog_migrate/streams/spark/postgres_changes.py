@@ -32,6 +32,7 @@ from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.sessions import refusals, session
 from catalog_migrate.replication.snapshot import Manifest
 from catalog_migrate.replication.types import Expected
 
@@ -291,9 +292,9 @@ class StreamReader(DataSourceStreamReader):
         settings = self.settings
         if self._session is None:
             self._session = self._stack.enter_context(
-                server.session(settings.connection, timeout=settings.timeout)
+                session(settings.connection, timeout=settings.timeout)
             )
-        with server.refusals(self._session, settings.connection, settings.timeout):
+        with refusals(self._session, settings.connection, settings.timeout):
             yield self._session
 
     def _forget_session(self) -> None:
@@ -306,7 +307,7 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
     """The changes of a batch as Arrow, on an executor."""
     with _marking():
         opened: Connection[Any]
-        with server.session(settings.connection, timeout=settings.timeout) as opened:
+        with session(settings.connection, timeout=settings.timeout) as opened:
             here = server.check_position(opened, settings.connection, partition.start)
             slot = server.read_slot(opened, settings.slot)
             server.check_slot(slot, settings.slot, here)
@@ -320,7 +321,7 @@ def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tup
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            with server.refusals(opened, settings.connection, settings.timeout):
+            with refusals(opened, settings.connection, settings.timeout):
                 with opened.transaction():
                     yield from server.peek(opened, settings.slot, settings.publication, end)
                 return
