@@ -473,11 +473,13 @@ def peek(
     with cursor, _publication_there(opened, publication) as check:
         query = PEEK.format(lsn=0, limit="NULL").encode()
         cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
-        for message in cursor:
-            # the server has decoded everything before it sends the first
-            check()
-            yield message
+        messages = iter(cursor)
+        first = next(messages, None)
+        # the server has decoded everything before it sends the first
         check()
+        if first is not None:
+            yield first
+            yield from messages
 
 
 @contextmanager

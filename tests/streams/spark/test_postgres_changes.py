@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,11 @@ from catalog_migrate.connections.secrets import Redactor, Secret
 from catalog_migrate.replication import server
 from catalog_migrate.replication.errors import SlotMissing, TableChanged
 from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.preflight import preflight
 from catalog_migrate.replication.snapshot import stage
 from catalog_migrate.replication.types import spark_value
+
+from .conftest import await_that
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -224,8 +228,34 @@ def confirmed(upstream: Upstream, slot: str) -> int | None:
     return None if state is None else state.confirmed
 
 
+@contextmanager
+def reading(upstream: Upstream, slot: str) -> Iterator[None]:
+    """Somebody else reads from a slot meanwhile, as a replication client."""
+    import psycopg
+
+    parameters = upstream.server.parameters(upstream.role, upstream.database)
+    other = psycopg.connect(**parameters, replication="database", autocommit=True)
+    try:
+        other.pgconn.exec_(
+            f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1',"
+            " publication_names 'p')".encode()
+        )
+        yield
+    finally:
+        other.close()
+        await_that(lambda: not in_use(upstream, slot))
+
+
+def in_use(upstream: Upstream, slot: str) -> bool:
+    """Whether somebody reads from a slot."""
+    state = server.slot_state(upstream.connection, slot)
+    return state is not None and state.active_pid is not None
+
+
 @pytest.mark.parametrize("says_where", [True, False], ids=["4.2", "4.0"])
-def test_the_reader_by_hand(upstream: Upstream, says_where: bool) -> None:
+def test_the_reader_by_hand(
+    upstream: Upstream, says_where: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An idle stream stays where it is and makes no batch; a heartbeat, and much log of others,
     move it on; the slot follows what was committed and nothing else. PySpark before 4.2 does not
     say where a batch begins: after a restart the reader goes on from the end of the log."""
@@ -284,7 +314,16 @@ def test_the_reader_by_hand(upstream: Upstream, says_where: bool) -> None:
     assert [row["after"] for row in read(at, end)] == [["4", None]]
     settings.tables = {}
     assert read(at, end) == []
-    upstream.sql(f"SELECT pg_drop_replication_slot('{slot.name}')")
+    if says_where:
+        monkeypatch.setattr(postgres_changes, "_PATIENCE", 0.3)
+        with reading(upstream, slot.name):
+            assert preflight(
+                upstream.connection, "p", slot.name, ["t"], format="CHANGES"
+            )[0].message.startswith(f"slot {slot.name} is in use by the process")
+            with pytest.raises(postgres_changes.Failed, match="CM0773: another process reads"):
+                read(at, end)
+    monkeypatch.setattr(postgres_changes, "_PATIENCE", 30.0)
+    assert server.drop_slot(upstream.connection, slot.name)
     with pytest.raises(postgres_changes.Failed) as caught:
         latest()
     assert isinstance(postgres_changes.parse_failure(str(caught.value)), SlotMissing)
