@@ -32,7 +32,7 @@ from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.snapshot import Manifest
+from catalog_migrate.replication.sessions import refusals, session
 from catalog_migrate.replication.types import Expected
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure", "snapshot_rows"]
+__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure"]
 
 SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
@@ -120,14 +120,6 @@ def changes_range(
     settings = Settings(connection, slot, publication, tables, start, end, timeout=timeout)
     with unlogged():
         return spark.read.format(_register(spark, settings)).load()
-
-
-def snapshot_rows(spark: SparkSession, manifest: Manifest, directory: str) -> DataFrame:
-    """The rows of a staged snapshot, with the columns of SCHEMA: what stood before the stream."""
-    files = [f"{directory}/{name}" for table in manifest.tables for name in table.files]
-    if not files:
-        return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).parquet(*files)
 
 
 def _register(spark: SparkSession, settings: Settings) -> str:
@@ -291,9 +283,9 @@ class StreamReader(DataSourceStreamReader):
         settings = self.settings
         if self._session is None:
             self._session = self._stack.enter_context(
-                server.session(settings.connection, timeout=settings.timeout)
+                session(settings.connection, timeout=settings.timeout)
             )
-        with server.refusals(self._session, settings.connection, settings.timeout):
+        with refusals(self._session, settings.connection, settings.timeout):
             yield self._session
 
     def _forget_session(self) -> None:
@@ -306,7 +298,7 @@ def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatc
     """The changes of a batch as Arrow, on an executor."""
     with _marking():
         opened: Connection[Any]
-        with server.session(settings.connection, timeout=settings.timeout) as opened:
+        with session(settings.connection, timeout=settings.timeout) as opened:
             here = server.check_position(opened, settings.connection, partition.start)
             slot = server.read_slot(opened, settings.slot)
             server.check_slot(slot, settings.slot, here)
@@ -320,7 +312,7 @@ def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tup
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            with server.refusals(opened, settings.connection, settings.timeout):
+            with refusals(opened, settings.connection, settings.timeout):
                 with opened.transaction():
                     yield from server.peek(opened, settings.slot, settings.publication, end)
                 return
