@@ -26,6 +26,7 @@ from catalog_migrate.connections.tunnels import (
     try_tunnel,
 )
 from catalog_migrate.connections.validation import identity, validate_connection
+from catalog_migrate.errors import PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
 
@@ -313,6 +314,13 @@ class TestServers:
         assert (found.ok, found.option) == (False, "SSH TUNNEL")
         assert f"broker 1 says it is at {kafka.plain_bootstrap}" in found.message
         assert "localhost:9092" in str(found.remedy)
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, bastion: SSHServer) -> None:
+    """The error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    with pytest.raises(PrerequisiteMissing, match=r"catalog_migrate\[tunnel\]"):
+        try_tunnel(options(bastion), subject="t")
 
 
 class TestHostKeys:
