@@ -70,6 +70,14 @@ class TestLinks:
         assert restarted(plan("ALTER CONNECTION c SET (USING SSH TUNNEL ops.t)")) == {
             "default.s", "default.k"}
 
+    def test_a_registry_behind_one(self, do: Any, plan: Plan) -> None:
+        """The sources that decode by it restart too, though their brokers are reached directly."""
+        do("CREATE CONNECTION r TO SCHEMA REGISTRY (USING SSH TUNNEL ops.t, URL 'http://r:8081');"
+           "CREATE SOURCE a (id BIGINT) FROM KAFKA CONNECTION other (TOPIC 'v') FORMAT AVRO "
+           "USING SCHEMA REGISTRY CONNECTION r")
+        assert restarted(plan("ALTER CONNECTION ops.t SET (PORT 2222)")) == {
+            "default.q", "default.a"}
+
     def test_the_name_restarts_nobody(self, do: Any, plan: Plan, state: Now) -> None:
         """The link is by id: a renamed tunnel is shown and altered by its new name."""
         before = dependencies.fingerprint(state(), query(state()))
