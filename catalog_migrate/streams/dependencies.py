@@ -256,8 +256,10 @@ def effective(state: State, connection_id: str) -> Effective:
 def stands_on(state: State, connection_id: str) -> frozenset[str]:
     """Everything that a connection is made of: itself, its bases, secrets, tunnels and theirs."""
     whole = effective(state, connection_id)
-    found = {*whole.chain, *whole.secrets.values()}
-    return frozenset(found.union(*(stands_on(state, used) for used in whole.uses.values())))
+    tunnels = [effective(state, used) for used in whole.uses.values()]
+    return frozenset(
+        item_id for each in (whole, *tunnels) for item_id in (*each.chain, *each.secrets.values())
+    )
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -372,11 +374,17 @@ def fingerprint(state: State, item_id: str) -> str:
 def _connection_parts(state: State, connection_id: str) -> list[object]:
     """What a connection is made of, its tunnel's parts in the place of the tunnel's name."""
     whole = effective(state, connection_id)
-    parts: list[object] = [whole.connector]
+    parts: list[object] = [whole.connector, *_option_parts(state, whole)]
+    for name, used in sorted(whole.uses.items()):
+        parts.append((name, used, _option_parts(state, effective(state, used))))
+    return parts
+
+
+def _option_parts(state: State, whole: Effective) -> list[object]:
+    """The options of a connection itself, secrets by id and revision."""
+    parts: list[object] = []
     for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
-        used = whole.uses.get(name)
-        if used is not None:
-            parts.append((name, used, _connection_parts(state, used)))
+        if name in whole.uses:
             continue
         secret = whole.secrets.get(name)
         revision = external_of(state.items[secret]).revision if secret is not None else 0

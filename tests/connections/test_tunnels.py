@@ -26,6 +26,7 @@ from catalog_migrate.connections.tunnels import (
     try_tunnel,
 )
 from catalog_migrate.connections.validation import identity, validate_connection
+from catalog_migrate.errors import PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
 
@@ -274,7 +275,9 @@ class TestBarred:
         found = refusal(bastion, target=("down.internal", 1))
         assert found.option == "HOST"
         assert "down.internal:1 takes no connection from the tunnel's server" in found.message
-        assert "else.internal:1" in refusal(bastion, target=("else.internal", 1)).message
+        found = refusal(bastion, target=("else.internal", 1))
+        assert found.option == "SSH TUNNEL"
+        assert "option USER: the server does not forward to else.internal:1" in found.message
 
 
 @pytest.mark.services
@@ -313,6 +316,13 @@ class TestServers:
         assert (found.ok, found.option) == (False, "SSH TUNNEL")
         assert f"broker 1 says it is at {kafka.plain_bootstrap}" in found.message
         assert "localhost:9092" in str(found.remedy)
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, bastion: SSHServer) -> None:
+    """The error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    with pytest.raises(PrerequisiteMissing, match=r"catalog_migrate\[tunnel\]"):
+        try_tunnel(options(bastion), subject="t")
 
 
 class TestHostKeys:

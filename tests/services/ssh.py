@@ -97,8 +97,10 @@ class SSHServer:
                 self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
             ) -> Any:
                 place = server.names.get((dest_host, dest_port))
-                if place is None:
-                    return False
+                if place is None:  # as PermitOpen
+                    raise asyncssh.ChannelOpenError(
+                        asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "not permitted"
+                    )
                 server.opened[dest_host, dest_port] = server.opened.get(
                     (dest_host, dest_port), 0
                 ) + 1

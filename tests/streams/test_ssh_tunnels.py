@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from catalog_migrate.catalog.clock import SystemClock
+from catalog_migrate.catalog.memory_log import MemoryLog
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret, UnresolvedSecret
@@ -17,12 +20,18 @@ from catalog_migrate.sql.statements import Unsafe
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.bundled_streams import plan_bundled_streams
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement, UnknownItem, UnsafeBlocked
+from catalog_migrate.streams.errors import (
+    RefusedStatement,
+    UnknownItem,
+    UnsafeBlocked,
+    ValidationFailed,
+)
+from catalog_migrate.streams.execute import Executor, Result
 from catalog_migrate.streams.probes import connections_using
 from catalog_migrate.streams.show import create_statement, show, show_create
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.unsafe.requests import request_of
-from tests.services.ssh import new_key
+from tests.services.ssh import USER, SSHServer, new_key
 
 Plan = Callable[[str], Effect]
 Now = Callable[[], State]
@@ -69,6 +78,14 @@ class TestLinks:
         """A connection is put behind one by ALTER: its queries restart."""
         assert restarted(plan("ALTER CONNECTION c SET (USING SSH TUNNEL ops.t)")) == {
             "default.s", "default.k"}
+
+    def test_a_registry_behind_one(self, do: Any, plan: Plan) -> None:
+        """The sources that decode by it restart too, though their brokers are reached directly."""
+        do("CREATE CONNECTION r TO SCHEMA REGISTRY (USING SSH TUNNEL ops.t, URL 'http://r:8081');"
+           "CREATE SOURCE a (id BIGINT) FROM KAFKA CONNECTION other (TOPIC 'v') FORMAT AVRO "
+           "USING SCHEMA REGISTRY CONNECTION r")
+        assert restarted(plan("ALTER CONNECTION ops.t SET (PORT 2222)")) == {
+            "default.q", "default.a"}
 
     def test_the_name_restarts_nobody(self, do: Any, plan: Plan, state: Now) -> None:
         """The link is by id: a renamed tunnel is shown and altered by its new name."""
@@ -210,6 +227,72 @@ class TestRefused:
         assert isinstance(statement, Unsafe)
         with pytest.raises(UnsafeBlocked, match="property of its connection"):
             request_of(state(), statement)
+
+
+class TestBeforeTheCommit:
+    """A real SSH server is asked before anything is written."""
+
+    @pytest.fixture
+    def server(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[SSHServer]:
+        """One that knows K1; K2 is another key, K3 is none, K4 is encrypted."""
+        keys = {"K1": new_key(), "K2": new_key(), "K3": ("none", ""), "K4": new_key("sesame")}
+        for name, (private, _) in keys.items():
+            monkeypatch.setenv(name, private)
+        with SSHServer([keys["K1"][1]], {}) as made:
+            yield made
+
+    @pytest.fixture
+    def execute(self, log: MemoryLog) -> Callable[[str], list[Result]]:
+        """Executes statements on an empty catalog with these secrets."""
+        executor = Executor(log, lambda _state, _item: None, SystemClock())
+        for number in range(1, 5):
+            executor.run(f"CREATE SECRET k{number} AS 'env:K{number}'")
+        return executor.run
+
+    def test_refused(
+        self, server: SSHServer, execute: Callable[[str], list[Result]], state: Now
+    ) -> None:
+        """Each error names connection, option and remedy, in time; nothing is committed."""
+        right = {"HOST": "'127.0.0.1'", "PORT": str(server.port), "USER": USER,
+                 "PRIVATE KEY": "SECRET k1", "HOST KEY": f"'{server.fingerprint()}'"}
+        wrong = {"PORT": ["1"], "HOST": ["'nowhere.invalid'"], "HOST KEY": [f"'{HOST_KEY}'"],
+                 "PRIVATE KEY": ["SECRET k2", "SECRET k3", "SECRET k4"]}
+        before = state().version
+        for option, values in wrong.items():
+            for value in values:
+                written = ", ".join(f"{k} {v}" for k, v in {**right, option: value}.items())
+                begun = time.monotonic()
+                with pytest.raises(ValidationFailed) as caught:
+                    execute(f"CREATE CONNECTION t TO SSH TUNNEL ({written})")
+                assert time.monotonic() - begun < 15.0
+                assert f"connection default.t, option {option}: " in str(caught.value)
+                assert "(remedy: " in str(caught.value)
+        assert state().version == before
+        execute("CREATE CONNECTION t TO SSH TUNNEL ("
+                + ", ".join(f"{k} {v}" for k, v in right.items()) + ")")
+        with pytest.raises(ValidationFailed, match=r"tunnel default\.t: option USER: "):
+            execute("CREATE CONNECTION far TO POSTGRES (USING SSH TUNNEL t, HOST 'db', "
+                    "DATABASE 'd', USER 'u')")
+        (rows,) = execute("VALIDATE CONNECTION t")
+        assert rows.rows is not None
+        assert "lets us in as tunnel" in str(rows.rows.values)
+
+    def test_without_host_key(
+        self, server: SSHServer, execute: Callable[[str], list[Result]], state: Now
+    ) -> None:
+        """What the server shows is printed, with how to compare it, and not taken over."""
+        for where, said in (
+            (f"HOST '127.0.0.1', PORT {server.port}", [server.host_key, server.fingerprint(),
+             server.fingerprint(1), "nobody has checked", "ssh-keygen -lf"]),
+            ("HOST '127.0.0.1', PORT 1", ["shows no key from here"]),
+            ("PORT 1", ["option HOST is required"]),
+        ):
+            before = state().version
+            with pytest.raises(InvalidOptions, match="option HOST KEY is required") as caught:
+                execute(f"CREATE CONNECTION t TO SSH TUNNEL ({where}, USER u, "
+                        "PRIVATE KEY SECRET k1)")
+            assert [each for each in said if each not in str(caught.value)] == []
+            assert state().version == before
 
 
 def test_bundled_with_a_release(state: Now) -> None:
