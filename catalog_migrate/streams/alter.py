@@ -15,6 +15,7 @@ from catalog_migrate.connections.options import (
     alterable,
     apply_actions,
     check,
+    diff,
     partition,
     rotate_keys,
 )
@@ -93,19 +94,24 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
 
 
 def _check_dependents(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
-    """Connections that inherit from this one must still be whole; all errors name them."""
+    """Who inherits from this connection must still be whole, and nothing that is fixed may change.
+
+    All errors name the connection.
+    """
     assert effect.changes is not None
     after = state.changed(state.version + 1, effect.changes.effective(state))
     for item_id, item in after.items.items():
-        if item.definition.kind != "connection" or item_id == found.item_id:
+        if item.definition.kind != "connection":
             continue
         whole = dependencies.effective(after, item_id)
-        if found.item_id in whole.chain:
-            name = item.definition.item_name
-            check(
-                whole.connector, "connection", whole.options,
-                where=f"connection {name}, which uses {found.item.definition.item_name}",
-            )
+        if found.item_id not in whole.chain:
+            continue
+        where = f"connection {item.definition.item_name}"
+        if item_id != found.item_id:
+            where += f", which uses {found.item.definition.item_name}"
+            check(whole.connector, "connection", whole.options, where=where)
+        before = dependencies.effective(state, item_id)
+        alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
 
 
 def _altered(

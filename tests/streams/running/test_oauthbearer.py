@@ -14,12 +14,16 @@ from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.errors import ValidationFailed
 from tests.services.token_server import TokenServer, make_certificate
 
+from .conftest import once
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .conftest import Pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+SECOND = 'second"\\'
 
 
 @pytest.fixture
@@ -39,16 +43,7 @@ def test_first_start_and_rotation(
     SECRET heals it. Offsets that are not there, and wrong secrets, commit nothing.
     """
     topic, out, q = pipeline.topic("t", 4), pipeline.topic("o", 1), pipeline.q
-    for name, value in (("first", "first"), ("wrong", "wrong"), ("second", 'second"\\')):
-        pipeline.secret(name, value)
-    pipeline.run(f"CREATE SECRET {q('client')} AS 'env:{pipeline.name.upper()}_FIRST'")
-    authority = (tmp_path / "endpoint.pem").read_text()
-    pipeline.run(
-        f"CREATE CONNECTION {q('c')} TO KAFKA (BROKER '{pipeline.kafka.bootstrap}', "
-        "SECURITY PROTOCOL 'SASL_PLAINTEXT', SASL MECHANISMS 'OAUTHBEARER', OAUTH TOKEN ENDPOINT "
-        f"'{tokens.url}', OAUTH CLIENT ID 'app', OAUTH CLIENT SECRET SECRET {q('client')}, "
-        f"OAUTH SCOPE 'streams', OAUTH CERTIFICATE AUTHORITY '{authority}')"
-    )
+    connect(pipeline, tokens, tmp_path)
     moment = fill(pipeline, topic)
     create = (
         f"CREATE SOURCE {q('s')} (id BIGINT) IN CLUSTER {q('main')} FROM KAFKA CONNECTION {q('c')} "
@@ -68,7 +63,7 @@ def test_first_start_and_rotation(
         f"CREATE SINK {q('k')} IN CLUSTER {q('main')} FROM {q('s')} INTO KAFKA CONNECTION "
         f"{q('c')} (TOPIC '{out}') KEY (id) FORMAT JSON"
     )
-    tokens.clients["app"] = 'second"\\'
+    tokens.clients["app"] = SECOND
     pipeline.start()
     supervisor = pipeline.runtime.supervisor  # type: ignore[union-attr]
     assert supervisor is not None
@@ -78,10 +73,60 @@ def test_first_start_and_rotation(
     error = str(supervisor.managed[pipeline.id("s")].error)
     assert "token endpoint refuses OAUTH CLIENT SECRET: invalid_client" in error
 
-    pipeline.run(f"ALTER SECRET {q('client')} AS 'env:{pipeline.name.upper()}_SECOND'")
+    rotate(pipeline)
     wanted = Counter([3, 4, *range(100, 105), 205, 206])
     pipeline.until(lambda: pipeline.ids("s") == wanted, "the rows from there on")
     pipeline.until(lambda: pipeline.kafka_ids(out) == wanted, "the rows that were sent")
+
+
+@pytest.mark.soak
+def test_rotated_at_the_endpoint_alone(
+    pipeline: Pipeline, tokens: TokenServer, tmp_path: Path
+) -> None:
+    """A running query ends with its token, its restart says why, ALTER SECRET goes on exactly."""
+    tokens.lifetime = 12
+    connect(pipeline, tokens, tmp_path)
+    topic = pipeline.topic("t")
+    pipeline.source("s", "c", topic)
+    pipeline.start()
+    pipeline.produce(topic)
+    pipeline.await_running(1)
+    asked = tokens.asked
+    pipeline.until(lambda: tokens.asked > asked + 1, "a renewed token")
+    (before,) = pipeline.run_ids().values()
+
+    tokens.clients["app"] = SECOND
+    pipeline.until(lambda: pipeline.broken("s"), "the end of the token")
+    supervisor = pipeline.runtime.supervisor  # type: ignore[union-attr]
+    assert supervisor is not None
+    managed = supervisor.managed[pipeline.id("s")]
+    pipeline.until(lambda: "refuses OAUTH CLIENT SECRET" in str(managed.error), "the reason")
+    rotate(pipeline)
+    pipeline.await_running(1)
+    assert pipeline.run_ids() != {pipeline.q("s"): before}
+    pipeline.stop_producing()
+    sent = once(pipeline.sent[topic])
+    pipeline.until(lambda: pipeline.ids("s") == sent, "all rows")
+
+
+def connect(pipeline: Pipeline, tokens: TokenServer, tmp_path: Path) -> None:
+    """The connection ``c`` with the secret ``client``, and the secret ``wrong``."""
+    for name, value in (("first", "first"), ("wrong", "wrong"), ("second", SECOND)):
+        pipeline.secret(name, value)
+    client = pipeline.q("client")
+    pipeline.run(f"CREATE SECRET {client} AS 'env:{pipeline.name.upper()}_FIRST'")
+    authority = (tmp_path / "endpoint.pem").read_text()
+    pipeline.run(
+        f"CREATE CONNECTION {pipeline.q('c')} TO KAFKA (BROKER '{pipeline.kafka.bootstrap}', "
+        "SECURITY PROTOCOL 'SASL_PLAINTEXT', SASL MECHANISMS 'OAUTHBEARER', OAUTH TOKEN ENDPOINT "
+        f"'{tokens.url}', OAUTH CLIENT ID 'app', OAUTH CLIENT SECRET SECRET {client}, "
+        f"OAUTH SCOPE 'streams', OAUTH CERTIFICATE AUTHORITY '{authority}')"
+    )
+
+
+def rotate(pipeline: Pipeline) -> None:
+    """ALTER SECRET to the second value."""
+    pipeline.run(f"ALTER SECRET {pipeline.q('client')} AS 'env:{pipeline.name.upper()}_SECOND'")
 
 
 def fill(pipeline: Pipeline, topic: str) -> str:
