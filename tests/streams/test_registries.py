@@ -104,6 +104,8 @@ class TestStatements:
             ("CREATE SINK x FROM b INTO KAFKA CONNECTION c (TOPIC 'x') FORMAT PROTOBUF USING"
              " SCHEMA REGISTRY CONNECTION r",
              "KAFKA sinks have no FORMAT PROTOBUF in this version"),
+            ("CREATE SINK x FROM b INTO KAFKA CONNECTION c (TOPIC 'x', RECORD NAME '1st') FORMAT"
+             " AVRO USING SCHEMA REGISTRY CONNECTION r", "RECORD NAME: 1st is no name of a record"),
             ("CREATE SOURCE x (id INT) FROM SCHEMA REGISTRY CONNECTION r (TOPIC 'x')",
              "SCHEMA REGISTRY has no sources: it holds schemas"),
         ],
