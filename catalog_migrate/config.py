@@ -112,6 +112,10 @@ KEYS: tuple[Key, ...] = (
         "Whether a runtime started with it carries out unsafe operations on its sources and sinks:"
         " they can double, skip and lose records.",
         choices=("false", "true")),
+    Key("streams", "upstream_columns", "choice", "evolve",
+        "What becomes of a column that is added to a table that a source on PostgreSQL reads, where"
+        " the source's own UPSTREAM COLUMNS says nothing.",
+        choices=("evolve", "hold", "ignore")),
     Key("output", "color", "choice", "auto",
         "Colours in reports: `auto` is on a terminal without `NO_COLOR`.",
         choices=("auto", "always", "never")),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.services.spark_cluster import SparkCluster
     from tests.services.spark_connect import SparkConnect
     from tests.services.store_proxy import StoreProxy
+    from tests.services.upstream import Upstream
 
 _numbers = itertools.count(1)
 
@@ -330,6 +331,16 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
         server.create_user("app", "first-of-app")
         server.create_database("shop")
         yield server
+
+
+@pytest.fixture
+def upstream(postgres: PostgresServer) -> Iterator[Upstream]:
+    """An empty database whose changes may be read; its slots go with the test."""
+    from tests.services.upstream import Upstream
+
+    made = Upstream(postgres)
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from catalog_migrate.api.configured import (
     OnNote,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from catalog_migrate.streams.unsafe.planning import UnsafePlan
     from catalog_migrate.streams.unsafe.requests import Choice, Request
     from catalog_migrate.streams.unsafe_client import Confirm
+    from catalog_migrate.streams.upstream_tables import UpstreamColumns
 
 Ask = Callable[["State"], "Request"]
 """The request that is to be made of a catalog's newest state."""
@@ -53,6 +54,7 @@ def cluster_runtime(
         ttl=settings.number("streams.lease_ttl") or 0.0,
         margin=settings.number("streams.lease_margin") or 0.0,
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
+        upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
     )
     for found in plain_secrets(catalog.state()):
         on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")

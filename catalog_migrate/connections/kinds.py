@@ -401,6 +401,13 @@ POSTGRES = ConnectorType(
                 "_deleted.", "true", default="false", alterable=False,
                 fixed_because="the tables would have another column; create another source",
             ),
+            Option(
+                "UPSTREAM COLUMNS", "choice",
+                "What becomes of a column that is added upstream: it is added here too, the source "
+                "is held, or it is left out. By default what the runtime's "
+                "`[streams] upstream_columns` says.", "ignore",
+                choices=("evolve", "hold", "ignore"),
+            ),
         ),
         formats=("CHANGES", "MIRROR"),
         tables=True,

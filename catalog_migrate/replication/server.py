@@ -7,7 +7,8 @@ in raises :class:`~catalog_migrate.connections.findings.ConnectionFailed`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -205,10 +206,11 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
         return PublicationMissing(
-            text, remedy="create it again; what was changed while it was not there does not come"
+            f"changes were made while a publication was not there: {text}",
+            remedy=f"create it again where it is missing, then {_AGAIN}",
         )
     if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
-        return SlotMissing(text, remedy=_SNAPSHOT_AGAIN)
+        return SlotMissing(text, remedy=_AGAIN)
     if (
         isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
         and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
@@ -217,7 +219,7 @@ def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> Repli
     return ReplicationFailed(text, remedy="see to the server, then try again")
 
 
-_SNAPSHOT_AGAIN = "take a new snapshot: the changes since the last position are not to be had"
+_AGAIN = "take a new snapshot: the changes since the last position are not to be had"
 _KEEP_MORE = (
     "raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then take a new"
     " snapshot: the changes since the last position are not to be had"
@@ -354,8 +356,15 @@ def check_position(
 def timeline_left(connection: Resolved, old: int, new: int) -> int | None:
     """Where timeline ``new`` left ``old`` for a later one; None when it does not descend from it.
     """
+    import psycopg
+
+    if new < old:
+        return None
     with _replication(connection, timeout=5.0) as opened:
-        row = opened.execute(f"TIMELINE_HISTORY {int(new)}".encode()).fetchone()
+        try:
+            row = opened.execute(f"TIMELINE_HISTORY {int(new)}".encode()).fetchone()
+        except psycopg.errors.UndefinedFile:
+            return None
     text = "" if row is None else row[1]
     if isinstance(text, bytes):
         text = text.decode(errors="replace")
@@ -401,7 +410,7 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
     if slot is None:
         raise SlotMissing(
             f"there is no replication slot {name}: it was dropped, or a promotion did not bring it"
-            " along", remedy=_SNAPSHOT_AGAIN, slot=name,
+            " along", remedy=_AGAIN, slot=name,
         )
     if slot.lost:
         why = slot.invalidation or "wal_removed"
@@ -459,6 +468,10 @@ def create_slot(
     else:
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} EXPORT_SNAPSHOT"
     with _replication(connection, timeout=timeout) as replication:
+        # statement_timeout does not count for commands of replication
+        timer = threading.Timer(timeout, replication.cancel_safe, kwargs={"timeout": 5.0})
+        timer.daemon = True
+        timer.start()
         try:
             row = replication.execute(statement.encode()).fetchone()
         except psycopg.errors.DuplicateObject:
@@ -473,6 +486,8 @@ def create_slot(
                 remedy="end them (pg_stat_activity, oldest xact_start; pg_prepared_xacts), then try"
                 " again",
             ) from None
+        finally:
+            timer.cancel()
         assert row is not None
         yield CreatedSlot(row[0], Position(lsn_number(row[1]), timeline, system), row[2])
 
@@ -530,10 +545,12 @@ def has_changes(
     Quick where the slot has confirmed ``start``; else all that lies behind it is looked through.
     """
     values = (slot.name, lsn_text(end), quoted_name(publication))
-    if slot.confirmed is not None and slot.confirmed >= start:
-        row = opened.execute(_ANY.encode(), values).fetchone()
-    else:
-        row = opened.execute(_ANY_LATER.encode(), (lsn_text(start), *values)).fetchone()
+    with _publication_there(opened, publication) as check:
+        if slot.confirmed is not None and slot.confirmed >= start:
+            row = opened.execute(_ANY.encode(), values).fetchone()
+        else:
+            row = opened.execute(_ANY_LATER.encode(), (lsn_text(start), *values)).fetchone()
+        check()
     assert row is not None
     return bool(row[0])
 
@@ -547,10 +564,44 @@ def peek(
     """
     cursor = opened.cursor("catalog_migrate_changes", binary=True)
     cursor.itersize = 5000
-    with cursor:
+    with cursor, _publication_there(opened, publication) as check:
         query = PEEK.format(lsn=0, limit="NULL").encode()
         cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
-        yield from cursor
+        for message in cursor:
+            # the server has decoded everything before it sends the first
+            check()
+            yield message
+        check()
+
+
+@contextmanager
+def _publication_there(
+    opened: psycopg.Connection[Any], publication: str
+) -> Iterator[Callable[[], None]]:
+    """A check that no change was passed over for want of the publication.
+
+    Up to 17 the server refuses to decode a change that was made while the publication was not
+    there, even when it is again; 18 warns, and leaves the change out.
+    """
+    warned: list[str] = []
+
+    def keep(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.sqlstate == "55000":
+            warned.append(diagnostic.message_primary or "")
+
+    def check() -> None:
+        if warned:
+            raise PublicationMissing(
+                f"changes were made while publication {publication} was not there:"
+                f" {warned[0]}", remedy=f"create it again where it is missing, then {_AGAIN}",
+                publication=publication,
+            )
+
+    opened.add_notice_handler(keep)
+    try:
+        yield check
+    finally:
+        opened.remove_notice_handler(keep)
 
 
 def heartbeat(opened: psycopg.Connection[Any]) -> None:

@@ -116,9 +116,9 @@ class Draft:
         self, found: dependencies.CatalogEntry, definition: ObjectDefinition, *,
         links: Mapping[str, str] | None = None, bundled: ObjectDefinition | None = None,
     ) -> None:
-        """Give an object another definition (the name may differ); columns stay.
+        """Give an object another definition (the name may differ).
 
-        ``bundled`` is there when a release does it: the new definition to tell a user's by.
+        With other columns it gets a new global id, and its shard is to be evolved. ``bundled`` is there when a release does it: the new definition to tell a user's by.
         """
         old, new = found.mapping.identity, definition.identity
         if old != new:
@@ -135,9 +135,16 @@ class Draft:
         item = found.item
         if bundled is not None:
             item = msgspec.structs.replace(item, shipped=bundled)
+        global_id, shard = found.item.global_id, found.item.shard
+        if shard is not None and definition.columns != found.item.definition.columns:
+            global_id = self._ids.allocate()
+            self.changes.put("allocator", "u", AllocatorRecord(next=self._ids.next_value))
+            record = self.state.shards[shard]
+            self.changes.put(
+                "shard", shard, msgspec.structs.replace(record, global_id=global_id, evolve=True)
+            )
         self._put(
-            definition, found.item_id, found.item.global_id, uses, links, found.item.shard,
-            found.mapping, item,
+            definition, found.item_id, global_id, uses, links, shard, found.mapping, item,
         )
 
     def remove(self, found: dependencies.CatalogEntry, *, now: int = 0) -> None:

@@ -55,7 +55,7 @@ class QuerySpec:
     absolute directories, or addresses on an object store. ``topic_ids`` (sinks on the shard of a
     Kafka source) maps a topic's name to its id, for row keys. ``registry`` holds the options of the
     schema registry of its format like ``connection``, ``registry_name`` is that connection's.
-    ``tables`` and ``slot`` are of a POSTGRES source.
+    ``tables``, ``slot`` and ``ignores_new_columns`` are of a POSTGRES source.
     """
 
     item_id: str
@@ -71,15 +71,15 @@ class QuerySpec:
     reads_stream: bool = False
     registry: Resolved | None = field(default=None, repr=False)
     registry_name: str = ""
+    tables: tuple[OutputTable, ...] = ()
+    slot: str = ""
+    ignores_new_columns: bool = False
 
     @property
     def redactor(self) -> Redactor:
         """Takes the secrets of its connections out of texts."""
         resolved = (*self.connection.values(), *(self.registry or {}).values())
         return Redactor(value for value in resolved if isinstance(value, Secret))
-
-    tables: tuple[OutputTable, ...] = ()
-    slot: str = ""
 
     @property
     def snapshot(self) -> str:

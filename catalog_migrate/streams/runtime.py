@@ -31,6 +31,7 @@ from catalog_migrate.streams.takeover import FENCE, fence_out, retry
 from catalog_migrate.streams.unsafe.audit import count_pending
 from catalog_migrate.streams.unsafe.backfill import Backfills
 from catalog_migrate.streams.upstream import require_same
+from catalog_migrate.streams.upstream_tables import UpstreamColumns
 
 TICK = 0.25
 """Seconds between two looks at the catalog."""
@@ -55,7 +56,8 @@ Reconcile = Callable[[State], None]
 class RuntimeOptions:
     """``drain``, ``ttl`` and ``margin`` are seconds; ``wait`` is how long a held lease is waited
     for, None until it is known whether its holder lives. ``unsafe`` opens the gate of unsafe
-    operations on this cluster."""
+    operations on this cluster. ``upstream_columns`` is for sources on PostgreSQL that do not say
+    themselves what becomes of a column that is added upstream."""
 
     drain: float = 30.0
     ttl: float = 30.0
@@ -63,6 +65,7 @@ class RuntimeOptions:
     wait: float | None = None
     threads: int = 4
     unsafe: bool = False
+    upstream_columns: UpstreamColumns = "evolve"
 
 
 def _says(state: State, item_id: str, reason: str) -> bool:
@@ -143,7 +146,7 @@ class Runtime:
                 log=self.log, lease=lease, engine=self.engine, clock=self.clock,
                 cluster=cluster, ensure_shards=self._ensure_shards,
                 ports=self._ports, drain=self.options.drain, threads=self.options.threads,
-                say=self._say,
+                say=self._say, upstream_columns=self.options.upstream_columns,
             )
 
         def fence(lease: Lease) -> None:

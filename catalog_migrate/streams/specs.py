@@ -17,6 +17,8 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.inputs import as_in_shard
 from catalog_migrate.streams.plain_secrets import options_of
 from catalog_migrate.streams.queries import OutputTable, QuerySpec, Resolved
+from catalog_migrate.streams.upstream_tables import UpstreamColumns
+from catalog_migrate.streams.upstream_tables import upstream_columns as policy_of
 
 Resolve = Callable[[str], Secret]
 """From a reference (``env:NAME``) to the value; raises UnresolvedSecret."""
@@ -67,11 +69,12 @@ def first_stream(item_id: str) -> StreamRecord:
 
 def spec_of(
     state: State, item_id: str, *, resolve: Resolve = resolve_secret,
-    stream: StreamRecord | None = None,
+    stream: StreamRecord | None = None, upstream_columns: UpstreamColumns = "evolve",
 ) -> QuerySpec:
     """What the query of a source or sink is started from, as the state says.
 
-    ``stream`` replaces the committed record of positions.
+    ``stream`` replaces the committed record of positions; ``upstream_columns`` is the policy of
+    POSTGRES sources that say none.
     A sink that has a retired shard still to read is started on that one, with its columns.
     """
     item = state.items[item_id]
@@ -109,6 +112,7 @@ def spec_of(
         registry_name="" if registry is None else dependencies.display(state, registry),
         tables=tuple(_outputs(state, item, external)),
         slot=slot_of(state, item_id) if external.tables else "",
+        ignores_new_columns=policy_of(external, upstream_columns) == "ignore",
     )
 
 

@@ -22,7 +22,9 @@ from catalog_migrate.catalog.records import HoldRecord, StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
 from catalog_migrate.errors import CatalogMigrateError, EngineFailure
+from catalog_migrate.model.external import UpstreamColumn, UpstreamTable
 from catalog_migrate.program.operations import Executed
+from catalog_migrate.replication.errors import TableChanged
 from catalog_migrate.streams import dependencies, following
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.checkpoint.errors import CheckpointCorrupt
@@ -47,6 +49,13 @@ from catalog_migrate.streams.upstream import (
     require_same,
     require_there,
 )
+from catalog_migrate.streams.upstream_changes import (
+    FINAL,
+    added,
+    evolved,
+    hold_reason,
+)
+from catalog_migrate.streams.upstream_tables import UpstreamColumns, columns_of, upstream_columns
 
 LONGEST_BACK_OFF = 60.0
 """Seconds between two starts of a query that keeps failing, at most."""
@@ -136,6 +145,7 @@ class Supervisor:
     drain: float = 30.0
     threads: int = 4
     say: Callable[[str], None] = lambda _: None
+    upstream_columns: UpstreamColumns = "evolve"
     managed: dict[str, Managed] = field(default_factory=dict)
     pinned: set[str] = field(default_factory=set)
     prepared: dict[str, tuple[QuerySpec, PreparedQuery]] = field(default_factory=dict)
@@ -148,7 +158,8 @@ class Supervisor:
     ) -> QuerySpec:
         """What a query is started from; see :func:`~catalog_migrate.streams.specs.spec_of`."""
         return spec_of(
-            state, item_id, resolve=self.ports.resolve, stream=stream
+            state, item_id, resolve=self.ports.resolve, stream=stream,
+            upstream_columns=self.upstream_columns,
         )
 
     def checkpoint(self, state: State, item_id: str) -> Checkpoint:
@@ -212,6 +223,8 @@ class Supervisor:
                 failure = query.failure()
                 error = CAUSED_BY.join(failure.causes) if failure else "it ended by itself"
                 each.query = None
+                if failure is not None and failure.error is not None:
+                    self._upstream_failed(each.item_id, failure.error)
                 self._failed(each, error)
                 acted = True
             elif query is not None and each.error is not None and query.progress() is not None:
@@ -231,9 +244,43 @@ class Supervisor:
         if isinstance(error, UpstreamChanged) and each.item_id not in self.pinned:
             # of a trial it is the new definition that leads elsewhere: it is set back
             self.hold(each.item_id, UPSTREAM, error.message)
+        elif isinstance(error, CatalogMigrateError):
+            self._upstream_failed(each.item_id, error)
         if not isinstance(error, Exception):
             raise error
         self._failed(each, error.message if isinstance(error, CatalogMigrateError) else str(error))
+
+    def _upstream_failed(self, item_id: str, error: CatalogMigrateError) -> None:
+        """Take over what a table upstream has become, or hold the source; not in a trial."""
+        if item_id in self.pinned or not isinstance(error, (*FINAL, TableChanged)):
+            return
+        state = read_state(self.log)
+        if item_id not in state.items:
+            return
+        name = dependencies.display(state, item_id)
+        external = dependencies.external_of(state.items[item_id])
+        policy = upstream_columns(external, self.upstream_columns)
+        if isinstance(error, TableChanged) and policy == "evolve" and added(error):
+            spec = self.spec(state, item_id)
+            try:
+                self.commit(
+                    lambda changes, state: changes.merge(
+                        evolved(state, item_id, error, partial(self._columns, spec)) or Changes()
+                    ),
+                    "evolve", f"{error.table} has new columns upstream: {', '.join(added(error))}",
+                )
+            except CatalogMigrateError as refused:
+                self.hold(item_id, UPSTREAM, hold_reason(refused, name))
+            return
+        self.hold(item_id, UPSTREAM, hold_reason(error, name))
+
+    def _columns(self, spec: QuerySpec, table: UpstreamTable) -> tuple[UpstreamColumn, ...]:
+        """The columns that a table upstream has now."""
+        (found,) = self.ports.upstreams.tables(
+            spec.connection, [table.postgres_name],
+            publication=str(spec.external.options["PUBLICATION"]),
+        )
+        return columns_of(found)
 
     def _failed(self, each: Managed, error: str) -> None:
         each.failures += 1
@@ -360,6 +407,7 @@ class Supervisor:
         the start, when those that it comes ``after`` have ended.
         """
         self.ensure_shards(state, item_id)
+        self._note_evolved(state, item_id)
         stream = state.streams.get(item_id) or first_stream(item_id)
         spec = self.spec(state, item_id, stream)
         redactor = spec.redactor
@@ -401,6 +449,23 @@ class Supervisor:
                 redactor.scrub(f"{type(error).__name__}: {error}"),
                 condition=type(error).__name__,
             ) from None
+
+    def _note_evolved(self, state: State, item_id: str) -> None:
+        """Write down that tables have the columns that their source took over from upstream."""
+        shards = [
+            shard for shard in (
+                state.items[each].shard or "" for each in dependencies.outputs(state.items[item_id])
+            ) if state.shards[shard].evolve
+        ]
+
+        def put(changes: Changes, current: State) -> None:
+            for shard in shards:
+                record = current.shards.get(shard)
+                if record is not None and record.evolve:
+                    changes.put("shard", shard, msgspec.structs.replace(record, evolve=False))
+
+        if shards:
+            self.commit(put, "evolved")
 
     def _looked_up(
         self, spec: QuerySpec, checkpoint: Checkpoint

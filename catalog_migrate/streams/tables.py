@@ -16,6 +16,7 @@ from catalog_migrate.delta.commits import read_change, rows_added
 from catalog_migrate.delta.table import load_table, shard_version
 from catalog_migrate.engine.port import ShardSpec
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.objects import Column
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
@@ -286,6 +287,7 @@ class ShardMaker(msgspec.Struct, frozen=True):
     create: Callable[[ShardSpec], None]
     version: Callable[[str], int | None]
     protect: Callable[[str], object] = lambda _: None
+    evolve: Callable[[str, Sequence[Column], ShardSpec], object] = lambda *_: None
 
     @classmethod
     def local(cls, spark: SparkSession | None = None) -> ShardMaker:
@@ -293,7 +295,8 @@ class ShardMaker(msgspec.Struct, frozen=True):
         from catalog_migrate.delta.table import make_append_only, shard_version
         from catalog_migrate.engine.spark.shards import Shards
 
-        return cls(Shards(spark).create_shard, shard_version, make_append_only)
+        shards = Shards(spark)
+        return cls(shards.create_shard, shard_version, make_append_only, shards.evolve)
 
     def ensure(self, state: State, item_id: str) -> None:
         """Make the shard of an item, of the other tables that it writes and of its cluster's log.
@@ -309,6 +312,8 @@ class ShardMaker(msgspec.Struct, frozen=True):
                 self.protect(dependencies.location(state, shard))
         if item_id in state.streams:
             self._require(state, item_id)
+            for table_id in dependencies.outputs(item):
+                self._evolve(state, table_id)
             return
         log = item.links.get("log")
         for table_id in (*dependencies.outputs(item), *([log] if log is not None else [])):
@@ -317,13 +322,15 @@ class ShardMaker(msgspec.Struct, frozen=True):
             return
         path = dependencies.location(state, item.shard)
         if self.version(path) is None:
-            definition = item.definition
-            self.create(
-                ShardSpec(
-                    path=path, columns=definition.columns, comment=definition.comment,
-                    stamps=marks_of(state, item_id, definition),
-                )
-            )
+            self.create(_shard_spec(state, item_id, path))
+
+    def _evolve(self, state: State, item_id: str) -> None:
+        """Give a table the columns that its source has taken over from upstream."""
+        shard = state.items[item_id].shard or ""
+        if state.shards[shard].evolve:
+            path = dependencies.location(state, shard)
+            spec = _shard_spec(state, item_id, path)
+            self.evolve(path, spec.columns, spec)
 
     def _require(self, state: State, item_id: str) -> None:
         """A started query writes on where it wrote: an empty table would hide what is lost."""
@@ -341,3 +348,11 @@ class ShardMaker(msgspec.Struct, frozen=True):
                     " drop the source and create it again",
                     path=path, item_id=owner,
                 )
+
+
+def _shard_spec(state: State, item_id: str, path: str) -> ShardSpec:
+    definition = state.items[item_id].definition
+    return ShardSpec(
+        path=path, columns=definition.columns, comment=definition.comment,
+        stamps=marks_of(state, item_id, definition),
+    )

@@ -8,7 +8,7 @@ other as they did upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -52,9 +52,18 @@ DELETED = Column("_deleted", "TIMESTAMP", comment="when the row was deleted upst
 """What FORMAT MIRROR with SOFT DELETES adds beside."""
 
 
+UpstreamColumns = Literal["evolve", "hold", "ignore"]
+"""What becomes of a column that is added upstream."""
+
 SNAPSHOT_LOADED = "loaded.json"
 """The file beside a source's checkpoints that says where its changes begin: the rows of its
 snapshot are in its tables."""
+
+
+def upstream_columns(external: External, default: UpstreamColumns) -> UpstreamColumns:
+    """What a source does with new columns: what it says itself, else what its runtime does."""
+    own = external.settings.get("UPSTREAM COLUMNS")
+    return own if own in ("evolve", "hold", "ignore") else default  # type: ignore[return-value]
 
 
 def is_mirror(external: External) -> bool:
@@ -75,7 +84,6 @@ def discovered(statement: st.CreateSource, found: Sequence[Discovered]) -> st.Cr
     external = statement.external
     tables = []
     for table, there in zip(external.tables, found, strict=True):
-        columns = []
         for column in there.published:
             if column.spark_type is None:
                 raise RefusedStatement(
@@ -84,12 +92,17 @@ def discovered(statement: st.CreateSource, found: Sequence[Discovered]) -> st.Cr
                     remedy="leave the column out of the publication (CREATE PUBLICATION … FOR "
                     "TABLE t (columns), PostgreSQL 15 and later)",
                 )
-            columns.append(
-                UpstreamColumn(column.name, column.type_oid, column.modifier, column.spark_type)
-            )
-        tables.append(msgspec.structs.replace(table, columns=tuple(columns), key=there.key))
+        tables.append(msgspec.structs.replace(table, columns=columns_of(there), key=there.key))
     return msgspec.structs.replace(
         statement, external=msgspec.structs.replace(external, tables=tuple(tables))
+    )
+
+
+def columns_of(there: Discovered) -> tuple[UpstreamColumn, ...]:
+    """The columns of a table upstream, those of a type that we have none for as text."""
+    return tuple(
+        UpstreamColumn(each.name, each.type_oid, each.modifier, each.spark_type or "STRING")
+        for each in there.published
     )
 
 

@@ -165,7 +165,6 @@ class TestCheck:
         ("connector", "section", "why"),
         [
             ("FILES", "sink", "FILES has no sinks: files are read only"),
-            ("FILES", "sink", "FILES has no sinks: files are read only"),
             ("ORACLE", "connection", "ORACLE is no type of connection"),
         ],
     )

@@ -32,6 +32,7 @@ from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
+from catalog_migrate.replication.snapshot import Manifest
 from catalog_migrate.replication.types import Expected
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure"]
+__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure", "snapshot_rows"]
 
 SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
@@ -119,6 +120,14 @@ def changes_range(
     settings = Settings(connection, slot, publication, tables, start, end, timeout=timeout)
     with unlogged():
         return spark.read.format(_register(spark, settings)).load()
+
+
+def snapshot_rows(spark: SparkSession, manifest: Manifest, directory: str) -> DataFrame:
+    """The rows of a staged snapshot, with the columns of SCHEMA: what stood before the stream."""
+    files = [f"{directory}/{name}" for table in manifest.tables for name in table.files]
+    if not files:
+        return spark.createDataFrame([], SCHEMA)
+    return spark.read.schema(SCHEMA).parquet(*files)
 
 
 def _register(spark: SparkSession, settings: Settings) -> str:

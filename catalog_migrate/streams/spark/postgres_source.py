@@ -80,7 +80,8 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
                 Column(each.name, each.type_oid, each.modifier,
                        keyed and each.name in table.upstream.key)
                 for each in table.upstream.columns
-            )
+            ),
+            "ignore" if spec.ignores_new_columns else "refuse",
         )
         for table in spec.tables
     }

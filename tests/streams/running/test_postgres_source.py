@@ -162,3 +162,56 @@ def test_snapshot_changes_and_mirror(bank: Bank) -> None:
     transactions = bank.rows("c", "_lsn, changes")
     assert {lsn for lsn, _ in transactions} >= set(by_transaction)
     assert sum(count for _, count in transactions) == 121 + 80
+
+
+def test_a_column_is_added_upstream(bank: Bank) -> None:
+    """Both sources take it over, and no change before or behind it is lost or doubled."""
+    bank.upstream(
+        f"ALTER TABLE {bank.accounts} ADD COLUMN tag text",
+        f"UPDATE {bank.accounts} SET tag = 'gold' WHERE id < 5",
+        f"ALTER TABLE {bank.accounts} ADD COLUMN limited numeric(6,1) DEFAULT 7.5",
+        f"UPDATE {bank.accounts} SET limited = 9.5 WHERE id = 7",
+    )
+    columns = "id, owner, amount, tag, limited"
+
+    def equal() -> bool:
+        if not columns_of(bank, "accounts_m") >= {"tag", "limited"}:
+            return False
+        # defaults of old rows never come by the log
+        ours = Counter(bank.rows("accounts_m", columns))
+        there = [
+            (*row[:4], row[4] if row[0] == 7 else None)
+            for row in bank.there(bank.accounts, columns)
+        ]
+        return ours == Counter(there)
+
+    bank.until(equal, "the new columns in the mirror")
+    bank.until(
+        lambda: columns_of(bank, "accounts_c") >= {"tag", "limited"}
+        and sum(row[0] == 9.5 for row in bank.rows("accounts_c", "limited")) == 1,
+        "the new columns among the changes",
+    )
+    changed = bank.rows("accounts_c", "_lsn, _sequence, _operation")
+    assert len(set(changed)) == len(changed)
+    state = bank.catalog.state()
+    assert not any(shard.evolve for shard in state.shards.values())
+
+
+def test_a_column_is_renamed_upstream(bank: Bank) -> None:
+    """Both are held, the reason says what to write; renamed back and resumed, nothing is lost."""
+    bank.upstream(
+        f"ALTER TABLE {bank.accounts} RENAME COLUMN owner TO holder",
+        f"UPDATE {bank.accounts} SET amount = amount WHERE id = 9",
+    )
+    bank.until(lambda: len(bank.catalog.state().holds) == 2, "two holds")
+    reasons = [hold.reason for hold in bank.catalog.state().holds.values()]
+    assert all("RESUME SOURCE" in reason and bank.accounts in reason for reason in reasons)
+    bank.upstream(f"ALTER TABLE {bank.accounts} RENAME COLUMN holder TO owner")
+
+
+def columns_of(bank: Bank, table: str) -> set[str]:
+    """The columns that one of our tables has on the disk."""
+    state = bank.catalog.state()
+    item = dependencies.find(state, "relation", bank.q(table)).item
+    found = load_table(f"{state.config['warehouse'].value}/{item.shard}")
+    return {field.name for field in found.schema().fields}

@@ -1,0 +1,347 @@
+"""A real server: its tables, what it refuses, its slots, and every protocol of its changes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.connections.findings import ConnectionFailed
+from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.replication import server
+from catalog_migrate.replication.errors import (
+    OtherServer,
+    OtherTimeline,
+    PublicationMissing,
+    ReplicationFailed,
+    ReplicationNotAllowed,
+    SlotAhead,
+    SlotInUse,
+    SlotLost,
+    SlotMissing,
+    TableChanged,
+    marked,
+    parse_failure,
+)
+from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.position import Position, lsn_number, lsn_text
+from catalog_migrate.replication.preflight import preflight
+from catalog_migrate.replication.types import Column
+
+if TYPE_CHECKING:
+    from tests.services.upstream import Upstream
+
+
+def read(upstream: Upstream, slot: str, *tables: str, version: int = 1) -> list[Change]:
+    """Everything that a slot has, through a version of the protocol."""
+    found = server.discover(upstream.connection, tables, publication="p")
+    more = {1: "", 2: ", 'streaming', 'on'", 4: ", 'streaming', 'parallel'"}[version]
+    with server.session(upstream.connection) as opened:
+        opened.execute("SET logical_decoding_work_mem = '64kB'")
+        messages = opened.cursor(binary=True).execute(
+            f"SELECT 0, data FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, NULL,"
+            f" 'proto_version', '{version}', 'publication_names', 'p', 'messages', 'true'{more})"
+            .encode()
+        ).fetchall()
+        kinds = {bytes(data[:1]) for _, data in messages}
+        assert (b"S" in kinds) == (version > 1)
+    return list(
+        decode(messages, start=0, end=1 << 62, tables={t.full_name: t.expected() for t in found})
+    )
+
+
+@contextmanager
+def new_slot(upstream: Upstream, name: str = "s") -> Iterator[server.CreatedSlot]:
+    with server.create_slot(upstream.connection, upstream.slot(name)) as slot:
+        yield slot
+
+
+def test_discovery(upstream: Upstream) -> None:
+    """Types with their own and our text, keys in their order, what is generated, what is published;
+    everything that is not there or has no type at once."""
+    upstream.sql(
+        "CREATE DOMAIN price AS numeric(10,2)", "CREATE TYPE mood AS ENUM ('a', 'b')",
+        'CREATE TABLE "Odd name" (b int NOT NULL, a bigint NOT NULL, "Mixed" varchar(9), p price,'
+        " n numeric, huge numeric(40,2), m mood, l int[], at timestamptz, local timestamp(0),"
+        " d date, raw bytea, j jsonb, r int4range, g int GENERATED ALWAYS AS (b * 2) STORED,"
+        " v int GENERATED ALWAYS AS (b * 3), PRIMARY KEY (a, b))",
+        "CREATE TABLE bad (id int PRIMARY KEY, t aclitem)", "CREATE VIEW w AS SELECT 1 AS one",
+        'CREATE PUBLICATION p FOR TABLE "Odd name" WITH (publish_generated_columns = stored)',
+    )
+    (table,) = server.discover(upstream.connection, ['"Odd name"'], publication="p")
+    assert (table.full_name, table.key, table.identity) == (
+        "public.Odd name", ("a", "b"), "default"
+    )
+    assert {one.name: (one.type, one.spark_type) for one in table.columns} == {
+        "b": ("integer", "INT"), "a": ("bigint", "BIGINT"),
+        "Mixed": ("character varying(9)", "STRING"), "p": ("public.price", "DECIMAL(10,2)"),
+        "n": ("numeric", "STRING"), "huge": ("numeric(40,2)", "STRING"),
+        "m": ("public.mood", "STRING"), "l": ("integer[]", "STRING"),
+        "at": ("timestamp with time zone", "TIMESTAMP"),
+        "local": ("timestamp(0) without time zone", "TIMESTAMP_NTZ"), "d": ("date", "DATE"),
+        "raw": ("bytea", "BINARY"), "j": ("jsonb", "STRING"), "r": ("int4range", "STRING"),
+        "g": ("integer", "INT"), "v": ("integer", "INT"),
+    }
+    assert [one.name for one in table.columns if one.not_null] == ["b", "a"]
+    assert [(one.name, one.generated, one.published) for one in table.columns[-2:]] == [
+        ("g", "stored", True), ("v", "virtual", False)
+    ]
+    with pytest.raises(ConnectionFailed) as caught:
+        server.discover(upstream.connection, ["bad", "nothing", "w"])
+    assert [one.message for one in caught.value.findings] == [
+        "column t of public.bad is aclitem, which has no type here",
+        "there is no table nothing", "there is no table w",
+    ]
+
+
+def test_every_protocol_gives_the_same_changes(upstream: Upstream) -> None:
+    """Large transactions side by side with parts rolled back, keys that change, large values that
+    stay, columns that are added, truncates: through protocol 1, 2 and 4."""
+    upstream.sql(
+        "CREATE TABLE a (id bigint PRIMARY KEY, doc text)",
+        "ALTER TABLE a ALTER doc SET STORAGE EXTERNAL",
+        "CREATE TABLE b (id int PRIMARY KEY, v text)", "ALTER TABLE b REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE a, b",
+    )
+    with new_slot(upstream) as slot:
+        pass
+    many = "SELECT i, repeat('x', 200) FROM generate_series(%s::int, %s::int) AS i"
+    one = upstream.server.connect(upstream.role, upstream.database)
+    other = upstream.server.connect(upstream.role, upstream.database)
+    with one, other:
+        for number, writer in enumerate((one, other)):
+            first = 10_000 * number
+            writer.execute("BEGIN")
+            writer.execute(f"INSERT INTO a {many}".encode(), (first, first + 999))
+            writer.execute("SAVEPOINT s")
+            writer.execute(f"INSERT INTO b {many}".encode(), (first, first + 999))
+        one.execute("ROLLBACK TO s")
+        other.execute("RELEASE s")
+        other.execute("UPDATE b SET v = 'w' WHERE id < 10010")
+        one.execute("SELECT pg_logical_emit_message(true, 'beat', '')")
+        other.execute("UPDATE a SET id = id + 500000 WHERE id < 10003")
+        one.execute("DELETE FROM a WHERE id < 5")
+        other.execute("COMMIT")
+        one.execute("COMMIT")
+    upstream.sql(
+        "INSERT INTO a VALUES (-1, repeat('y', 9000))", "UPDATE a SET id = -2 WHERE id = -1",
+        "TRUNCATE a, b",
+    )
+    by_version = [read(upstream, slot.name, "a", "b", version=version) for version in (1, 2, 4)]
+    assert by_version[0] == by_version[1] == by_version[2]
+    found = by_version[0]
+    assert len(found) == 1000 + 1000 + 10 + 3 + 1000 + 5 + 1 + 1 + 2
+    assert [(one.before, one.after, one.unchanged) for one in found if one.unchanged] == [
+        (("-1", None), ("-2", None), (1,))
+    ]
+    assert len({one.transaction for one in found}) == 5
+    tables = {"public.b": server.discover(upstream.connection, ["b"])[0].expected()}
+    upstream.sql("ALTER TABLE b ADD COLUMN more int DEFAULT 5", "INSERT INTO b VALUES (1, 'a')")
+    with server.session(upstream.connection) as opened, opened.transaction():
+        messages = list(server.peek(opened, slot.name, "p", 1 << 62))
+    with pytest.raises(TableChanged, match="changed upstream: column more is new") as caught:
+        list(decode(messages, start=0, end=1 << 62, tables=tables))
+    told = parse_failure(f"Job aborted: {marked(caught.value)}\n\tat org.apache")
+    assert isinstance(told, TableChanged)
+    assert told.new == (
+        Column("id", 23, -1, True), Column("v", 25, -1, True), Column("more", 23, -1, True)
+    )
+    assert (told.table, told.old, told.remedy) == (
+        "public.b", tables["public.b"].columns, caught.value.remedy
+    )
+
+
+def findings(upstream: Upstream, *tables: str, **more: Any) -> list[str]:
+    """What is wrong, as (option: message; remedy)."""
+    asked = {"publication": "p", "slot": upstream.slot("s"), "format": "MIRROR", **more}
+    begun = time.monotonic()
+    found = preflight(upstream.connection, tables=tables, **asked)
+    assert time.monotonic() - begun < 15
+    return [f"{one.option}: {one.message}; {one.remedy}" for one in found if not one.ok]
+
+
+def test_preflight(upstream: Upstream) -> None:
+    """Everything at once, with option and remedy; for a publication that is not there the statement
+    that makes it, and after it all is well; nothing is written."""
+    upstream.sql(
+        "CREATE TABLE good (id bigint PRIMARY KEY, v text)", "CREATE TABLE keyless (id int)",
+        "CREATE TABLE whole (id int, g int GENERATED ALWAYS AS (id) STORED, PRIMARY KEY (id))",
+        "ALTER TABLE whole REPLICA IDENTITY FULL",
+        "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted FOR VALUES FROM (0) TO (9)",
+        "CREATE TABLE silent (id int PRIMARY KEY)", "ALTER TABLE silent REPLICA IDENTITY NOTHING",
+    )
+    said = findings(upstream, "good", "keyless", "silent", "nope", slot="Bad-Name")
+    assert [one.partition(";")[0] for one in said] == [
+        "SLOT: Bad-Name is no name of a slot", "TABLES: there is no table nope",
+        "TABLES: public.keyless has no primary key: once it is published, the server refuses UPDATE"
+        " and DELETE on it",
+        "TABLES: public.silent has REPLICA IDENTITY NOTHING: once it is published, the server"
+        " refuses UPDATE and DELETE on it",
+        "PUBLICATION: there is no publication p",
+    ]
+    (said_last,) = findings(upstream, "good", "whole", "parted")
+    statement = "CREATE" + said_last.partition("; CREATE")[2]
+    assert statement == (
+        'CREATE PUBLICATION "p" FOR TABLE "public"."good", "public"."whole", "public"."parted"'
+        " WITH (publish_via_partition_root = true, publish_generated_columns = stored);"
+    )
+    upstream.sql(statement)
+    assert findings(upstream, "good", "whole", "parted") == []
+    upstream.sql(
+        "DROP PUBLICATION p",
+        "CREATE PUBLICATION p FOR TABLE good (id), whole WITH (publish = 'insert, delete')",
+    )
+    assert [one.partition(";")[0] for one in findings(upstream, "good", "whole", "parted")] == [
+        "TABLES: public.whole has REPLICA IDENTITY FULL and the generated column g, which is not"
+        " published: the server refuses UPDATE and DELETE on it",
+        "PUBLICATION: publication p leaves out v of public.good",
+        "PUBLICATION: publication p does not hold public.parted",
+        "PUBLICATION: publication p does not publish update, truncate, which MIRROR needs",
+    ]
+    assert upstream.sql(
+        f"SELECT count(*) FROM pg_replication_slots WHERE database = '{upstream.database}'"
+    ) == [(0,)]
+
+
+def test_slots(upstream: Upstream) -> None:
+    """Made, read, advanced and dropped; each way in which a slot or its position is not ours has
+    an error of its own, before anything is read."""
+    upstream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    connection = upstream.connection
+    with new_slot(upstream) as slot:
+        assert server.identity(connection) == (slot.position.system, slot.position.timeline)
+        with pytest.raises(SlotInUse, match="already"), new_slot(upstream):
+            pass
+    assert findings(upstream, "t", new=True) != []
+    upstream.sql("INSERT INTO t VALUES (1)")
+    state = server.slot_state(connection, slot.name)
+    assert state is not None
+    assert (state.confirmed, state.plugin, state.is_here) == (slot.position.lsn, "pgoutput", True)
+    assert state.lag == state.log_end - slot.position.lsn > 0
+    (change,) = read_plain(upstream, slot.name)
+    with server.session(connection) as opened:
+        server.heartbeat(opened)
+        now = server.read_slot(opened, slot.name)
+        assert now is not None
+        assert now.log_end > state.log_end
+        assert server.has_changes(opened, now, "p", change.lsn, now.log_end)
+        server.advance_slot(opened, slot.name, now.log_end)
+        server.advance_slot(opened, slot.name, change.lsn)
+        later = server.read_slot(opened, slot.name)
+        assert later is not None
+        assert later.confirmed == now.log_end
+        assert not server.has_changes(opened, later, "p", now.log_end, now.log_end + 1000)
+        here = Position(now.log_end, slot.position.timeline, slot.position.system)
+        assert server.check_position(opened, connection, here) == here
+        assert server.check_slot(later, slot.name, here) == later
+        with pytest.raises(SlotAhead, match="the changes between are not to be had"):
+            server.check_slot(later, slot.name, slot.position)
+        with pytest.raises(OtherTimeline, match="restored from an older copy"):
+            server.check_slot(later, slot.name, Position(1 << 60, 1, here.system))
+        with pytest.raises(OtherServer):
+            server.check_position(opened, connection, Position(here.lsn, here.timeline, "1"))
+        with pytest.raises(OtherTimeline):
+            server.check_position(opened, connection, Position(here.lsn, 99, here.system))
+    upstream.sql("INSERT INTO t VALUES (2)")
+    with pytest.raises(PublicationMissing), server.session(connection) as opened, \
+            opened.transaction():
+        list(server.peek(opened, slot.name, "another", 1 << 62))
+    assert server.drop_slot(connection, slot.name)
+    assert not server.drop_slot(connection, slot.name)
+    with pytest.raises(SlotMissing), server.session(connection) as opened, opened.transaction():
+        list(server.peek(opened, slot.name, "p", 1 << 62))
+    with pytest.raises(SlotMissing):
+        server.check_slot(server.slot_state(connection, slot.name), slot.name, slot.position)
+    upstream.sql(f"ALTER ROLE {upstream.role} NOREPLICATION", owner=True)
+    with pytest.raises(ReplicationNotAllowed, match="REPLICATION"), new_slot(upstream):
+        pass
+    assert "it lacks REPLICATION" in findings(upstream, "t")[0]
+    wrong = {**connection, "PASSWORD": Secret("wrong-marker")}
+    with pytest.raises(ConnectionFailed) as caught, server.create_slot(wrong, "x"):
+        pass
+    assert caught.value.findings[0].option == "PASSWORD"
+
+
+def read_plain(upstream: Upstream, slot: str) -> list[Change]:
+    """Everything that a slot has, as the stream reads it."""
+    (table,) = server.discover(upstream.connection, ["t"], publication="p")
+    with server.session(upstream.connection) as opened, opened.transaction():
+        return list(decode(
+            server.peek(opened, slot, "p", 1 << 62), start=0, end=1 << 62,
+            tables={"public.t": table.expected()},
+        ))
+
+
+def test_a_slot_waits_for_open_transactions_in_vain(upstream: Upstream) -> None:
+    """Not for ever, and leaves no slot behind."""
+    upstream.sql("CREATE TABLE t (id int PRIMARY KEY)")
+    with upstream.server.connect(upstream.role, upstream.database) as writer:
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO t VALUES (1)")
+        with pytest.raises(ReplicationFailed, match="waits for the transactions"), \
+                server.create_slot(upstream.connection, upstream.slot("s"), timeout=0.5):
+            pass
+    assert server.slot_state(upstream.connection, upstream.slot("s")) is None
+
+
+def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:
+    """A slot whose log was removed says so; after a promotion a position goes on upon the new
+    timeline, unless it lies behind the place where that began."""
+    upstream.sql("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with new_slot(upstream, "kept") as kept, new_slot(upstream, "lost") as lost:
+        pass
+    pg = upstream.server
+    pg.stop()
+    (pg._data / "standby.signal").touch()
+    pg.start()
+    assert "the server is a standby" in findings(upstream, "t")[0]
+    pg.execute("SELECT pg_promote()")
+    upstream.sql("INSERT INTO t VALUES (1)")
+    with server.session(upstream.connection) as opened:
+        moved = server.check_position(opened, upstream.connection, kept.position)
+        assert moved == Position(kept.position.lsn, kept.position.timeline + 1, moved.system)
+        state = server.read_slot(opened, kept.name)
+        assert state is not None
+        server.check_slot(state, kept.name, moved)
+        beyond = Position(state.log_end, kept.position.timeline, moved.system)
+        with pytest.raises(OtherTimeline, match="which left that timeline at"):
+            server.check_position(opened, upstream.connection, beyond)
+    assert len(read_plain(upstream, kept.name)) == 1
+    pg.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    pg.execute("SELECT pg_reload_conf()")
+    try:
+        server.advance(upstream.connection, kept.name, state.log_end)
+        for _ in range(3):
+            upstream.sql("INSERT INTO t SELECT max(id) + 1 FROM t")
+            pg.execute("SELECT pg_switch_wal()")
+        pg.execute("CHECKPOINT")
+        after = server.slot_state(upstream.connection, lost.name)
+        assert after is not None
+        assert after.lost
+        with pytest.raises(SlotLost, match="removed the log"):
+            server.check_slot(after, lost.name, lost.position)
+        with pytest.raises(SlotLost):
+            read_plain(upstream, lost.name)
+        assert "is lost (wal_removed)" in findings(upstream, "t", slot=lost.name)[0]
+    finally:
+        pg.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        pg.execute("SELECT pg_reload_conf()")
+
+
+def test_positions_as_text() -> None:
+    """LSNs both ways; the JSON is what the stream reader gives Spark; other texts are refused."""
+    assert lsn_number("1/16B3748") == 0x1016B3748
+    assert lsn_text(0x1016B3748) == "1/16B3748"
+    position = Position(0x16B3748, 2, "7712330203330602927")
+    assert position.json() == (
+        '{"lsn": "0/16B3748", "timeline": 2, "system": "7712330203330602927"}'
+    )
+    assert Position.of(position.json()) == Position.of(json.loads(position.json())) == position
+    for wrong in ('{"lsn": "0/1"}', '{"lsn": "x", "timeline": 1, "system": "1"}', "[]", "{"):
+        with pytest.raises(ValueError):
+            Position.of(wrong)
