@@ -130,7 +130,10 @@ class SchemaRegistry:
         if not isinstance(text, str):
             raise self._no_registry("an answer without a schema")
         references: dict[str, str] = {}
-        self._collect(found.get("references") or (), references, 0)
+        try:
+            self._collect(found.get("references") or (), references, 0)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._no_registry("references that cannot be followed") from None
         return RegisteredSchema(
             number if number is not None else int(found.get("id", 0)),
             str(found.get("schemaType") or "AVRO").upper(), text, references,

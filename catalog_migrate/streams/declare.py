@@ -532,6 +532,12 @@ def create_sink(
                 f"sink {name} cannot write {reads.text} as Avro: {reason}",
                 remedy="write FORMAT JSON SCHEMA, or read a table without that column",
             )
+        try:
+            avro.written_schema((), str(external.options.get("RECORD NAME", "r")))
+        except avro.UnfitSchema as error:
+            raise RefusedStatement(
+                f"sink {name}, option RECORD NAME: {error}", remedy="write RECORD NAME 'shop.Order'"
+            ) from None
     mirrored = mirrored_by(state, reads.item_id)
     if mirrored is not None:
         raise RefusedStatement(

@@ -71,16 +71,15 @@ class QuerySpec:
     reads_stream: bool = False
     registry: Resolved | None = field(default=None, repr=False)
     registry_name: str = ""
+    tables: tuple[OutputTable, ...] = ()
+    slot: str = ""
+    ignores_new_columns: bool = False
 
     @property
     def redactor(self) -> Redactor:
         """Takes the secrets of its connections out of texts."""
         resolved = (*self.connection.values(), *(self.registry or {}).values())
         return Redactor(value for value in resolved if isinstance(value, Secret))
-
-    tables: tuple[OutputTable, ...] = ()
-    slot: str = ""
-    ignores_new_columns: bool = False
 
     @property
     def snapshot(self) -> str:

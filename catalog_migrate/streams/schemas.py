@@ -21,7 +21,7 @@ from catalog_migrate.connections.schema_registry import (
     subject_of,
 )
 from catalog_migrate.connections.values import topics_of
-from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.errors import CatalogMigrateError, PrerequisiteMissing
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column, ObjectDefinition
 from catalog_migrate.model.types import Array, Atomic, Decimal, Map, Struct, Type, parse_type
@@ -93,6 +93,8 @@ def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, .
         return tuple(_source_findings(spec, registry)) or (registry.check(),)
     except ConnectionFailed as error:
         return tuple(each for each in error.findings if isinstance(each, Finding))
+    except PrerequisiteMissing as error:
+        return (Finding("", "FORMAT", False, error.message, error.remedy),)
 
 
 class SinkCheck(msgspec.Struct, frozen=True):

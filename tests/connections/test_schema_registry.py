@@ -46,11 +46,11 @@ def options(url: str, **more: Any) -> dict[str, Any]:
     return {"URL": url, "USERNAME": "app", "PASSWORD": Secret("pa:ss"), **more}
 
 
-def finding(resolved: dict[str, Any], **more: Any) -> Finding:
+def finding(resolved: dict[str, Any], timeout: float = 2.0) -> Finding:
     """What validation says, which must be one thing and not take long."""
     began = time.monotonic()
     (found,) = validate_connection(
-        "SCHEMA REGISTRY", resolved, subject="connection s.r", timeout=2.0, **more
+        "SCHEMA REGISTRY", resolved, subject="connection s.r", timeout=timeout
     )
     assert time.monotonic() - began < 15.0
     assert found.subject == "connection s.r"
@@ -138,7 +138,7 @@ class TestFailures:
         with socket.socket() as silent:
             silent.bind(("127.0.0.1", 0))
             silent.listen()
-            found = finding({"URL": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+            found = finding({"URL": f"http://127.0.0.1:{silent.getsockname()[1]}"}, 0.3)
         assert (found.option, found.ok) == ("URL", False)
 
     def test_redirect(self, server: schema_registry.SchemaRegistry) -> None:

@@ -1,8 +1,8 @@
 """The jars of a single-node Kafka 4.1 broker, by a committed lock, fetched as Spark's jars are.
 
 Thirty make the broker; the last three let it store zstd, lz4 and snappy.
-``python -m tests.services.broker_jars`` fetches them, those that Spark needs for S3 and what a
-metastore needs for PostgreSQL, and prints progress.
+``python -m tests.services.broker_jars`` fetches them, those that Spark needs for S3 and for Avro
+and what a metastore needs for PostgreSQL, and prints progress.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from catalog_migrate.engine.spark.jars import (
     LockedJar,
     Progress,
+    avro_jars,
     ensure_jars,
     locked_jars,
     pyspark_version,
@@ -45,4 +46,5 @@ def ensure_broker_jars(
 
 if __name__ == "__main__":
     has_s3 = pyspark_version() in S3_PYSPARK
-    sys.exit(fetch((*broker_jars(), JOSE4J, POSTGRES_DRIVER, *(s3_jars() if has_s3 else ()))))
+    more = (JOSE4J, POSTGRES_DRIVER, *avro_jars(), *(s3_jars() if has_s3 else ()))
+    sys.exit(fetch((*broker_jars(), *more)))

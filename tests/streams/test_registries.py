@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.reconciler.refusal import MigrationBlocked
+from catalog_migrate.release.bundled_streams import canonical_statements
+from catalog_migrate.release.release import Place as Place_
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
-from catalog_migrate.streams.errors import RefusedStatement
+from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
+from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import validate
 from catalog_migrate.streams.show import create_statement
 from tests.services.schema_registry import SchemaRegistry
 from tests.streams.test_inputs import V1, Place, table
+
+if TYPE_CHECKING:
+    from catalog_migrate.catalog.memory_log import MemoryLog
 
 Do = Callable[[str], list[Effect]]
 
@@ -104,6 +112,8 @@ class TestStatements:
             ("CREATE SINK x FROM b INTO KAFKA CONNECTION c (TOPIC 'x') FORMAT PROTOBUF USING"
              " SCHEMA REGISTRY CONNECTION r",
              "KAFKA sinks have no FORMAT PROTOBUF in this version"),
+            ("CREATE SINK x FROM b INTO KAFKA CONNECTION c (TOPIC 'x', RECORD NAME '1st') FORMAT"
+             " AVRO USING SCHEMA REGISTRY CONNECTION r", "RECORD NAME: 1st is no name of a record"),
             ("CREATE SOURCE x (id INT) FROM SCHEMA REGISTRY CONNECTION r (TOPIC 'x')",
              "SCHEMA REGISTRY has no sources: it holds schemas"),
         ],
@@ -197,6 +207,53 @@ class TestValidation:
         for said in told:
             assert "option PASSWORD: " in said
             assert "marked-password" not in said
+
+
+class TestBadRegistries:
+    """A typed error in time that names connection, option and remedy; nothing is committed."""
+
+    @pytest.mark.parametrize(
+        ("what", "option"), [("page", "URL"), ("down", "URL"), ("password", "PASSWORD")]
+    )
+    def test_creating(
+        self, registry: SchemaRegistry, log: MemoryLog, monkeypatch: pytest.MonkeyPatch,
+        what: str, option: str,
+    ) -> None:
+        executor = Executor(log, lambda _state, _item: None, SystemClock())
+        executor.run("CREATE SECRET rp AS 'env:RP'")
+        if what == "page":
+            registry.page = True
+        elif what == "down":
+            registry.stop()
+        else:
+            monkeypatch.setenv("RP", "marked-password")
+        before, began = log.version(), time.monotonic()
+        with pytest.raises(ValidationFailed) as caught:
+            executor.run(
+                f"CREATE CONNECTION r TO SCHEMA REGISTRY (URL '{registry.url}', USERNAME 'app',"
+                " PASSWORD SECRET rp)"
+            )
+        assert time.monotonic() - began < 15.0
+        assert log.version() == before
+        (said,) = caught.value.verdicts
+        assert said.startswith(f"connection default.r, option {option}: ")
+        assert "remedy: " in said
+        assert "marked-password" not in str(caught.value)
+
+    def test_bundled_in_a_schema(self) -> None:
+        """A release's statements name the registry in its default schema, and it comes first."""
+        place = Place_("f.sql", 1, 1)
+        texts = [each.strip() for each in SETTING.split(";") if "SINK" not in each and each.strip()]
+        written, problems = canonical_statements(
+            [(text, place) for text in reversed(texts)], default_schema="shop"
+        )
+        assert problems == []
+        (source,) = (each for each in written if "FORMAT AVRO" in each)
+        assert "FORMAT AVRO USING SCHEMA REGISTRY CONNECTION shop.r KEY FORMAT AVRO" in source
+        order = [each.split("(")[0] for each in written]
+        assert order.index("CREATE CONNECTION shop.base TO SCHEMA REGISTRY ") < order.index(
+            "CREATE CONNECTION shop.r TO SCHEMA REGISTRY "
+        ) < written.index(source)
 
 
 class TestMigrations:

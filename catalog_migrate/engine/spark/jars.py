@@ -101,6 +101,14 @@ def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[Locked
     )
 
 
+def avro_jars() -> tuple[LockedJar, ...]:
+    """The committed lock of what reads and writes Avro with the PySpark that is installed.
+
+    Errors are those of :func:`locked_jars`.
+    """
+    return locked_jars(PACKAGE, f"avro-{locked_pyspark()}.lock.json")
+
+
 def cache_directory(env: Mapping[str, str] | None = None) -> Path:
     """Where the jars lie: below ``XDG_CACHE_HOME`` when that is absolute, else ``~/.cache``."""
     variables = os.environ if env is None else env

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from catalog_migrate.config import REDACTED
@@ -33,6 +33,15 @@ if TYPE_CHECKING:
 
 
 _SAID_LINES = 12
+
+AVRO_LIMITS: Mapping[str, str] = MappingProxyType({
+    "org.apache.avro.limits.bytes.maxLength": str(1 << 27),
+    "org.apache.avro.limits.string.maxLength": str(1 << 27),
+    "org.apache.avro.limits.collectionItems.maxLength": str(1 << 22),
+})
+"""Properties of a JVM that reads Avro. A length in a broken record would have it take as much
+memory as it says, up to 2 GB, of which a JVM dies."""
+
 
 def default_warehouse(metastore: str | None) -> Path:
     """Where Spark makes the directories of schemas: beside the metastore, or a temporary place.
@@ -74,6 +83,9 @@ def session_conf(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": (
             f"-Dlog4j2.configurationFile={log4j} -Dderby.stream.error.file={os.devnull}"
+        ),
+        "spark.executor.extraJavaOptions": " ".join(
+            f"-D{name}={value}" for name, value in AVRO_LIMITS.items()
         ),
     }
     # never the directory that the caller happens to stand in, which is Spark's own default

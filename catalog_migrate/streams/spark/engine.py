@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,6 +47,8 @@ class SparkQueries:
 
     def __init__(self, spark: SparkSession, warehouse: str = "") -> None:
         self._spark = settings.query_session(spark, warehouse)
+        self._adding = Lock()
+        self._has_avro = False
 
     def prepare(self, spec: QuerySpec) -> SparkPreparedQuery:
         """Have Spark make the plan of a query: most of what a start costs, before anything stops.
@@ -152,8 +155,7 @@ class SparkQueries:
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":
-                if spec.external.format == "AVRO":
-                    add_avro(self._spark)
+                self._add_avro(spec)
                 return rows, KafkaSink(spec)
             if connector == "POSTGRES":
                 return rows, PostgresSink(spec)
@@ -175,9 +177,17 @@ class SparkQueries:
         raise EngineFailure(f"there is no {connector} {spec.kind}", condition="NOT_SUPPORTED")
 
     def _decoder(self, spec: QuerySpec) -> RegistryDecoder:
-        if "AVRO" in (spec.external.format, spec.external.key_format):
-            add_avro(self._spark)
+        self._add_avro(spec)
         return RegistryDecoder(spec)
+
+    def _add_avro(self, spec: QuerySpec) -> None:
+        """What the first query with Avro needs, once."""
+        if "AVRO" not in (spec.external.format, spec.external.key_format):
+            return
+        with self._adding:
+            if not self._has_avro:
+                add_avro(self._spark)
+                self._has_avro = True
 
     def begin(
         self, spec: QuerySpec, frame: DataFrame | None, writer: BatchWriter | None, *, once: bool

@@ -8,7 +8,6 @@ that does not answer fails the batch, which is tried again.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -24,7 +23,8 @@ from catalog_migrate.connections.schema_registry import (
     UnknownSchema,
 )
 from catalog_migrate.delta import datatypes
-from catalog_migrate.engine.spark.jars import PACKAGE, ensure_jars, locked_jars, locked_pyspark
+from catalog_migrate.engine.spark.jars import avro_jars, ensure_jars
+from catalog_migrate.engine.spark.session import AVRO_LIMITS
 from catalog_migrate.errors import EngineFailure
 from catalog_migrate.model.names import quote_sql
 from catalog_migrate.model.objects import Column
@@ -40,7 +40,6 @@ UNREACHABLE = "SCHEMA_REGISTRY"
 """Condition of a query whose schema registry does not answer as one."""
 
 _AVRO_CLASS = "org.apache.spark.sql.avro.AvroDataToCatalyst"
-_LIMITS = {"bytes": 1 << 27, "string": 1 << 27, "collectionItems": 1 << 22}
 _HEAD = "__catalog_migrate_head"
 _KEY_HEAD = "__catalog_migrate_key_head"
 _BODY = "__catalog_migrate_body"
@@ -49,26 +48,21 @@ _MESSAGE_PROBLEM = "__catalog_migrate_message_problem"
 _FRAME = 5
 _SECOND_LOOK = 1.0
 _NO_NUMBER = "does not begin with the number of a schema"
-_adding = threading.Lock()
 
 
 def add_avro(spark: SparkSession) -> None:
     """Give a session what reads and writes Avro, fetched when it is absent.
 
-    A length in a broken record would have Avro take as much memory as it says: it is bounded, for
-    the whole JVM and before Avro is first used in it.
+    The limits hold for the whole JVM of the driver, unless it has used Avro before. Errors are
+    those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
     """
     jvm = spark._jvm
     assert jvm is not None
-    with _adding:
-        if jvm.org.apache.spark.util.Utils.classIsLoadable(_AVRO_CLASS):
-            return
-        for what, limit in _LIMITS.items():
-            name = f"org.apache.avro.limits.{what}.maxLength"
-            if jvm.java.lang.System.getProperty(name) is None:
-                jvm.java.lang.System.setProperty(name, str(limit))
-        jars = locked_jars(PACKAGE, f"avro-{locked_pyspark()}.lock.json")
-        for path in ensure_jars(jars=jars):
+    for name, value in AVRO_LIMITS.items():
+        if jvm.java.lang.System.getProperty(name) is None:
+            jvm.java.lang.System.setProperty(name, value)
+    if not jvm.org.apache.spark.util.Utils.classIsLoadable(_AVRO_CLASS):
+        for path in ensure_jars(jars=avro_jars()):
             spark.sql(f"ADD JAR {string_literal(path)}")
 
 

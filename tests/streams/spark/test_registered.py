@@ -114,11 +114,16 @@ def decoded(
         for number, value in enumerate(values)
     ]
     frame = decode.decode(spark.createDataFrame(rows, RECORD))
+    told = decoding.first_unreadable(frame)
     good = decoding.readable(frame, spec).collect()
     bad = decoding.unreadable(frame).collect()
     for row in bad:
         assert row["value"] is None or bytes(row["value"]) == values[row["_offset"]]
     frame.unpersist()
+    assert told == next(  # what stops the query under ON ERROR FAIL
+        (f"{decoding.BAD_RECORD_MARK}topic t, partition 1, offset {row['_offset']}: {row['error']}"
+         for row in sorted(bad, key=lambda row: row["_offset"])), None,
+    )  # fmt: skip
     return {row["_offset"]: row for row in good}, {row["_offset"]: row["error"] for row in bad}
 
 
@@ -236,3 +241,61 @@ def test_protobuf(spark: SparkSession, registry: SchemaRegistry) -> None:
         6: "its schema 998 is not in the registry", 7: "it has no value",
         8: "its note is longer than VARCHAR(3)",
     }
+
+
+def test_what_a_sink_writes_a_source_reads(
+    spark: SparkSession, registry: SchemaRegistry
+) -> None:
+    """Rows of every type of Avro come back as they were, by the schema that the sink registered;
+    as JSON they are behind the number of a JSON Schema that takes them."""
+    import jsonschema
+
+    from catalog_migrate.connections.secrets import Secret
+    from catalog_migrate.streams.spark.kafka_sink import KafkaSink
+    from catalog_migrate.streams.spark.registered import add_avro
+
+    add_avro(spark)
+    columns = (
+        Column("id", "BIGINT", nullable=False), Column("b", "BOOLEAN"), Column("n", "INT"),
+        Column("f", "FLOAT"), Column("d", "DOUBLE"), Column("s", "STRING"), Column("raw", "BINARY"),
+        Column("day", "DATE"), Column("at", "TIMESTAMP"), Column("local", "TIMESTAMP_NTZ"),
+        Column("money", "DECIMAL(20,3)"), Column("tags", "ARRAY<STRING>"),
+        Column("counts", "MAP<STRING,INT>"),
+        Column("deep", "STRUCT<a: ARRAY<STRUCT<x: DECIMAL(4,1)>>, c: STRING>"),
+    )  # fmt: skip
+    frame = spark.sql(
+        "SELECT 1L AS id, true AS b, 2 AS n, CAST(1.5 AS FLOAT) AS f, CAST(0.1 AS DOUBLE) AS d,"
+        " 'ä' AS s, X'00FF' AS raw, DATE'2026-01-02' AS day, TIMESTAMP'2026-01-02 03:04:05.123456Z'"
+        " AS at, TIMESTAMP_NTZ'2026-01-02 03:04:05.123456' AS local,"
+        " CAST(-12345.678 AS DECIMAL(20,3)) AS money, array('x', NULL) AS tags,"
+        " map('k', 1, 'l', NULL) AS counts, named_struct('a', array(named_struct('x',"
+        " CAST(1.5 AS DECIMAL(4,1)))), 'c', CAST(NULL AS STRING)) AS deep"
+    )
+    nothing = ", ".join(f"CAST(NULL AS {each.type}) AS {each.name}" for each in columns[1:])
+    frame = frame.union(spark.sql(f"SELECT 2L AS id, {nothing}"))
+    resolved = {"URL": registry.url, "USERNAME": "app", "PASSWORD": Secret("first-of-app")}
+
+    def written(format_: str) -> list[bytes]:
+        spec = QuerySpec(
+            item_id="u2", name=ItemName("default", "k"), kind="sink",
+            external=External(
+                connector="KAFKA", options={"TOPIC": f"out {format_}"}, format=format_, key=("id",)
+            ),
+            columns=columns, connection={"BROKER": "nobody:1"}, shard="", checkpoint="",
+            registry=resolved, registry_name="default.r",
+        )  # fmt: skip
+        rows = KafkaSink(spec).records(frame, 0).collect()
+        return [bytes(row["value"]) for row in sorted(rows, key=lambda row: row["key"])]
+
+    values = written("AVRO")
+    decode, spec = decoder(spark, registry, columns, "AVRO")
+    good, bad = decoded(spark, decode, spec, *values)
+    assert not bad
+    assert [tuple(row)[:14] for row in good.values()] == [
+        tuple(row) for row in frame.orderBy("id").collect()
+    ]
+    for value in written("JSON SCHEMA"):
+        schema = json.loads(registry.schemas[int.from_bytes(value[1:5], "big")]["schema"])
+        jsonschema.validate(json.loads(value[5:]), schema)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**json.loads(value[5:]), "other": 1}, schema)
