@@ -442,13 +442,14 @@ PEEK = (
 _FEW = 100
 """So many messages are enough to see whether there is a change: old servers send empty
 transactions too."""
+_PEEK_FEW, _PEEK_ALL = PEEK.format(lsn=0, limit=_FEW), PEEK.format(lsn="lsn", limit="NULL")
 _ANY = (
     f"SELECT count(*) >= {_FEW} OR bool_or(get_byte(data, 0) NOT IN (66, 67))"  # B, C
-    f" FROM ({PEEK.format(lsn=0, limit=_FEW)}) AS peeked(lsn, data)"
+    f" FROM ({_PEEK_FEW}) AS peeked(lsn, data)"
 )
 _ANY_LATER = (
     "SELECT bool_or(get_byte(data, 0) = 67 AND lsn > %s::pg_lsn)"
-    f" FROM ({PEEK.format(lsn='lsn', limit='NULL')}) AS peeked(lsn, data)"
+    f" FROM ({_PEEK_ALL}) AS peeked(lsn, data)"
 )
 
 
