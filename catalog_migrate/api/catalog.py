@@ -359,7 +359,7 @@ class Catalog:
             safe_commits.remember(self.log, used)
         engine = SparkEngine(spark, threads=threads)
         return Runtime(
-            self.log, cluster, SparkQueries(spark, warehouse),
+            self.log, cluster, SparkQueries(spark, warehouse, say=on_event),
             ensure_shards=ShardMaker.local(spark).ensure,
             reconcile=lambda state: self._bring_in_line(engine, state), options=options,
             on_event=on_event,

@@ -107,6 +107,13 @@ def _wrong_in_itself(statement: Statement, place: Place, text: str) -> list[Prob
     external = getattr(statement, "external", None)
     if external is None:
         return []
+    if external.tables:
+        unknown_columns = _problem(
+            "CM0751", f"source {statement.name} reads tables of a database, whose columns only its"  # type: ignore[union-attr]
+            " server tells", place, text,
+        )
+        remedy = "create it by a statement behind the upgrade: catalog-migrate sql"
+        return [replace(unknown_columns, remedy=remedy)]
     from catalog_migrate.connections.options import EXCLUSIVE, MISSING, check
 
     section = type(statement).__name__.removeprefix("Create").lower()

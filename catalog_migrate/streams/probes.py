@@ -233,8 +233,9 @@ def require_valid(verdicts: Sequence[Verdict], what: str) -> None:
         raise ValidationFailed(
             f"{what} was refused by validation, nothing was changed",
             verdicts=[str(verdict) for verdict in bad],
-            remedy="fix what is named; where it cannot be reached from here, ALTER CONNECTION … "
-            "WITH (VALIDATE = false) goes on without",
+            remedy="fix what is named" if what.startswith("source ") else "fix what is named; where"
+            " it cannot be reached from here, ALTER CONNECTION … WITH (VALIDATE = false) goes on"
+            " without",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -42,11 +42,15 @@ class SparkQueries:
     Queries run in a session of their own beside the caller's, so that neither changes the other's
     settings. ``spark.redaction.regex`` belongs to the application: whoever starts it sets it.
     ``warehouse`` is where their rows and checkpoints lie; UnsuitableSession where queries of this
-    session cannot.
+    session cannot. ``say`` hears what takes long.
     """
 
-    def __init__(self, spark: SparkSession, warehouse: str = "") -> None:
+    def __init__(
+        self, spark: SparkSession, warehouse: str = "", *,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self._spark = settings.query_session(spark, warehouse)
+        self._say = say or (lambda _: None)
         self._adding = Lock()
         self._has_avro = False
 
@@ -196,7 +200,7 @@ class SparkQueries:
         redactor = spec.redactor
         with _scrubbing(spec):
             if frame is None:
-                position = postgres_source.begin(self._spark, spec)
+                position = postgres_source.begin(self._spark, spec, self._say)
                 frame = postgres_source.change_stream(self._spark, spec, position)
             gate = None if writer is None else BatchGate(
                 writer, lambda error: scrubbed(error, redactor)

@@ -8,6 +8,8 @@ killed before the manifest drops its slot and begins anew; behind it, it goes on
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -33,20 +35,24 @@ if TYPE_CHECKING:
 
 _STAGED = "staged"
 """Name of the file that names the folder with every row of the snapshot."""
+_TELL = 10.0
+"""Seconds between two words about a snapshot under way."""
 _HEARTBEAT = 300.0
 """Seconds after which an idle slot is moved on: a standby keeps only a slot that moves."""
 
 
-def begin(spark: SparkSession, spec: QuerySpec) -> Position:
+def begin(
+    spark: SparkSession, spec: QuerySpec, say: Callable[[str], None] = lambda _: None
+) -> Position:
     """Where the changes begin, with every row of before in the tables.
 
-    Takes minutes for large tables at the first start; later ones read one small file. Raises
-    ConnectionFailed, and the errors of :mod:`catalog_migrate.replication.errors`.
+    ``say`` hears of the snapshot. Takes minutes for large tables at the first start; later ones
+    read one small file. Raises ConnectionFailed, and the errors of :mod:`catalog_migrate.replication.errors`.
     """
     store = store_at(spec.snapshot)
     with suppress(FileNotFoundError):
         return Position.of(store.read(SNAPSHOT_LOADED).decode())
-    folder, manifest = _staged(spec, store)
+    folder, manifest = _staged(spec, store, say)
     mirror = is_mirror(spec.external)
     by_name = {each.table: each for each in manifest.tables}
     for table in spec.tables:
@@ -58,6 +64,11 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
             snapshot_rows(rows, table) if mirror else changes_rows(rows, table),
             local_path(table.shard), snapshot_app(spec.item_id), 1,
         )
+    counted = sum(each.rows for each in manifest.tables)
+    say(
+        f"source {spec.name}: the {counted:,} rows of its snapshot are in, changes follow from"
+        f" {manifest.position}"
+    )
     store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
     store_at(store.place(folder)).delete()
     return manifest.position
@@ -87,16 +98,18 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
     }
 
 
-def _staged(spec: QuerySpec, store: Store) -> tuple[str, Manifest]:
+def _staged(
+    spec: QuerySpec, store: Store, say: Callable[[str], None]
+) -> tuple[str, Manifest]:
     """The folder in which the rows stand, copied now unless an earlier start has done it."""
     try:
         folder = store.read(_STAGED).decode()
     except FileNotFoundError:
-        folder = _stage(spec, store)
+        folder = _stage(spec, store, say)
     return folder, read_manifest(store.read(f"{folder}/{MANIFEST}"))
 
 
-def _stage(spec: QuerySpec, store: Store) -> str:
+def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
     """Make the slot, and copy the rows under its snapshot into a new folder."""
     names = [table.upstream.postgres_name for table in spec.tables]
     there = discover(
@@ -107,12 +120,24 @@ def _stage(spec: QuerySpec, store: Store) -> str:
         require_expected(table, wanted[table.full_name])
     drop_slot(spec.connection, spec.slot)  # of a start that was killed: nothing was read from it
     folder = uuid4().hex
+    say(
+        f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
+        f" under the snapshot of slot {spec.slot}"
+    )
+    told = time.monotonic()
+
+    def progress(table: str, rows: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL:
+            told = time.monotonic()
+            say(f"source {spec.name}: {rows:,} rows of {table} so far")
+
     store.make_folder(folder, above=True)
     with create_slot(spec.connection, spec.slot) as slot:
         stage(
             spec.connection, slot, there,
             lambda name, data: store.put_all({f"{folder}/{name}": data}),
-            publication=_publication(spec),
+            publication=_publication(spec), on_progress=progress,
         )
     if not store.put_if_absent(_STAGED, folder.encode()):
         raise EngineFailure(
