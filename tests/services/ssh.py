@@ -32,8 +32,8 @@ class SSHServer:
     """Lets whoever has one of the ``authorized`` public keys in and forwards for them.
 
     ``names`` maps (host, port) as clients behind the tunnel say them to where that is; nothing else
-    is reached, and what is ``forbidden`` is refused as such. ``opened`` counts forwarded connections by what was asked for, ``logins`` counts
-    SSH connections that were authenticated.
+    is reached, and what is ``forbidden`` is refused as such. ``opened`` counts forwarded
+    connections by what was asked for, ``logins`` SSH connections that were authenticated.
     """
 
     def __init__(
