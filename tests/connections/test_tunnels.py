@@ -275,6 +275,7 @@ class TestBarred:
         found = refusal(bastion, target=("down.internal", 1))
         assert found.option == "HOST"
         assert "down.internal:1 takes no connection from the tunnel's server" in found.message
+        bastion.forbidden.add(("else.internal", 1))
         found = refusal(bastion, target=("else.internal", 1))
         assert found.option == "SSH TUNNEL"
         assert "option USER: the server does not forward to else.internal:1" in found.message

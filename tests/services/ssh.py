@@ -32,8 +32,8 @@ class SSHServer:
     """Lets whoever has one of the ``authorized`` public keys in and forwards for them.
 
     ``names`` maps (host, port) as clients behind the tunnel say them to where that is; nothing else
-    is reached. ``opened`` counts forwarded connections by what was asked for, ``logins`` counts
-    SSH connections that were authenticated.
+    is reached, and what is ``forbidden`` is refused as such. ``opened`` counts forwarded
+    connections by what was asked for, ``logins`` SSH connections that were authenticated.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class SSHServer:
     ) -> None:
         self.authorized = list(authorized)
         self.names = dict(names)
+        self.forbidden: set[tuple[str, int]] = set()
         self.opened: dict[tuple[str, int], int] = {}
         self.logins = 0
         self._keys = host_keys or [
@@ -97,10 +98,12 @@ class SSHServer:
                 self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
             ) -> Any:
                 place = server.names.get((dest_host, dest_port))
-                if place is None:  # as PermitOpen
+                if (dest_host, dest_port) in server.forbidden:  # as by PermitOpen
                     raise asyncssh.ChannelOpenError(
                         asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "not permitted"
                     )
+                if place is None:
+                    return False
                 server.opened[dest_host, dest_port] = server.opened.get(
                     (dest_host, dest_port), 0
                 ) + 1

@@ -270,6 +270,7 @@ class TestBeforeTheCommit:
         assert state().version == before
         execute("CREATE CONNECTION t TO SSH TUNNEL ("
                 + ", ".join(f"{k} {v}" for k, v in right.items()) + ")")
+        server.forbidden.add(("db", 5432))
         with pytest.raises(ValidationFailed, match=r"tunnel default\.t: option USER: "):
             execute("CREATE CONNECTION far TO POSTGRES (USING SSH TUNNEL t, HOST 'db', "
                     "DATABASE 'd', USER 'u')")
