@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
-from catalog_migrate.connections.findings import Finding, failed
+from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
 from catalog_migrate.connections.secrets import Redactor
 from catalog_migrate.connections.token_endpoint import token_finding
 from catalog_migrate.connections.tunnels import OPTION
@@ -58,6 +58,11 @@ _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "SASL MECHANISMS",
         "the installed librdkafka has no such login: build confluent-kafka against one with "
         "libsasl2 (pip install --no-binary confluent-kafka confluent-kafka)",
+    ),
+    (
+        ("sasl oauthbearer token",),
+        "OAUTH TOKEN ENDPOINT",
+        "librdkafka gets no token where this process does: see what it says of the endpoint",
     ),
     (
         ("unsupported sasl mechanism",),
@@ -149,8 +154,11 @@ class KafkaProbe:
         self._address = option_of(resolved, "KAFKA", "BROKER") or ""
         self._tunnel = resolved.get(OPTION)
         self._resolved = resolved
+        self._mechanism = option_of(resolved, "KAFKA", "SASL MECHANISMS")
         self._errors: list[str] = []
         self._down_since: float | None = None
+        # librdkafka waits 20 s for an endpoint that does not answer, also to be closed meanwhile
+        self._require_token()
         try:
             config = {**librdkafka_config(resolved, subject=subject), "error_cb": self._note}
         except PrerequisiteMissing as error:
@@ -369,15 +377,15 @@ class KafkaProbe:
 
     def diagnose(self, last: str = "") -> Finding:
         """What the errors of the client so far come down to."""
-        mechanism = option_of(self._resolved, "KAFKA", "SASL MECHANISMS")
-        if mechanism == "OAUTHBEARER":
-            finding = token_finding(self._resolved, subject=self._subject)
-            if not finding.ok:
-                return finding
+        try:
+            self._require_token()
+        except ConnectionFailed as error:
+            return error.findings[0]  # type: ignore[no-any-return]
         texts = [*self._errors, last] if last else self._errors
         refused = next((text for text in texts if "authentication" in text.lower()), None)
-        if refused is not None and mechanism in _REFUSED and "unsupported" not in refused.lower():
-            option, remedy = _REFUSED[mechanism]
+        login = _REFUSED.get(self._mechanism or "")
+        if refused is not None and login is not None and "unsupported" not in refused.lower():
+            option, remedy = login
             return Finding(self._subject, option, False, self._say(refused), remedy)
         for words, option, remedy in _CAUSES:
             for text in texts:
@@ -397,6 +405,13 @@ class KafkaProbe:
             self._subject, "BROKER", False, f"no answer from {self._address}{said}",
             "check host, port, firewall and SECURITY PROTOCOL, and that the broker is well",
         )
+
+    def _require_token(self) -> None:
+        """ConnectionFailed where a login by token gets none."""
+        if self._mechanism == "OAUTHBEARER":
+            finding = token_finding(self._resolved, subject=self._subject)
+            if not finding.ok:
+                raise failed(finding)
 
     def _say(self, text: str) -> str:
         """librdkafka's words without its internals."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import socket
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from joserfc.jwk import ECKey
 
+from catalog_migrate.connections import kafka_probe
 from catalog_migrate.connections.findings import Finding
 from catalog_migrate.connections.secrets import Secret
 from catalog_migrate.connections.token_endpoint import token_finding
@@ -146,8 +148,15 @@ def test_validation(
         assert time.monotonic() - begun < LIMIT
         return found
 
+    # a client of librdkafka would wait 20 s for the one that is silent
+    patient = functools.partial(token_finding, timeout=0.5)
+    monkeypatch.setattr(kafka_probe, "token_finding", patient)
     pem, key_file = make_certificate(tmp_path)
-    with TokenServer(kafka.token_key, {"app": MARKER}, pem=pem, key_file=key_file) as right:
+    with (
+        TokenServer(kafka.token_key, {"app": MARKER}, pem=pem, key_file=key_file) as right,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+    ):
+        port = silent.getsockname()[1]
         trusted = {"OAUTH_CERTIFICATE_AUTHORITY": pem.read_text()}
         (good,) = validate(right.url, OAUTH_SCOPE="streams", **trusted)
         assert good.ok, good
@@ -156,6 +165,7 @@ def test_validation(
             ("OAUTH CLIENT SECRET",
              lambda: validate(right.url, OAUTH_CLIENT_SECRET=Secret("other"), **trusted)),
             ("OAUTH TOKEN ENDPOINT", lambda: validate("http://127.0.0.1:1/token")),
+            ("OAUTH TOKEN ENDPOINT", lambda: validate(f"http://127.0.0.1:{port}/token")),
             ("OAUTH SCOPE", lambda: validate(tokens.url)),
         )
         for option, asked in cases:
