@@ -212,3 +212,30 @@ def test_apicurio(pipeline: Pipeline, tmp_path: Path) -> None:
         pipeline.until(lambda: set(arrived()) == set(range(1500)), "what is sent on")
         assert wire.calls > 0
         assert f"{topics['out']}-value" in client.get_subjects()
+
+        pipeline.run(
+            f"CREATE SOURCE {q('strict')} (id BIGINT NOT NULL) IN CLUSTER {q('main')} FROM KAFKA"
+            f" CONNECTION {q('c')} (TOPIC '{topics['in']}') FORMAT AVRO USING SCHEMA REGISTRY"
+            f" CONNECTION {q('r')}"
+        )
+        managed = pipeline.runtime.supervisor.managed  # type: ignore[union-attr]
+
+        def told() -> str:
+            """Why the source that fails at a bad record does not run."""
+            found = managed.get(pipeline.id("strict"))
+            return "" if found is None else str(found.error or "")
+
+        place = f"topic {topics['in']}, partition 0, offset 250: it is not one whole record"
+        pipeline.until(lambda: place in told(), "the bad record to be told")
+        assert rows(pipeline, "source", "strict", "id") == []
+
+        from catalog_migrate.streams.spark.engine import SparkQueries
+        from catalog_migrate.streams.specs import spec_of
+
+        spec = spec_of(pipeline.catalog.state(), pipeline.id("s"))  # as a backfill reads
+        for _ in range(2):
+            SparkQueries(pipeline.spark).append_range(
+                spec, [(topics["in"], 0, 249, 252)], app="again", version=1
+            )
+        assert len(rows(pipeline, "source", "s", "id")) == 1502
+        assert len(rows(pipeline, "relation", "dead", "_offset")) == 4
