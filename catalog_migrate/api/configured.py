@@ -253,8 +253,13 @@ def use_catalog(spark: Any, settings: Settings) -> None:
 
 
 @contextmanager
-def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
-    """A local session as configured, stopped in the end; one that runs already is left running."""
+def local_spark(
+    settings: Settings, on_note: OnNote = unheard, *, jars: Sequence[str] = ()
+) -> Iterator[Any]:
+    """A local session as configured, stopped in the end; one that runs already is left running.
+
+    ``jars`` are paths of what it needs beside what every session has.
+    """
     from pyspark.sql import SparkSession
 
     from catalog_migrate.engine.spark.session import local_session, silent_interrupts
@@ -266,6 +271,8 @@ def local_spark(settings: Settings, on_note: OnNote = unheard) -> Iterator[Any]:
         return
 
     shown, handed = spark_conf(settings)
+    if jars:
+        shown["spark.jars"] = ",".join(filter(None, [shown.get("spark.jars"), *jars]))
     on_note("starting Spark, 8 to 10 s")
     spark = local_session(
         warehouse_dir=settings.text("spark.warehouse_dir"),

@@ -36,7 +36,8 @@ class Status(msgspec.Struct, frozen=True):
     is the migration lease's row, None when nobody ever took it. ``unsafe`` are unsafe operations
     that nobody has acknowledged. ``sessions`` are processes that may
     live, by id, in the order of their starts. ``still`` are sources and sinks that stand still,
-    ``gone`` tables (or the warehouse) that are not where their rows should be.
+    ``gone`` tables (or the warehouse) that are not where their rows should be, ``slots``
+    replication slots of dropped sources that are still to be dropped, in words.
     """
 
     release: str | None
@@ -54,6 +55,7 @@ class Status(msgspec.Struct, frozen=True):
     sessions: tuple[tuple[str, SessionRecord], ...] = ()
     still: tuple[StalledQuery, ...] = ()
     gone: tuple[MissingData, ...] = ()
+    slots: tuple[str, ...] = ()
 
     @property
     def holder_ended(self) -> bool:
@@ -93,6 +95,7 @@ def status_of(state: State, *, gone: tuple[MissingData, ...] = ()) -> Status:
         )),
         still=_still(state),
         gone=gone,
+        slots=_slots(state),
     )
 
 
@@ -152,6 +155,15 @@ def _still(state: State) -> tuple[StalledQuery, ...]:
     from catalog_migrate.streams.stalled_queries import stalled_queries
 
     return stalled_queries(state)
+
+
+def _slots(state: State) -> tuple[str, ...]:
+    """Replication slots of sources that are gone."""
+    if not any(row.kind == "slot" for row in state.operations.values()):
+        return ()
+    from catalog_migrate.streams.slots import described_slots
+
+    return described_slots(state)
 
 
 def _unsafe(state: State) -> tuple[Unseen, ...]:

@@ -56,13 +56,28 @@ def cluster_runtime(
         unsafe=settings.text("streams.enable_unsafe_ops") == "true",
         upstream_columns=cast("UpstreamColumns", settings.text("streams.upstream_columns")),
     )
-    for found in plain_secrets(catalog.state()):
+    state = catalog.state()
+    for found in plain_secrets(state):
         on_note(f"warning: {found} stands in the catalog as plain text; `doctor` says what to do")
-    with local_spark(settings, on_note) as spark:
+    with local_spark(settings, on_note, jars=_login_jars(state, on_note)) as spark:
         yield catalog.runtime(
             spark, cluster, options=options, on_event=on_note, threads=threads_of(settings),
             commits=rules_of(settings),
         )
+
+
+def _login_jars(state: State, on_note: OnNote) -> list[str]:
+    """Paths of the jars that logins of the catalog's connections need, fetched if absent.
+
+    Errors are those of :func:`~catalog_migrate.engine.spark.jars.ensure_jars`.
+    """
+    from catalog_migrate.engine.spark.jars import MSK_JAR, ensure_jars
+
+    mechanisms = {
+        item.definition.external.options.get("SASL MECHANISMS")
+        for item in state.items.values() if item.definition.external is not None
+    }
+    return ensure_jars(on_note, jars=[MSK_JAR]) if "AWS_MSK_IAM" in mechanisms else []
 
 
 def positions(settings: Settings, name: str, *, sink: bool = False) -> Exported:

@@ -93,6 +93,7 @@ def status_document(status: Status) -> dict[str, object]:
             {"name": each.name, "reason": each.reason, "next": each.remedy}
             for each in status.gone
         ],
+        "slots": list(status.slots),
     }
 
 
@@ -129,6 +130,7 @@ def status_text(status: Status, *, past: bool = False) -> str:
         lines.append(f"still      {each.kind} {each.name}: {each.state}")
         lines += [f"             {reason}" for reason in each.reasons if reason]
         lines.append(f"             next: {each.next}")
+    lines += [f"slot       {slot}" for slot in status.slots]
     for seen in status.unsafe[-_UNSAFE_SHOWN:]:
         what = f"undo of {seen.undoes}" if seen.undoes else seen.kind
         lines.append(f"unsafe     operation {seen.operation} on {seen.sources}: {seen.reason}")

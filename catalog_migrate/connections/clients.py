@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +24,12 @@ from catalog_migrate.connections.secrets import Secret, reveal
 from catalog_migrate.connections.values import (
     addresses_of,
     milliseconds,
+    pairs_of,
     start_of,
     table_of,
     topics_of,
 )
+from catalog_migrate.errors import PrerequisiteMissing
 from catalog_migrate.model.external import OptionValue
 
 if TYPE_CHECKING:
@@ -40,6 +44,9 @@ _LOGIN_MODULES = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_OAUTH = "org.apache.kafka.common.security.oauthbearer"
+_MSK = "software.amazon.msk.auth.iam"
+_KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 _REQUEST_TIMEOUT = 3000
 _API_TIMEOUT = 5000
 _JAVA_TO_LIBRDKAFKA = {
@@ -51,6 +58,7 @@ _JAVA_TO_LIBRDKAFKA = {
     "reconnect.backoff.max.ms": "reconnect.backoff.max.ms",
     "connections.max.idle.ms": "connections.max.idle.ms",
     "ssl.endpoint.identification.algorithm": "ssl.endpoint.identification.algorithm",
+    "sasl.kerberos.service.name": "sasl.kerberos.service.name",
 }
 """Options of the Java clients that librdkafka has too; all others it would refuse."""
 
@@ -76,10 +84,7 @@ def spark_kafka_options(resolved: Resolved) -> dict[str, str]:
     mechanism = _kafka(resolved, "SASL MECHANISMS")
     if mechanism is not None:
         options[f"{_PREFIX}sasl.mechanism"] = mechanism
-        options[f"{_PREFIX}sasl.jaas.config"] = _jaas(
-            mechanism, _kafka(resolved, "SASL USERNAME") or "",
-            _kafka(resolved, "SASL PASSWORD") or "",
-        )
+        options |= {_PREFIX + name: value for name, value in _java_login(resolved, mechanism)}
     authority = _kafka(resolved, "SSL CERTIFICATE AUTHORITY")
     if authority is not None:
         options[f"{_PREFIX}ssl.truststore.type"] = "PEM"
@@ -148,7 +153,7 @@ def librdkafka_config(resolved: Resolved, *, subject: str = "connection") -> dic
     Raises ConnectionFailed, with ``subject``, for a tunnel that does not lead to the brokers.
     """
     config: dict[str, Any] = {
-        "bootstrap.servers": _brokers(resolved, subject),
+        "bootstrap.servers": _brokers(resolved, subject, starts=False),
         "security.protocol": _kafka(resolved, "SECURITY PROTOCOL"),
         "socket.timeout.ms": _REQUEST_TIMEOUT * 2,
         "socket.connection.setup.timeout.ms": _REQUEST_TIMEOUT,
@@ -172,36 +177,143 @@ def librdkafka_config(resolved: Resolved, *, subject: str = "connection") -> dic
         value = _kafka(resolved, _PREFIX + java)
         if value is not None:
             config[name] = value
+    config |= _librdkafka_login(resolved, config.get("sasl.mechanism"))
     if config.get("ssl.endpoint.identification.algorithm") == "":
         config["ssl.endpoint.identification.algorithm"] = "none"
     return config
 
 
-def _brokers(resolved: Resolved, subject: str = "connection") -> str:
+def _brokers(resolved: Resolved, subject: str = "connection", *, starts: bool = True) -> str:
     """The addresses to begin with; through a tunnel each has its own port at the local end.
 
     The brokers must say that they are there (``advertised.listeners``), for clients follow what
-    they say: :meth:`KafkaProbe.cluster` refuses others.
+    they say: :meth:`KafkaProbe.cluster` refuses others. Who only asks (not ``starts``) begins at a
+    port of its own, and leaves those of queries as they are: another cluster may be behind it.
     """
     text = _kafka(resolved, "BROKER") or ""
     if tunnels.OPTION not in resolved:
         return text
-    ends = (
-        tunnels.endpoint(
-            resolved, host, port, subject=subject, option="BROKER", same_port=True
+    found = []
+    for host, port in addresses_of(text):
+        reach = partial(
+            tunnels.endpoint, resolved, host, port, subject=subject, option="BROKER"
         )
-        for host, port in addresses_of(text)
-    )
-    return ",".join(f"{host}:{port}" for host, port in ends)
+        begin = reach() if not starts else ("", 0)
+        end = reach(same_port=True, replace=starts)
+        found.append(end if starts else begin)
+    return ",".join(f"{host}:{port}" for host, port in found)
 
 
 def _kafka(resolved: Resolved, name: str) -> str | None:
     return option_of(resolved, "KAFKA", name)
 
 
+def _java_login(resolved: Resolved, mechanism: str) -> Iterator[tuple[str, str]]:
+    """How the Java clients log in: the entry of JAAS, and the classes that it needs."""
+    if mechanism == "OAUTHBEARER":
+        yield "sasl.jaas.config", _entry(f"{_OAUTH}.OAuthBearerLoginModule", {
+            # Nobody reads it. Spark's log at DEBUG hides what stands from this word to the end.
+            "password": "",
+            "clientId": _kafka(resolved, "OAUTH CLIENT ID"),
+            "clientSecret": _kafka(resolved, "OAUTH CLIENT SECRET"),
+            "scope": _kafka(resolved, "OAUTH SCOPE"),
+            **{f"extension_{name}": value for name, value in _extensions(resolved).items()},
+            **_trusting(_kafka(resolved, "OAUTH CERTIFICATE AUTHORITY")),
+        })
+        yield "sasl.login.callback.handler.class", f"{_OAUTH}.OAuthBearerLoginCallbackHandler"
+        yield "sasl.oauthbearer.token.endpoint.url", _kafka(resolved, "OAUTH TOKEN ENDPOINT") or ""
+    elif mechanism == "AWS_MSK_IAM":
+        role = _kafka(resolved, "AWS ROLE")
+        region = _kafka(resolved, "AWS REGION") if role is not None else None
+        yield "sasl.jaas.config", _entry(
+            f"{_MSK}.IAMLoginModule", {"awsRoleArn": role, "awsStsRegion": region}
+        )
+        yield "sasl.client.callback.handler.class", f"{_MSK}.IAMClientCallbackHandler"
+    elif mechanism == "GSSAPI":
+        yield "sasl.jaas.config", _entry(_KERBEROS, {
+            "useKeyTab": "true", "storeKey": "true",
+            "keyTab": _kafka(resolved, "KERBEROS KEYTAB"),
+            "principal": _kafka(resolved, "KERBEROS PRINCIPAL"),
+        })
+        yield "sasl.kerberos.service.name", "kafka"
+    else:
+        yield "sasl.jaas.config", _jaas(
+            mechanism, _kafka(resolved, "SASL USERNAME") or "",
+            _kafka(resolved, "SASL PASSWORD") or "",
+        )
+
+
+def _librdkafka_login(resolved: Resolved, mechanism: str | None) -> dict[str, Any]:
+    """How librdkafka logs in, where it is not by a password."""
+    if mechanism == "OAUTHBEARER":
+        authority = _kafka(resolved, "OAUTH CERTIFICATE AUTHORITY")
+        # librdkafka's wheel by itself looks only where one distribution keeps its certificates
+        found: dict[str, Any] = {"sasl.oauthbearer.method": "oidc", "https.ca.location": "probe"}
+        if authority is not None:
+            del found["https.ca.location"]
+            found["https.ca.pem"] = authority
+        for option, name in (
+            ("OAUTH TOKEN ENDPOINT", "token.endpoint.url"), ("OAUTH CLIENT ID", "client.id"),
+            ("OAUTH CLIENT SECRET", "client.secret"), ("OAUTH SCOPE", "scope"),
+            ("OAUTH EXTENSIONS", "extensions"),
+        ):
+            value = _kafka(resolved, option)
+            if value is not None:
+                found[f"sasl.oauthbearer.{name}"] = value
+        return found
+    if mechanism == "AWS_MSK_IAM":
+        return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": _signer(resolved)}
+    if mechanism == "GSSAPI":
+        return {
+            "sasl.kerberos.principal": _kafka(resolved, "KERBEROS PRINCIPAL"),
+            "sasl.kerberos.keytab": _kafka(resolved, "KERBEROS KEYTAB"),
+        }
+    return {}
+
+
+def _signer(resolved: Resolved) -> Callable[[str], tuple[str, float]]:
+    """What gives librdkafka a token of AWS: (token, seconds since 1970 at which it ends)."""
+    try:
+        provider = importlib.import_module("aws_msk_iam_sasl_signer").MSKAuthTokenProvider
+    except ImportError:
+        raise PrerequisiteMissing(
+            "SASL MECHANISMS AWS_MSK_IAM needs a package that is not installed",
+            remedy="pip install aws-msk-iam-sasl-signer-python",
+        ) from None
+    region, role = _kafka(resolved, "AWS REGION"), _kafka(resolved, "AWS ROLE")
+
+    def token(_: str) -> tuple[str, float]:
+        if role is None:
+            made, ends = provider.generate_auth_token(region)
+        else:
+            made, ends = provider.generate_auth_token_from_role_arn(region, role)
+        return made, ends / 1000
+
+    return token
+
+
+def _extensions(resolved: Resolved) -> dict[str, str]:
+    text = _kafka(resolved, "OAUTH EXTENSIONS")
+    return {} if text is None else pairs_of(text)
+
+
+def _trusting(authority: str | None) -> dict[str, str | None]:
+    """What an entry of JAAS says to trust an endpoint's certificates; nothing: the platform's."""
+    if authority is None:
+        return {}
+    return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+
+
 def _jaas(mechanism: str, user: str, password: str) -> str:
-    module = _LOGIN_MODULES[mechanism]
-    return f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
+    return _entry(_LOGIN_MODULES[mechanism], {"username": user, "password": password})
+
+
+def _entry(module: str, options: Mapping[str, str | None]) -> str:
+    """An entry of JAAS with those options that there are."""
+    said = "".join(
+        f' {name}="{_quoted(value)}"' for name, value in options.items() if value is not None
+    )
+    return f"{module} required{said};"
 
 
 def _quoted(text: str) -> str:

@@ -107,6 +107,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
     keys = imported(tunnel)
     pinned = fingerprint(tunnel.host_key)
     shown: list[str] = []
+    lost: Exception | None = None
 
     class Client(SSHClient):
         def validate_host_public_key(
@@ -131,6 +132,8 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
             return connection
         except (ssh.HostKeyNotVerifiable, ssh.KeyExchangeFailed):
             continue
+        except ssh.ConnectionLost as error:
+            lost = error  # a server without a key of the kind may just hang up
         except ssh.PermissionDenied:
             lines = "  and  ".join(map(public_line, keys))
             raise Refused(
@@ -139,6 +142,8 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
             ) from None
         except (OSError, ssh.Error, asyncio.TimeoutError) as error:
             raise _no_way(tunnel.host, tunnel.port, error) from None
+    if lost is not None and pinned in map(fingerprint, shown):
+        raise _no_way(tunnel.host, tunnel.port, lost)
     found = shown or await shown_keys(tunnel.host, tunnel.port)
     said = " and ".join(f"{key.split()[0]} {fingerprint(key)}" for key in found)
     raise Refused(
@@ -151,6 +156,7 @@ async def _login(tunnel: Tunnel) -> asyncssh.SSHClientConnection:
 async def shown_keys(host: str, port: int) -> tuple[str, ...]:
     ssh = _ssh()
     found = []
+    lost: Exception | None = None
     for offered in algorithms():
         try:
             key = await ssh.get_server_host_key(
@@ -158,10 +164,15 @@ async def shown_keys(host: str, port: int) -> tuple[str, ...]:
             )
         except ssh.KeyExchangeFailed:
             continue
+        except ssh.ConnectionLost as error:
+            lost = error
+            continue
         except (OSError, ssh.Error, asyncio.TimeoutError) as error:
             raise _no_way(host, port, error) from None
         if key is not None:
             found.append(public_line(key))
+    if not found and lost is not None:
+        raise _no_way(host, port, lost)
     if not found:
         raise Refused("HOST", f"{host}:{port} shows no key of a kind that we know",
                        "give the server a key of the kind ed25519, ecdsa or rsa")
@@ -210,6 +221,8 @@ class _Line:
                     f"({error.reason})", "check host and port as the tunnel's server sees them, and"
                     " that the server behind it runs",
                 ) from None
+            except (OSError, ssh.Error) as error:
+                raise _no_way(self.tunnel.host, self.tunnel.port, error) from None
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._lock:
@@ -233,14 +246,24 @@ class _Forward:
     def __init__(self, line: _Line, host: str, port: int) -> None:
         self.line = line
         self.target = host, port
-        self.relays = 0
         self.used = time.monotonic()
+        self.relays: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
     @property
     def port(self) -> int:
-        """The local port, 0 where it is another process' (of this user's)."""
-        return int(self._server.sockets[0].getsockname()[1]) if self._server is not None else 0
+        """The local port."""
+        assert self._server is not None, "it listens"
+        return int(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def listens(self) -> bool:
+        """Whether the port is this process' own."""
+        return self._server is not None
+
+    def leads(self, line: _Line, host: str, port: int) -> bool:
+        """Whether it is this way, by the one line that the tunnel has now."""
+        return self.line is line and self.target == (host, port)
 
     async def listen(self, port: int) -> None:
         """Take a local port (0: any)."""
@@ -266,8 +289,14 @@ class _Forward:
         if self._server is not None:
             self._server.close()
 
+    def cut(self) -> None:
+        """Close, and end what goes through."""
+        self.close()
+        for writer in self.relays:
+            writer.transport.abort()
+
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.relays += 1
+        self.relays.add(writer)
         self.line.channels += 1
         line = self.line
         try:
@@ -284,7 +313,7 @@ class _Forward:
             logging.getLogger(__name__).debug("no way for a connection: %s", error)
         finally:
             writer.close()
-            self.relays -= 1
+            self.relays.discard(writer)
             line.channels -= 1
             self.used = line.used = time.monotonic()
 
@@ -332,28 +361,48 @@ class Forwards:
             raise Refused("HOST", f"no way through within {_SECONDS:.0f} s", "check HOST, PORT "
                            "and firewall, and that both servers are well") from None
 
-    async def forward(self, tunnel: Tunnel, host: str, port: int, *, same_port: bool) -> int:
-        """The local port for a target; the way was gone to its end just now."""
-        key = (port,) if same_port else (tunnel.identity, host, port)
+    async def forward(self, tunnel: Tunnel, host: str, port: int) -> int:
+        """A local port for a target, shared; the way was gone to its end just now."""
+        key = (tunnel.identity, host, port)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            line = self._lines.setdefault(tunnel.identity, _Line(tunnel))
-            line.tunnel = tunnel  # its name may be another by now
+            line = self._line(tunnel)
             known = self._forwards.get(key)
-            if known is not None and known.line is line and known.target == (host, port):
+            if known is not None and known.line is line:
                 await known.probe()
-                return known.port or port
-            if known is not None and known.relays and known.target != (host, port):
-                raise Refused(
-                    "", f"local port {port} leads to {known.target[0]}:{port}, and is in use",
-                    "brokers behind tunnels need port numbers of their own, also after an ALTER",
-                )
+                return known.port
+            made = _Forward(line, host, port)
+            await made.probe()
+            await made.listen(0)
+            self._forwards[key] = made
+            return made.port
+
+    async def same_port(self, tunnel: Tunnel, host: str, port: int, *, replace: bool) -> int:
+        """The target's own port at the local end, by this way unless another one is in use.
+
+        With ``replace`` whoever still goes another way is cut off: a definition that is no more.
+        """
+        async with self._locks.setdefault((port,), asyncio.Lock()):
+            line = self._line(tunnel)
+            known = self._forwards.get((port,))
+            if known is not None and not known.listens:
+                known = None  # the process that had the port may be gone
+            if known is not None and known.leads(line, host, port):
+                await known.probe()
+                return port
+            if known is not None and known.relays and not replace:
+                return port
             made = _Forward(line, host, port)
             await made.probe()
             if known is not None:
-                known.close()
-            await made.listen(port if same_port else 0)
-            self._forwards[key] = made
-            return made.port or port
+                known.cut()
+            await made.listen(port)
+            self._forwards[port,] = made
+            return port
+
+    def _line(self, tunnel: Tunnel) -> _Line:
+        line = self._lines.setdefault(tunnel.identity, _Line(tunnel))
+        line.tunnel = tunnel  # its name may be another by now
+        return line
 
     async def _hang_up(self) -> None:
         """Close what nobody used for a while, again and again."""

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from catalog_migrate.connections.clients import Resolved, librdkafka_config, option_of
 from catalog_migrate.connections.findings import Finding, failed
 from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.token_endpoint import token_finding
 from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.connections.values import addresses_of
+from catalog_migrate.errors import PrerequisiteMissing
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -33,7 +35,30 @@ _LOCAL_NAMES = ("localhost", "127.0.0.1")
 _KEPT_LINES = 50
 """The reconnects repeat themselves; the first lines tell."""
 
+_REFUSED = {
+    "OAUTHBEARER": (
+        "OAUTH SCOPE",
+        "the broker does not take the endpoint's tokens: check the audience that OAUTH SCOPE asks "
+        "for, and that the broker knows this issuer; its log has the reason",
+    ),
+    "AWS_MSK_IAM": (
+        "AWS REGION",
+        "check the credentials that AWS's clients find here, AWS REGION and AWS ROLE, and that a "
+        "policy allows kafka-cluster:Connect",
+    ),
+    "GSSAPI": (
+        "KERBEROS PRINCIPAL", "check KERBEROS PRINCIPAL and KERBEROS KEYTAB, by kinit -kt",
+    ),
+}  # fmt: skip
+"""The option at fault and what to do where a login without a password is refused."""
+
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (
+        ("no provider for sasl mechanism",),
+        "SASL MECHANISMS",
+        "the installed librdkafka has no such login: build confluent-kafka against one with "
+        "libsasl2 (pip install --no-binary confluent-kafka confluent-kafka)",
+    ),
     (
         ("unsupported sasl mechanism",),
         "SASL MECHANISMS",
@@ -123,9 +148,15 @@ class KafkaProbe:
         self._committed = option_of(resolved, "KAFKA", "kafka.isolation.level") == "read_committed"
         self._address = option_of(resolved, "KAFKA", "BROKER") or ""
         self._tunnel = resolved.get(OPTION)
+        self._resolved = resolved
         self._errors: list[str] = []
         self._down_since: float | None = None
-        config = {**librdkafka_config(resolved, subject=subject), "error_cb": self._note}
+        try:
+            config = {**librdkafka_config(resolved, subject=subject), "error_cb": self._note}
+        except PrerequisiteMissing as error:
+            raise failed(
+                Finding(subject, "SASL MECHANISMS", False, error.message, error.remedy)
+            ) from None
         # Some reasons are in its log only, which would go to standard error.
         log = logging.Logger("librdkafka", logging.INFO)
         log.addHandler(_Lines(self._errors))
@@ -338,7 +369,16 @@ class KafkaProbe:
 
     def diagnose(self, last: str = "") -> Finding:
         """What the errors of the client so far come down to."""
+        mechanism = option_of(self._resolved, "KAFKA", "SASL MECHANISMS")
+        if mechanism == "OAUTHBEARER":
+            finding = token_finding(self._resolved, subject=self._subject)
+            if not finding.ok:
+                return finding
         texts = [*self._errors, last] if last else self._errors
+        refused = next((text for text in texts if "authentication" in text.lower()), None)
+        if refused is not None and mechanism in _REFUSED and "unsupported" not in refused.lower():
+            option, remedy = _REFUSED[mechanism]
+            return Finding(self._subject, option, False, self._say(refused), remedy)
         for words, option, remedy in _CAUSES:
             for text in texts:
                 if any(word in text.lower() for word in words):
@@ -399,7 +439,7 @@ class KafkaProbe:
 
     def _is_refused(self) -> bool:
         """Whether an error came that waiting does not heal."""
-        return any("authentication" in text.lower() for text in self._errors)
+        return any(word in text.lower() for word in _FINAL for text in self._errors)
 
 
 class _Lines(logging.Handler):
@@ -412,6 +452,9 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if len(self._lines) < _KEPT_LINES:
             self._lines.append(record.getMessage())
+
+
+_FINAL = ("authentication", "failed to acquire sasl oauthbearer token")
 
 
 def _connects(host: str, port: int) -> bool:

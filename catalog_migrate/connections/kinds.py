@@ -16,8 +16,8 @@ import msgspec
 
 ValueKind = Literal[
     "text", "integer", "boolean", "duration", "choice", "path", "pem",
-    "addresses", "host", "url", "topic", "topics", "table", "position", "connection", "host key",
-    "splits",
+    "addresses", "host", "topic", "topics", "table", "position", "connection", "host key",
+    "splits", "url", "pairs",
 ]  # fmt: skip
 """The form of a value; :mod:`catalog_migrate.connections.values` reads each of them."""
 
@@ -44,8 +44,9 @@ class Option(msgspec.Struct, frozen=True):
     """One option or setting.
 
     ``secret`` says whether the value must, may or cannot be a secret. ``required_when`` and
-    ``exclusive_with`` each hold when any of their conditions does. ``alterable`` is whether ALTER
-    may change it in place, ``fixed_because`` why not. ``minimum`` and ``maximum`` bound an integer.
+    ``exclusive_with`` each hold when any of their conditions does; while the latter holds, nothing
+    requires it. ``alterable`` is whether ALTER may change it in place, ``fixed_because`` why not.
+    ``minimum`` and ``maximum`` bound an integer.
     ``example`` is a valid value; every message that asks for the option shows it.
     """
 
@@ -177,6 +178,20 @@ _SASL = ("SASL_PLAINTEXT", "SASL_SSL")
 _NEEDS_SASL = (When("SECURITY PROTOCOL", _SASL),)
 _NO_SASL = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SSL")),)
 _NO_TLS = (When("SECURITY PROTOCOL", ("PLAINTEXT", "SASL_PLAINTEXT")),)
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI")
+_BY_PASSWORD = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+def _not_by(*mechanisms: str) -> tuple[When, ...]:
+    """No login, or one by another mechanism."""
+    others = tuple(each for each in _MECHANISMS if each not in mechanisms)
+    return (*_NO_SASL, When("SASL MECHANISMS", others))
+
+
+def _by(mechanism: str) -> tuple[When, ...]:
+    return (When("SASL MECHANISMS", (mechanism,)),)
+
+
 _PEM = "-----BEGIN CERTIFICATE-----…"
 
 _TRIGGER = Option(
@@ -210,6 +225,10 @@ _KAFKA_RESERVED = (
         "SSL CERTIFICATE, SSL KEY and SSL KEY PASSWORD", secrets=True,
     ),
     Reserved(
+        ("sasl.oauthbearer.*",), "OAUTH TOKEN ENDPOINT, OAUTH CLIENT ID, OAUTH CLIENT SECRET",
+        secrets=True,
+    ),
+    Reserved(
         ("group.id", "auto.offset.reset", "enable.auto.commit",
          "key.deserializer", "value.deserializer", "key.serializer", "value.serializer",
          "interceptor.classes", "transactional.id", "enable.auto.offset.store",
@@ -217,7 +236,7 @@ _KAFKA_RESERVED = (
         "nothing: the product sets it itself",
     ),
     Reserved(
-        ("sasl.*.class", "sasl.oauthbearer.*", "ssl.engine.factory.class", "config.providers*",
+        ("sasl.*.class", "ssl.engine.factory.class", "config.providers*",
          "security.providers", "*password*", "*secret*", "*token*", "*credential*"),
         "nothing: it loads code or carries a secret, and is not supported", secrets=True,
     ),
@@ -253,6 +272,63 @@ _KAFKA_SINK = Section(
     registered_formats=("AVRO", "JSON SCHEMA"),
 )  # fmt: skip
 
+_NO_OAUTH = _not_by("OAUTHBEARER")
+_NO_AWS = _not_by("AWS_MSK_IAM")
+_NO_KERBEROS = _not_by("GSSAPI")
+
+_OAUTH = (
+    Option(
+        "OAUTH TOKEN ENDPOINT", "url",
+        "Where a client gets its token (RFC 6749, client credentials).",
+        "https://login.example.com/oauth2/token",
+        required_when=_by("OAUTHBEARER"), exclusive_with=_NO_OAUTH,
+    ),
+    Option(
+        "OAUTH CLIENT ID", "text", "The client.", "catalog-migrate", secret="may",
+        required_when=_by("OAUTHBEARER"), exclusive_with=_NO_OAUTH,
+    ),
+    Option(
+        "OAUTH CLIENT SECRET", "text", "The client's secret.", "kafka_client", secret="must",
+        required_when=_by("OAUTHBEARER"), exclusive_with=_NO_OAUTH,
+    ),
+    Option(
+        "OAUTH SCOPE", "text", "What the token is asked for, several separated by blanks.",
+        "kafka", exclusive_with=_NO_OAUTH,
+    ),
+    Option(
+        "OAUTH EXTENSIONS", "pairs", "What goes to the broker beside the token (KIP-342).",
+        "logicalCluster=lkc-1,identityPoolId=pool-1", exclusive_with=_NO_OAUTH,
+    ),
+    Option(
+        "OAUTH CERTIFICATE AUTHORITY", "pem",
+        "Certificates (PEM) that the token endpoint's is checked against; without it those that "
+        "the platform trusts.", _PEM, secret="may", exclusive_with=_NO_OAUTH,
+    ),
+)  # fmt: skip
+
+_AWS_AND_KERBEROS = (
+    Option(
+        "AWS REGION", "text",
+        "The cluster's region. Credentials are those that AWS's own clients find where the "
+        "runtime runs.", "eu-central-1",
+        required_when=_by("AWS_MSK_IAM"), exclusive_with=_NO_AWS,
+    ),
+    Option(
+        "AWS ROLE", "text", "The role (ARN) to take on.",
+        "arn:aws:iam::123456789012:role/streams", exclusive_with=_NO_AWS,
+    ),
+    Option(
+        "KERBEROS PRINCIPAL", "text", "Who logs in.", "app@EXAMPLE.COM",
+        required_when=_by("GSSAPI"), exclusive_with=_NO_KERBEROS,
+    ),
+    Option(
+        "KERBEROS KEYTAB", "path",
+        "A file with the principal's key, which every process of the cluster sees under this path.",
+        "/etc/security/app.keytab",
+        required_when=_by("GSSAPI"), exclusive_with=_NO_KERBEROS,
+    ),
+)  # fmt: skip
+
 KAFKA = ConnectorType(
     name="KAFKA",
     help="An Apache Kafka cluster (or another that speaks its protocol).",
@@ -269,17 +345,19 @@ KAFKA = ConnectorType(
             ),
             Option(
                 "SASL MECHANISMS", "choice", "How to authenticate.", "SCRAM-SHA-512",
-                choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+                choices=_MECHANISMS,
                 required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
             ),
             Option(
                 "SASL USERNAME", "text", "The user.", "app", secret="may",
-                required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
+                required_when=_NEEDS_SASL, exclusive_with=_not_by(*_BY_PASSWORD),
             ),
             Option(
                 "SASL PASSWORD", "text", "The user's password.", "kafka_password", secret="must",
-                required_when=_NEEDS_SASL, exclusive_with=_NO_SASL,
+                required_when=_NEEDS_SASL, exclusive_with=_not_by(*_BY_PASSWORD),
             ),
+            *_OAUTH,
+            *_AWS_AND_KERBEROS,
             Option(
                 "SSL CERTIFICATE AUTHORITY", "pem",
                 "Certificates (PEM) that the brokers' are checked against; without it those that "
@@ -404,9 +482,10 @@ POSTGRES = ConnectorType(
             Option(
                 "UPSTREAM COLUMNS", "choice",
                 "What becomes of a column that is added upstream: it is added here too, the source "
-                "is held, or it is left out. By default what the runtime's "
+                "is held, or it is left out. `follow` is `evolve`, and a column that is gone or "
+                "renamed upstream stays here, NULL from then on. By default what the runtime's "
                 "`[streams] upstream_columns` says.", "ignore",
-                choices=("evolve", "hold", "ignore"),
+                choices=("evolve", "follow", "hold", "ignore"),
             ),
         ),
         formats=("CHANGES", "MIRROR"),

@@ -373,6 +373,8 @@ def _rules(
             if _holds(table, when, whole, unknown):
                 reason = f"is required when {when}"
                 break
+        if any(_holds(table, when, whole, unknown) for when in option.exclusive_with):
+            reason = None
     if reason is None:
         return []
     taken = before is not None and option.name in before

@@ -19,13 +19,14 @@ __all__ = ["OPTION", "endpoint", "public_keys", "shown_host_keys", "try_tunnel"]
 
 def endpoint(
     resolved: Mapping[str, str | Secret], host: str, port: int, *, subject: str = "connection",
-    option: str = "HOST", same_port: bool = False,
+    option: str = "HOST", same_port: bool = False, replace: bool = True,
 ) -> tuple[str, int]:
     """Host and port by which this process reaches ``host:port`` of a connection.
 
     They are the target's own without a tunnel. With one, the way is tried to its end before this
     returns, within 8 seconds. ``same_port`` asks for the target's own port at the local end, for
-    clients that are told by the server where to connect; it stays open then. ``subject`` and
+    clients that are told by the server where to connect; it stays open then, until another start
+    asks for it with another way; without ``replace`` one that is in use stays. ``subject`` and
     ``option`` (that of ``host``) are for the error: ConnectionFailed, which names what is at fault.
     """
     tunnel = tunnel_of(resolved)
@@ -35,7 +36,10 @@ def endpoint(
 
     forwards = of_this_process()
     try:
-        return LOOPBACK, forwards.ask(forwards.forward(tunnel, host, port, same_port=same_port))
+        way = forwards.same_port(tunnel, host, port, replace=replace) if same_port else (
+            forwards.forward(tunnel, host, port)
+        )
+        return LOOPBACK, forwards.ask(way)
     except Refused as error:
         raise failed(error.finding(tunnel, subject, option)) from None
 

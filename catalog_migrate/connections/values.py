@@ -200,9 +200,10 @@ def _path(option: Option, text: str) -> str:
     path = PurePosixPath(text)
     if not text.strip() or ".." in path.parts:
         raise BadValue("a path without '..' is expected")
-    if option.required and not path.is_absolute():
-        raise BadValue("a path from the root is expected, as '/data/landing'")
-    if not option.required and path.is_absolute():
+    from_root = option.required or bool(option.required_when)
+    if from_root and not path.is_absolute():
+        raise BadValue(f"a path from the root is expected, as {option.example!r}")
+    if not from_root and path.is_absolute():
         raise BadValue("a path below the connection's is expected, as 'orders'")
     return str(path)
 
@@ -265,6 +266,23 @@ def _topic(text: str) -> str:
     return names[0]
 
 
+def pairs_of(text: str) -> dict[str, str]:
+    """The names and values of an OAUTH EXTENSIONS option; what Kafka would refuse is BadValue."""
+    found: dict[str, str] = {}
+    for part in text.split(","):
+        name, sign, value = (each.strip() for each in part.partition("="))
+        if not sign or not re.fullmatch("[A-Za-z]+", name) or name.lower() == "auth" or not value:
+            raise BadValue("'name=value' is expected, several separated by commas, names of A-Z")
+        if name in found or not value.isprintable():
+            raise BadValue(f"{name} is given twice, or has a value that cannot be printed")
+        found[name] = value
+    return found
+
+
+def _pairs(text: str) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(pairs_of(text).items()))
+
+
 def _table(text: str) -> str:
     schema, name = table_of(text)
     parts = (name,) if schema is None else (schema, name)
@@ -314,6 +332,7 @@ _FORMS: Mapping[str, Callable[[str], str]] = {
     "connection": _connection,
     "host key": _host_key,
     "splits": _splits,
+    "pairs": _pairs,
 }
 _BOUNDED: Mapping[str, Callable[[Option, str], str]] = {
     "integer": _integer,

@@ -25,12 +25,18 @@ OptionValue = str | SecretRef
 
 
 class UpstreamColumn(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A column of a PostgreSQL table: its type's OID and modifier there, and our type for it."""
+    """A column of a PostgreSQL table: its type's OID and modifier there, and our type for it.
+
+    ``since`` is the LSN of the first commit that had a column which was added later, ``until`` that
+    of the first without one that went; else 0.
+    """
 
     name: str
     type_oid: int
     modifier: int
     type: str
+    since: int = 0
+    until: int = 0
 
 
 class UpstreamTable(msgspec.Struct, frozen=True, omit_defaults=True):

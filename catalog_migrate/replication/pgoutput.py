@@ -82,7 +82,7 @@ def decode(
                 continue
             relation = relations[_INT.unpack_from(data, 1)[0]]
             if relation.expected is not None:
-                operation, before, after, unchanged = relation.row(kind, data, 5)
+                operation, before, after, unchanged = relation.row(kind, data, 5, lsn)
                 yield Change(
                     relation.name, operation, lsn, sequence, transaction, committed, before, after,
                     unchanged,
@@ -103,7 +103,7 @@ def decode(
             if wanted:
                 for relation in _truncated(data, 1, relations):
                     if relation.expected is not None:
-                        relation.check()
+                        relation.check(lsn)
                         yield Change(
                             relation.name, "truncate", lsn, sequence, transaction, committed, None,
                             None,
@@ -143,37 +143,44 @@ _PASSED_OVER = frozenset(b"OYM")
 class _Relation:
     """A table as the last message about it describes it, beside what is expected of it."""
 
-    __slots__ = ("changed", "columns", "expected", "name", "order")
+    __slots__ = ("changed", "columns", "expected", "missing", "name", "order")
 
     def __init__(self, name: str, columns: tuple[Column, ...], expected: Expected | None) -> None:
         self.name, self.columns, self.expected = name, columns, expected
         self.changed: str | None = None
         self.order: tuple[int, ...] | None = None
+        self.missing: tuple[Column, ...] = ()
+        """Columns that it has not, and that a table need not have all the time."""
         if expected is None:
             return
         there = {column.name: number for number, column in enumerate(columns)}
         self.changed = difference(expected, columns)
         if self.changed is None:
-            order = tuple(there[column.name] for column in expected.columns)
+            self.missing = tuple(c for c in expected.columns if c.name not in there)
+            order = tuple(there.get(column.name, _MISSING) for column in expected.columns)
             if order != tuple(range(len(columns))):
                 self.order = order
 
-    def check(self) -> None:
-        """Raise TableChanged when the columns are not those expected."""
-        if self.changed is not None:
+    def check(self, lsn: int) -> None:
+        """Raise TableChanged when the columns are not those expected of a commit at ``lsn``."""
+        changed = self.changed or ", ".join(
+            f"column {column.name} is gone" for column in self.missing
+            if not column.may_be_missing(lsn)
+        )
+        if changed:
             assert self.expected is not None
             raise TableChanged(
-                f"table {self.name} has changed upstream: {self.changed}", table=self.name,
-                old=self.expected.columns, new=self.columns,
+                f"table {self.name} has changed upstream: {changed}", table=self.name,
+                old=self.expected.columns, new=self.columns, lsn=lsn,
                 remedy="change the table here the same way, then let the source go on",
             )
 
     def row(
-        self, kind: int, data: bytes, at: int
+        self, kind: int, data: bytes, at: int, lsn: int
     ) -> tuple[Operation, Image | None, Image | None, tuple[int, ...]]:
         """(operation, before, after, unchanged) of an insert, update or delete, from ``at`` on."""
-        if self.changed is not None:
-            self.check()
+        if self.changed is not None or self.missing:
+            self.check(lsn)
         if kind == 73:  # I
             after, missing, _ = _values(data, at + 1)
             return "insert", None, self._aligned(after), self._positions(missing)
@@ -198,7 +205,7 @@ class _Relation:
     def _aligned(self, values: list[str | None]) -> Image:
         if self.order is None:
             return tuple(values)
-        return tuple([values[number] for number in self.order])
+        return tuple([values[at] if at != _MISSING else None for at in self.order])
 
     def _positions(self, numbers: list[int] | tuple[()]) -> tuple[int, ...]:
         if not numbers:
@@ -246,12 +253,12 @@ class _Stream:
             if relation.expected is None:
                 continue
             if data[0] == 84:
-                relation.check()
+                relation.check(lsn)
                 yield Change(
                     relation.name, "truncate", lsn, sequence, self.xid, committed, None, None
                 )
                 continue
-            operation, before, after, unchanged = relation.row(data[0], data, 9)
+            operation, before, after, unchanged = relation.row(data[0], data, 9, lsn)
             yield Change(
                 relation.name, operation, lsn, sequence, self.xid, committed, before, after,
                 unchanged,
@@ -268,6 +275,8 @@ def difference(expected: Expected, columns: tuple[Column, ...]) -> str | None:
     for column in expected.columns:
         now = there.get(column.name)
         if now is None:
+            if column.since or column.until:
+                continue  # the LSN of the change tells whether it may
             found.append(f"column {column.name} is gone")
         elif now.type_oid != column.type_oid or (
             now.type_oid == NUMERIC and now.modifier != column.modifier
@@ -326,6 +335,7 @@ def _relation(
 
 
 _TYPE = Struct("!Ii")
+_MISSING = -1
 
 
 def _truncated(

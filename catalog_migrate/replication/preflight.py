@@ -19,7 +19,8 @@ from catalog_migrate.connections.findings import (
     within,
 )
 from catalog_migrate.replication.errors import ReplicationFailed
-from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables, session
+from catalog_migrate.replication.server import PLUGIN, read_slot, read_tables
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import UpstreamTable, quoted_name
 
 if TYPE_CHECKING:

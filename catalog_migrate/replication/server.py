@@ -14,23 +14,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from catalog_migrate.connections.clients import Resolved, option_of
-from catalog_migrate.connections.findings import ConnectionFailed, Finding, failed
-from catalog_migrate.connections.postgres_probe import postgres_session
-from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.connections.clients import Resolved
+from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.values import table_of
 from catalog_migrate.replication.errors import (
     OtherServer,
     OtherTimeline,
     PublicationMissing,
     ReplicationFailed,
-    ReplicationNotAllowed,
     SlotAhead,
     SlotInUse,
     SlotLost,
     SlotMissing,
 )
 from catalog_migrate.replication.position import Position, lsn_number, lsn_text
+from catalog_migrate.replication.sessions import AGAIN, KEEP_MORE, replication_session, session
 from catalog_migrate.replication.types import (
     UpstreamColumn,
     UpstreamTable,
@@ -44,13 +42,6 @@ if TYPE_CHECKING:
 PLUGIN = "pgoutput"
 HEARTBEAT = "catalog_migrate"
 """The prefix of the messages that move an idle slot on."""
-
-_TEXT_FORM = (
-    "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';"
-    "SET bytea_output = 'hex'; SET extra_float_digits = 1; SET client_encoding = 'UTF8';"
-    "SET lc_monetary = 'C'; SET search_path = pg_catalog"
-)
-"""How values print, whatever the role or the database has set."""
 
 _TABLES = """
 SELECT c.oid, c.relkind::text, c.relreplident::text, n.nspname, c.relname
@@ -139,91 +130,6 @@ class CreatedSlot(msgspec.Struct, frozen=True):
     name: str
     position: Position
     snapshot: str
-
-
-# -- sessions --------------------------------------------------------------------------------------
-
-
-@contextmanager
-def session(
-    connection: Resolved, *, subject: str = "connection", timeout: float = 60.0
-) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in which values print in one form and a statement ends within ``timeout`` s.
-
-    Raises ConnectionFailed, and the errors of this package for what the server refuses.
-    """
-    with (
-        postgres_session(connection, subject=subject) as opened,
-        refusals(opened, connection, timeout),
-    ):
-        opened.execute(f"{_TEXT_FORM}; SET statement_timeout = {int(timeout * 1000)}")
-        yield opened
-
-
-@contextmanager
-def refusals(
-    opened: psycopg.Connection[Any], connection: Resolved, timeout: float = 60.0
-) -> Iterator[None]:
-    """What the server says to statements inside becomes an error of this package.
-
-    A connection that breaks raises ConnectionFailed.
-    """
-    import psycopg
-
-    try:
-        yield
-    except psycopg.Error as error:
-        if opened.closed or opened.broken:
-            text = " ".join(Redactor.of(connection).scrub(str(error)).split())
-            raise failed(
-                Finding("connection", "HOST", False, text, "see to the server, then try again")
-            ) from None
-        raise refusal(error, connection, timeout) from None
-
-
-def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> ReplicationFailed:
-    """The typed error for what a server that let us in said to a statement."""
-    import psycopg
-
-    text = Redactor.of(connection).scrub(error.diag.message_primary or str(error)).strip()
-    lowered = text.lower()
-    if isinstance(error, psycopg.errors.ObjectInUse):
-        return SlotInUse(
-            f"another process reads from the slot: {text}",
-            remedy="SELECT * FROM pg_stat_activity WHERE pid = … names it; each source has its own"
-            " slot: end the other reader, or name another SLOT",
-        )
-    if isinstance(error, psycopg.errors.QueryCanceled):
-        return ReplicationFailed(
-            f"the server took longer than {timeout:.0f} s and was told to stop",
-            remedy="look for long transactions (pg_stat_activity), and for a standby that is away"
-            " and named in synchronized_standby_slots",
-        )
-    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "replication" in lowered:
-        user = option_of(connection, "POSTGRES", "USER")
-        return ReplicationNotAllowed(
-            f"role {user} may not read changes: {text}", remedy=f"ALTER ROLE {user} REPLICATION"
-        )
-    if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
-        return PublicationMissing(
-            f"changes were made while a publication was not there: {text}",
-            remedy=f"create it again where it is missing, then {_AGAIN}",
-        )
-    if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
-        return SlotMissing(text, remedy=_AGAIN)
-    if (
-        isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
-        and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
-    ):
-        return SlotLost(text, remedy=_KEEP_MORE)
-    return ReplicationFailed(text, remedy="see to the server, then try again")
-
-
-_AGAIN = "take a new snapshot: the changes since the last position are not to be had"
-_KEEP_MORE = (
-    "raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then take a new"
-    " snapshot: the changes since the last position are not to be had"
-)
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -360,7 +266,7 @@ def timeline_left(connection: Resolved, old: int, new: int) -> int | None:
 
     if new < old:
         return None
-    with _replication(connection, timeout=5.0) as opened:
+    with replication_session(connection, timeout=5.0) as opened:
         try:
             row = opened.execute(f"TIMELINE_HISTORY {int(new)}".encode()).fetchone()
         except psycopg.errors.UndefinedFile:
@@ -410,13 +316,13 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
     if slot is None:
         raise SlotMissing(
             f"there is no replication slot {name}: it was dropped, or a promotion did not bring it"
-            " along", remedy=_AGAIN, slot=name,
+            " along", remedy=AGAIN, slot=name,
         )
     if slot.lost:
         why = slot.invalidation or "wal_removed"
         raise SlotLost(
             f"replication slot {name} is lost ({why}): the server removed the log that it needs",
-            remedy=_KEEP_MORE, slot=name, reason=why,
+            remedy=KEEP_MORE, slot=name, reason=why,
         )
     if slot.plugin != PLUGIN or not slot.is_here:
         raise SlotInUse(
@@ -467,7 +373,7 @@ def create_slot(
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} (SNAPSHOT 'export'{more})"
     else:
         statement = f"CREATE_REPLICATION_SLOT {quoted} LOGICAL {PLUGIN} EXPORT_SNAPSHOT"
-    with _replication(connection, timeout=timeout) as replication:
+    with replication_session(connection, timeout=timeout) as replication:
         # statement_timeout does not count for commands of replication
         timer = threading.Timer(timeout, replication.cancel_safe, kwargs={"timeout": 5.0})
         timer.daemon = True
@@ -567,11 +473,13 @@ def peek(
     with cursor, _publication_there(opened, publication) as check:
         query = PEEK.format(lsn=0, limit="NULL").encode()
         cursor.execute(query, (slot, lsn_text(end), quoted_name(publication)))
-        for message in cursor:
-            # the server has decoded everything before it sends the first
-            check()
-            yield message
+        messages = iter(cursor)
+        first = next(messages, None)
+        # the server has decoded everything before it sends the first
         check()
+        if first is not None:
+            yield first
+            yield from messages
 
 
 @contextmanager
@@ -593,7 +501,7 @@ def _publication_there(
         if warned:
             raise PublicationMissing(
                 f"changes were made while publication {publication} was not there:"
-                f" {warned[0]}", remedy=f"create it again where it is missing, then {_AGAIN}",
+                f" {warned[0]}", remedy=f"create it again where it is missing, then {AGAIN}",
                 publication=publication,
             )
 
@@ -607,40 +515,3 @@ def _publication_there(
 def heartbeat(opened: psycopg.Connection[Any]) -> None:
     """Write a few bytes into the log, so that an idle slot has something to move on to."""
     opened.execute("SELECT pg_logical_emit_message(true, %s, '')", (HEARTBEAT,))
-
-
-@contextmanager
-def _replication(
-    connection: Resolved, *, timeout: float
-) -> Iterator[psycopg.Connection[Any]]:
-    """A session in which replication commands are understood."""
-    import psycopg
-
-    from catalog_migrate.connections.clients import connect_postgres
-
-    try:
-        opened = connect_postgres(
-            connection, replication="database", autocommit=True,
-            options=f"-c statement_timeout={int(timeout * 1000)}",
-        )
-    except psycopg.OperationalError as error:
-        # one that may log in without replication does
-        with session(connection, timeout=5.0):
-            pass
-        raise refusal_at_login(error, connection) from None
-    with opened, refusals(opened, connection, timeout):
-        yield opened
-
-
-def refusal_at_login(error: psycopg.Error, connection: Resolved) -> ReplicationFailed:
-    """The typed error for a replication session that a server refuses, and lets others in."""
-    text = " ".join(Redactor.of(connection).scrub(str(error)).split())
-    user = option_of(connection, "POSTGRES", "USER")
-    if "max_wal_senders" in text or "too many" in text:
-        return ReplicationFailed(
-            f"the server has no WAL sender left: {text}", remedy="raise max_wal_senders on it"
-        )
-    return ReplicationNotAllowed(
-        f"role {user} may not read changes: {text}",
-        remedy=f"ALTER ROLE {user} REPLICATION, and let it in by pg_hba.conf (its own database)",
-    )

@@ -17,7 +17,8 @@ from catalog_migrate.connections.clients import Resolved
 from catalog_migrate.replication.batches import snapshot_batch
 from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.server import CreatedSlot, session
+from catalog_migrate.replication.server import CreatedSlot
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import UpstreamTable, quoted_name
 
 if TYPE_CHECKING:

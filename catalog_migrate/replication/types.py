@@ -59,12 +59,22 @@ _TEXT_EXTENSIONS = frozenset({
 
 class Column(msgspec.Struct, frozen=True):
     """A column upstream as pgoutput tells of it: its type's oid and modifier (-1: none), and
-    whether it is in the key."""
+    whether it is in the key.
+
+    One expected may be missing in changes up to ``since``, the LSN of the first commit that had it,
+    and from ``until`` on, that of the first commit without it; 0: there is no such commit.
+    """
 
     name: str
     type_oid: int
     modifier: int = -1
     key: bool = False
+    since: int = 0
+    until: int = 0
+
+    def may_be_missing(self, lsn: int) -> bool:
+        """Whether a change that was committed at ``lsn`` may be of the table without it."""
+        return bool((self.since and lsn <= self.since) or (self.until and lsn >= self.until))
 
 
 class Expected(msgspec.Struct, frozen=True):

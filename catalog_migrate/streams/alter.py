@@ -15,6 +15,7 @@ from catalog_migrate.connections.options import (
     alterable,
     apply_actions,
     check,
+    diff,
     partition,
     rotate_keys,
 )
@@ -29,7 +30,7 @@ from catalog_migrate.streams.declare import (
     checked_connection,
     checked_query,
 )
-from catalog_migrate.streams.dependencies import refuse_new_loops
+from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import (
     Alteration,
     Draft,
@@ -53,7 +54,7 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, "connection", statement.name)
-    external = found.external
+    external = dependencies.as_called_now(state, found.item)
     if statement.connector is not None and statement.connector.upper() != external.connector:
         raise RefusedStatement(
             f"{found.text} is {external.connector}, the statement says AS {statement.connector}",
@@ -93,19 +94,24 @@ def alter_connection(state: State, statement: st.AlterConnection) -> Effect:
 
 
 def _check_dependents(effect: Effect, state: State, found: dependencies.CatalogEntry) -> None:
-    """Connections that inherit from this one must still be whole; all errors name them."""
+    """Who inherits from this connection must still be whole, and nothing that is fixed may change.
+
+    All errors name the connection.
+    """
     assert effect.changes is not None
     after = state.changed(state.version + 1, effect.changes.effective(state))
     for item_id, item in after.items.items():
-        if item.definition.kind != "connection" or item_id == found.item_id:
+        if item.definition.kind != "connection":
             continue
         whole = dependencies.effective(after, item_id)
-        if found.item_id in whole.chain:
-            name = item.definition.item_name
-            check(
-                whole.connector, "connection", whole.options,
-                where=f"connection {name}, which uses {found.item.definition.item_name}",
-            )
+        if found.item_id not in whole.chain:
+            continue
+        where = f"connection {item.definition.item_name}"
+        if item_id != found.item_id:
+            where += f", which uses {found.item.definition.item_name}"
+            check(whole.connector, "connection", whole.options, where=where)
+        before = dependencies.effective(state, item_id)
+        alterable(whole.connector, "connection", diff(before.options, whole.options), where=where)
 
 
 def _altered(
@@ -127,6 +133,7 @@ def _altered(
     draft.redefine(found, definition, links=links)
     after = draft.after()
     refuse_new_loops(state, after)
+    refuse_shared_ports(after)
     return Effect(
         f"{found.text} {what}", draft.changes, validate=validate,
         alteration=Alteration(
@@ -158,7 +165,7 @@ def alter_query(state: State, statement: st.AlterItem) -> Effect:
     if nothing is not None:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
-    external = dependencies.under_present_names(state, found.item)
+    external = dependencies.as_called_now(state, found.item)
     connector = external.connector or ""
     alterable(connector, statement.kind, _touched(statement), where=found.text)
     both = apply_actions(
@@ -194,7 +201,7 @@ def set_connection(state: State, statement: st.SetConnection) -> Effect:
         return nothing
     found = dependencies.find(state, statement.kind, statement.name)
     external = msgspec.structs.replace(
-        dependencies.under_present_names(state, found.item), connection=statement.connection
+        dependencies.as_called_now(state, found.item), connection=statement.connection
     )
     checked, links = checked_query(state, statement.kind, statement.name, external)
     if statement.kind == "sink":

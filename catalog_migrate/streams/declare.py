@@ -19,7 +19,7 @@ from catalog_migrate.model.types import canonical_type
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.vocabulary import USED_CONNECTIONS, QueryKind
 from catalog_migrate.streams import avro, dependencies
-from catalog_migrate.streams.dependencies import refuse_new_loops
+from catalog_migrate.streams.dependencies import refuse_new_loops, refuse_shared_ports
 from catalog_migrate.streams.effects import Draft, Effect
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.operation_records import earlier_topics
@@ -122,6 +122,7 @@ def create_connection(
     checked, links = checked_connection(state, definition)
     draft = Draft(state, owner=owner)
     created = draft.create(checked, links=links)
+    refuse_shared_ports(draft.after())
     return Effect(
         f"connection {checked.item_name} created", draft.changes, validate=statement.validate,
         created=(created,),

@@ -12,7 +12,7 @@ import msgspec
 from catalog_migrate.catalog.records import ItemRecord, MappingRecord, identity_text
 from catalog_migrate.catalog.state import State
 from catalog_migrate.connections.options import diff
-from catalog_migrate.connections.values import topics_of
+from catalog_migrate.connections.values import addresses_of, topics_of
 from catalog_migrate.model.external import CLUSTER_KINDS, External, OptionValue, SecretRef
 from catalog_migrate.model.graph import DependencyGraph, chain
 from catalog_migrate.model.names import Identity, ItemKey, namespace_of, split_name
@@ -69,18 +69,33 @@ def external_of(item: ItemRecord) -> External:
     return item.definition.external or External()
 
 
-def under_present_names(state: State, item: ItemRecord) -> External:
-    """The external part of a source or sink; a connection that was renamed has its present name."""
+def as_called_now(state: State, item: ItemRecord) -> External:
+    """What an item declares, with the present name of whatever was renamed since it was written.
+
+    A definition that is checked anew is linked by its names: an old one would lead nowhere, or to
+    something else that has it now.
+    """
     external = external_of(item)
-    names = {}
-    for role in ("connection", REGISTRY):
-        written = getattr(external, role)
-        if written is None or role not in item.links:
-            continue
-        found = state.mappings.get(identity_text(identity_of("connection", written)))
-        if found is None or found.item_id != item.links[role]:
-            names[role] = display(state, item.links[role])
-    return msgspec.structs.replace(external, **names)
+
+    def called(kind: str, written: str, role: str) -> str:
+        link = item.links.get(role)
+        if link is None:
+            return written
+        found = state.mappings.get(identity_text(identity_of(kind, written)))
+        return written if found is not None and found.item_id == link else display(state, link)
+
+    options: dict[str, OptionValue] = {}
+    for name, value in external.options.items():
+        if isinstance(value, SecretRef):
+            options[name] = SecretRef(called("secret", value.secret, SECRET + name))
+        else:
+            options[name] = called("connection", value, USING + name)
+    return msgspec.structs.replace(
+        external, options=options,
+        connection=external.connection
+        and called("connection", external.connection, "connection"),
+        registry=external.registry and called("connection", external.registry, REGISTRY),
+    )
 
 
 def identity_of(kind: str, name: str) -> tuple[str, str, str]:
@@ -241,8 +256,10 @@ def effective(state: State, connection_id: str) -> Effective:
 def stands_on(state: State, connection_id: str) -> frozenset[str]:
     """Everything that a connection is made of: itself, its bases, secrets, tunnels and theirs."""
     whole = effective(state, connection_id)
-    found = {*whole.chain, *whole.secrets.values()}
-    return frozenset(found.union(*(stands_on(state, used) for used in whole.uses.values())))
+    tunnels = [effective(state, used) for used in whole.uses.values()]
+    return frozenset(
+        item_id for each in (whole, *tunnels) for item_id in (*each.chain, *each.secrets.values())
+    )
 
 
 # -- queries ---------------------------------------------------------------------------------------
@@ -357,11 +374,17 @@ def fingerprint(state: State, item_id: str) -> str:
 def _connection_parts(state: State, connection_id: str) -> list[object]:
     """What a connection is made of, its tunnel's parts in the place of the tunnel's name."""
     whole = effective(state, connection_id)
-    parts: list[object] = [whole.connector]
+    parts: list[object] = [whole.connector, *_option_parts(state, whole)]
+    for name, used in sorted(whole.uses.items()):
+        parts.append((name, used, _option_parts(state, effective(state, used))))
+    return parts
+
+
+def _option_parts(state: State, whole: Effective) -> list[object]:
+    """The options of a connection itself, secrets by id and revision."""
+    parts: list[object] = []
     for name, value in sorted(whole.options.items(), key=lambda each: each[0]):
-        used = whole.uses.get(name)
-        if used is not None:
-            parts.append((name, used, _connection_parts(state, used)))
+        if name in whole.uses:
             continue
         secret = whole.secrets.get(name)
         revision = external_of(state.items[secret]).revision if secret is not None else 0
@@ -406,6 +429,30 @@ def refuse_new_loops(before: State, after: State) -> None:
                 f" back through source {source.item_name}" + (f" ({path})" if len(way) > 4 else ""),
                 remedy="write to another topic",
             )
+
+
+def refuse_shared_ports(state: State) -> None:
+    """RefusedStatement where brokers behind tunnels would have one port at the local end.
+
+    Clients are told localhost and the port by each of them, and would reach the other.
+    """
+    ways: dict[int, tuple[tuple[str, str], str]] = {}
+    for item_id, item in state.items.items():
+        if item.definition.kind != "connection":
+            continue
+        whole = effective(state, item_id)
+        if whole.connector != "KAFKA" or not whole.uses:
+            continue
+        (tunnel,) = whole.uses.values()
+        for host, port in addresses_of(str(whole.options["BROKER"])):
+            known, other = ways.setdefault(port, ((tunnel, host), item_id))
+            if known != (tunnel, host):
+                raise RefusedStatement(
+                    f"connections {display(state, other)} and {display(state, item_id)} go through "
+                    f"tunnels to different brokers on port {port}, and both brokers are reached at "
+                    f"localhost:{port}",
+                    remedy="give one of the brokers a listener on another port for the tunnel",
+                )
 
 
 def _called(key: ItemKey) -> str:

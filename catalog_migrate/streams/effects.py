@@ -118,7 +118,8 @@ class Draft:
     ) -> None:
         """Give an object another definition (the name may differ).
 
-        With other columns it gets a new global id, and its shard is to be evolved. ``bundled`` is there when a release does it: the new definition to tell a user's by.
+        With other columns it gets a new global id, and its shard is to be evolved.
+        ``bundled`` is there when a release does it: the new definition to tell a user's by.
         """
         old, new = found.mapping.identity, definition.identity
         if old != new:

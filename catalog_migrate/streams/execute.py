@@ -40,6 +40,7 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
+from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -169,6 +170,11 @@ class Executor(OperationClient):
         for item_id in effect.created:
             if item_id in after.items:
                 self._shards(after, item_id)
+        slots = {
+            key: row for key, row in slots_to_drop(after).items()
+            if key not in state.operations and not runtime_lives(after, row.cluster)
+        }
+        drop_slots(after, slots, ports=self.ports, commit=self._put_slots)
         if cluster:
             name = dependencies.display(after, cluster)
             notices += (
@@ -176,6 +182,14 @@ class Executor(OperationClient):
                 f"on the new definition with the next `catalog-migrate run --cluster {name}`",
             )
         return Result(effect.summary, notices)
+
+    def _put_slots(self, put: Callable[[Changes, State], None]) -> None:
+        def written(state: State) -> Changes:
+            changes = Changes()
+            put(changes, state)
+            return changes
+
+        commit(self.log, written, kind=SLOT)
 
     def _same_target(self, current: State, effect: Effect) -> None:
         """40001 when what was planned from is no more, or somebody is at work on it: an ALTER of

@@ -25,6 +25,7 @@ from catalog_migrate.streams.errors import UpstreamChanged
 from catalog_migrate.streams.ports import Ports, Running
 from catalog_migrate.streams.queries import QueryEngine
 from catalog_migrate.streams.runner import Runner
+from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
 from catalog_migrate.streams.status import ClusterLog, cluster_key, log_path
 from catalog_migrate.streams.supervisor import UPSTREAM, EnsureShards, Supervisor
 from catalog_migrate.streams.takeover import FENCE, fence_out, retry
@@ -99,6 +100,8 @@ class Runtime:
         self._polled = 0.0
         self._fenced = 0.0
         self._fencing: Running | None = None
+        self._dropping: Running | None = None
+        self.cluster_id = ""
         self._reported = 0.0
         self._thread: Running | None = None
         self._failure: BaseException | None = None
@@ -139,7 +142,7 @@ class Runtime:
         took it over.
         """
         state = read_state(self.log)
-        cluster = dependencies.find(state, "cluster", self.cluster).item_id
+        cluster = self.cluster_id = dependencies.find(state, "cluster", self.cluster).item_id
 
         def supervise(lease: Lease) -> Supervisor:
             return Supervisor(
@@ -210,6 +213,7 @@ class Runtime:
         if now - self._polled >= POLL_UPSTREAM:
             self._polled = now
             self._poll_upstream(supervisor, state)
+            self._drop_slots(supervisor, state)
             self._count(supervisor, state)
         if acted or before is not state or now - self._reported >= REPORT:
             self._reported = now
@@ -320,6 +324,27 @@ class Runtime:
         for item_id, error in zip(running, changed, strict=True):
             if error is not None and not _says(state, item_id, error.message):
                 supervisor.hold(item_id, UPSTREAM, error.message)
+
+    def _drop_slots(self, supervisor: Supervisor, state: State) -> None:
+        """Slots of sources that were dropped and whose queries have stopped; in a thread."""
+        rows = {
+            key: row for key, row in slots_to_drop(state).items()
+            if row.cluster == self.cluster_id
+            and not any(key.endswith(f"/{item_id}") for item_id in supervisor.managed)
+        }
+        if not rows or (self._dropping and self._dropping.is_alive()):
+            return
+
+        def drop() -> None:
+            try:
+                drop_slots(
+                    state, rows, ports=self._ports,
+                    commit=lambda put: supervisor.commit(put, SLOT),
+                )
+            except CatalogMigrateError as error:
+                self._say(f"replication slots could not be dropped: {error.message}")
+
+        self._dropping = self._ports.threads.run(drop, "drop slots")
 
     def _changed(
         self, state: State, item_id: str, supervisor: Supervisor

@@ -39,14 +39,19 @@ def resolved_connection(
     Raises :class:`UnresolvedSecret` that names option, connection and secret.
     """
     whole = dependencies.effective(state, connection_id)
-    options: dict[str, str | Secret] = {}
+    options = _resolved(state, connection_id, whole, resolve)
     for option, used in whole.uses.items():
         options[option] = dependencies.display(state, used)
-        for name, each in resolved_connection(state, used, resolve=resolve).items():
-            options[f"{option} {name}"] = each
+        its = _resolved(state, used, dependencies.effective(state, used), resolve)
+        options |= {f"{option} {name}": value for name, value in its.items()}
+    return options
+
+
+def _resolved(
+    state: State, connection_id: str, whole: dependencies.Effective, resolve: Resolve
+) -> dict[str, str | Secret]:
+    options: dict[str, str | Secret] = {}
     for name, value in whole.options.items():
-        if name in whole.uses:
-            continue
         if not isinstance(value, SecretRef):
             options[name] = value
             continue

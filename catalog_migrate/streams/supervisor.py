@@ -51,9 +51,9 @@ from catalog_migrate.streams.upstream import (
 )
 from catalog_migrate.streams.upstream_changes import (
     FINAL,
-    added,
     evolved,
     hold_reason,
+    is_taken_over,
 )
 from catalog_migrate.streams.upstream_tables import UpstreamColumns, columns_of, upstream_columns
 
@@ -260,14 +260,14 @@ class Supervisor:
         name = dependencies.display(state, item_id)
         external = dependencies.external_of(state.items[item_id])
         policy = upstream_columns(external, self.upstream_columns)
-        if isinstance(error, TableChanged) and policy == "evolve" and added(error):
+        if isinstance(error, TableChanged) and is_taken_over(error, policy):
             spec = self.spec(state, item_id)
             try:
                 self.commit(
                     lambda changes, state: changes.merge(
                         evolved(state, item_id, error, partial(self._columns, spec)) or Changes()
                     ),
-                    "evolve", f"{error.table} has new columns upstream: {', '.join(added(error))}",
+                    "evolve", error.message,
                 )
             except CatalogMigrateError as refused:
                 self.hold(item_id, UPSTREAM, hold_reason(refused, name))

@@ -99,6 +99,12 @@ class Upstreams(Protocol):
         that does not answer and a table that is not there.
         """
 
+    def drop_slot(self, connection: Resolved, name: str) -> bool:
+        """Drop a replication slot of a PostgreSQL server; whether there was one.
+
+        Raises ConnectionFailed, and SlotInUse while somebody reads from it.
+        """
+
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True
     ) -> AbstractContextManager[TopicContents]:
@@ -269,6 +275,13 @@ def postgres_tables(
     return discover(connection, names, publication=publication)
 
 
+def drop_slot(connection: Resolved, name: str) -> bool:
+    """Drop a replication slot; see the port."""
+    from catalog_migrate.replication import server
+
+    return server.drop_slot(connection, name)
+
+
 class ServerUpstreams:
     """The port's implementation by Kafka's and PostgreSQL's own clients."""
 
@@ -278,4 +291,5 @@ class ServerUpstreams:
     check_query = staticmethod(check_query)
     check_schemas = staticmethod(check_schemas)
     tables = staticmethod(postgres_tables)
+    drop_slot = staticmethod(drop_slot)
     contents = staticmethod(kafka_contents)

@@ -28,7 +28,13 @@ from catalog_migrate.replication.errors import (
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Draft
 from catalog_migrate.streams.errors import RefusedStatement
-from catalog_migrate.streams.upstream_tables import CHANGE_COLUMNS, DELETED, MIRROR_COLUMNS, role
+from catalog_migrate.streams.upstream_tables import (
+    CHANGE_COLUMNS,
+    DELETED,
+    MIRROR_COLUMNS,
+    UpstreamColumns,
+    role,
+)
 
 FINAL = (SlotLost, SlotMissing, SlotAhead, OtherServer, OtherTimeline)
 """What no waiting changes: the position is worth nothing on this server."""
@@ -39,41 +45,68 @@ Discover = Callable[[UpstreamTable], Sequence[UpstreamColumn]]
 
 def hold_reason(error: CatalogMigrateError, name: str) -> str:
     """Why a source is held, and what to write."""
-    if isinstance(error, TableChanged):
-        if added(error):
-            return (
-                f"{error.message}: write ALTER SOURCE {name} SET (UPSTREAM COLUMNS = 'evolve') to"
-                f" take it over, or 'ignore' to leave it out, then RESUME SOURCE {name}"
-            )
+    if not isinstance(error, TableChanged):
+        return error.message + (f"; {error.remedy}" if error.remedy else "")
+    news = news_of(error)
+    if news is None:
         return (
-            f"{error.message}: rename or retype it back upstream and RESUME SOURCE {name}, or DROP"
-            f" SOURCE {name} and create it again with other tables (the old ones keep their rows)"
+            f"{error.message}: DROP SOURCE {name} and create it again with other tables, which"
+            " takes a new snapshot (the old ones keep their rows)"
         )
-    return error.message + (f"; {error.remedy}" if error.remedy else "")
+    policy = "evolve" if not news.gone else "follow"
+    kept = " (what is gone stays here, NULL from then on)" * bool(news.gone)
+    left_out = ", or 'ignore' to leave it out" * (not news.gone)
+    return (
+        f"{error.message}: write ALTER SOURCE {name} SET (UPSTREAM COLUMNS = '{policy}') to take it"
+        f" over{kept}{left_out}, then RESUME SOURCE {name}"
+    )
 
 
-def added(error: TableChanged) -> tuple[str, ...]:
-    """The names of columns that came, empty when anything else changed."""
-    old = {column.name: (column.type_oid, column.modifier) for column in error.old}
+class News(msgspec.Struct, frozen=True):
+    """Names of columns that came and that went; one that was renamed is both."""
+
+    came: tuple[str, ...]
+    gone: tuple[str, ...]
+
+
+def news_of(error: TableChanged) -> News | None:
+    """What changed, None where no policy takes it over: another type, a key that is gone."""
     new = {column.name: (column.type_oid, column.modifier) for column in error.new}
-    if any(new.get(name) != form for name, form in old.items()):
-        return ()
-    return tuple(name for name in new if name not in old)
+    gone = []
+    for column in error.old:
+        form = new.pop(column.name, None)
+        if form == (column.type_oid, column.modifier):
+            continue
+        if form is not None or column.key:
+            return None
+        if not column.may_be_missing(int(error.data.get("lsn", 0))):
+            gone.append(column.name)
+    return News(tuple(new), tuple(gone))
+
+
+def is_taken_over(error: TableChanged, policy: UpstreamColumns) -> bool:
+    """Whether a policy takes a change over, and does not hold the source."""
+    news = news_of(error)
+    if news is None or policy not in ("evolve", "follow"):
+        return False
+    return policy == "follow" or not news.gone
 
 
 def evolved(state: State, item_id: str, error: TableChanged, discover: Discover) -> Changes | None:
-    """The commit that takes new columns over; None where they are there already.
+    """The commit that takes a change of columns over; None where it has been already.
 
     Raises :class:`RefusedStatement` where a name is taken or a type has none here.
     """
     item = state.items[item_id]
     external = dependencies.external_of(item)
     table = next((each for each in external.tables if each.full_name == error.table), None)
-    if table is None or not added(error):
+    news = news_of(error)
+    if table is None or news is None:
         return None
     known = {column.name: column for column in table.columns}
     there = {column.name: column for column in discover(table)}
     columns, ours = [], []
+    lsn = int(error.data.get("lsn", 0))
     for column in error.new:
         mine = known.get(column.name)
         if mine is None:
@@ -81,10 +114,15 @@ def evolved(state: State, item_id: str, error: TableChanged, discover: Discover)
             same = now is not None and now.type_oid == column.type_oid
             # of one that was dropped or retyped since, PostgreSQL's own text is kept
             spark = now.type if now is not None and same else "STRING"
-            mine = UpstreamColumn(column.name, column.type_oid, column.modifier, spark)
+            mine = UpstreamColumn(column.name, column.type_oid, column.modifier, spark, lsn)
             ours.append(Column(column.name, spark))
         columns.append(mine)
-    if not ours:
+    names = {column.name for column in columns}
+    columns += [
+        msgspec.structs.replace(column, until=lsn) if column.name in news.gone else column
+        for column in table.columns if column.name not in names
+    ]
+    if tuple(columns) == table.columns:
         return None
     target = dependencies.by_id(state, item.links[role(table)])
     if target.mapping.owner == "release":

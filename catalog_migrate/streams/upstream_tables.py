@@ -8,7 +8,7 @@ other as they did upstream.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
@@ -52,8 +52,8 @@ DELETED = Column("_deleted", "TIMESTAMP", comment="when the row was deleted upst
 """What FORMAT MIRROR with SOFT DELETES adds beside."""
 
 
-UpstreamColumns = Literal["evolve", "hold", "ignore"]
-"""What becomes of a column that is added upstream."""
+UpstreamColumns = Literal["evolve", "follow", "hold", "ignore"]
+"""What becomes of a column that is added upstream, with ``follow`` of one that is gone too."""
 
 SNAPSHOT_LOADED = "loaded.json"
 """The file beside a source's checkpoints that says where its changes begin: the rows of its
@@ -63,7 +63,7 @@ snapshot are in its tables."""
 def upstream_columns(external: External, default: UpstreamColumns) -> UpstreamColumns:
     """What a source does with new columns: what it says itself, else what its runtime does."""
     own = external.settings.get("UPSTREAM COLUMNS")
-    return own if own in ("evolve", "hold", "ignore") else default  # type: ignore[return-value]
+    return cast("UpstreamColumns", own) if own is not None else default
 
 
 def is_mirror(external: External) -> bool:

@@ -60,6 +60,7 @@ _VALUES = {
     "host": "one host",
     "host key": "a public key or `SHA256:…`",
     "integer": "a whole number",
+    "pairs": "`name=value`, by commas",
     "path": "a path",
     "pem": "PEM",
     "position": "`earliest`, `latest` or a time with its offset",
@@ -68,7 +69,7 @@ _VALUES = {
     "text": "text",
     "topic": "a topic",
     "topics": "topics, by commas",
-    "url": "an address of HTTP",
+    "url": "a URL",
 }
 
 

@@ -6,10 +6,12 @@ import os
 import stat
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +29,8 @@ from catalog_migrate.connections.clients import (
 )
 from catalog_migrate.connections.options import InvalidOptions
 from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.connections.validation import validate_connection
+from catalog_migrate.errors import PrerequisiteMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +90,94 @@ class TestKafka:
             "reconnect.backoff.ms": 500,
             "client.id": "catalog_migrate",
         }
+
+    def test_token(self) -> None:
+        """OAUTHBEARER: both clients ask the endpoint, and trust the same authority there."""
+        resolved = {
+            "BROKER": "a:1", "SECURITY PROTOCOL": "SASL_SSL", "SASL MECHANISMS": "OAUTHBEARER",
+            "OAUTH TOKEN ENDPOINT": "https://t/token", "OAUTH CLIENT ID": "app",
+            "OAUTH CLIENT SECRET": Secret('s"'), "OAUTH SCOPE": "a b",
+            "OAUTH EXTENSIONS": "pool=p,tenant=t",
+            "OAUTH CERTIFICATE AUTHORITY": "-----BEGIN CERTIFICATE-----\nca\n",
+        }
+        java = {n: v for n, v in spark_kafka_options(resolved).items() if "sasl" in n}
+        oauth = "org.apache.kafka.common.security.oauthbearer"
+        assert java == {
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.jaas.config": (
+                f'{oauth}.OAuthBearerLoginModule required password="" clientId="app" '
+                'clientSecret="s\\"" scope="a b" extension_pool="p" extension_tenant="t" '
+                'ssl.truststore.type="PEM" '
+                r'ssl.truststore.certificates="-----BEGIN CERTIFICATE-----\nca\n";'
+            ),
+            "kafka.sasl.login.callback.handler.class": f"{oauth}.OAuthBearerLoginCallbackHandler",
+            "kafka.sasl.oauthbearer.token.endpoint.url": "https://t/token",
+        }
+        config = librdkafka_config(resolved)
+        AdminClient({**config, "error_cb": lambda _: None, "log_level": 0})  # all of it is known
+        assert {n: v for n, v in config.items() if "oauth" in n or n.startswith("https")} == {
+            "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "app",
+            "sasl.oauthbearer.client.secret": 's"', "sasl.oauthbearer.scope": "a b",
+            "sasl.oauthbearer.token.endpoint.url": "https://t/token",
+            "sasl.oauthbearer.extensions": "pool=p,tenant=t",
+            "https.ca.pem": "-----BEGIN CERTIFICATE-----\nca\n",
+        }
+        del resolved["OAUTH CERTIFICATE AUTHORITY"]
+        assert librdkafka_config(resolved)["https.ca.location"] == "probe"
+
+    def test_aws(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """AWS_MSK_IAM: classes of AWS's jar for Java, for librdkafka what AWS's package signs."""
+        resolved = {
+            "BROKER": "a:1", "SECURITY PROTOCOL": "SASL_SSL", "SASL MECHANISMS": "AWS_MSK_IAM",
+            "AWS REGION": "eu-central-1", "AWS ROLE": "arn:r",
+        }
+        java = {n: v for n, v in spark_kafka_options(resolved).items() if "sasl" in n}
+        msk = "software.amazon.msk.auth.iam"
+        assert java == {
+            "kafka.sasl.mechanism": "AWS_MSK_IAM",
+            "kafka.sasl.jaas.config": (
+                f'{msk}.IAMLoginModule required awsRoleArn="arn:r" awsStsRegion="eu-central-1";'
+            ),
+            "kafka.sasl.client.callback.handler.class": f"{msk}.IAMClientCallbackHandler",
+        }
+        monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+        with pytest.raises(PrerequisiteMissing, match="not installed") as caught:
+            librdkafka_config(resolved)
+        assert "pip install aws-msk-iam-sasl-signer-python" in str(caught.value)
+
+        class Provider:
+            @staticmethod
+            def generate_auth_token_from_role_arn(region: str, role: str) -> tuple[str, int]:
+                return f"{region} {role}", 1_500
+
+        signer = types.SimpleNamespace(MSKAuthTokenProvider=Provider)
+        monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", signer)
+        config = librdkafka_config(resolved)
+        assert config["sasl.mechanism"] == "OAUTHBEARER"
+        assert config["oauth_cb"]("") == ("eu-central-1 arn:r", 1.5)
+
+    def test_kerberos(self) -> None:
+        """GSSAPI: the keytab by its path, in both; another service by an option of Kafka's own."""
+        resolved = {
+            "BROKER": "a:1", "SECURITY PROTOCOL": "SASL_PLAINTEXT", "SASL MECHANISMS": "GSSAPI",
+            "KERBEROS PRINCIPAL": "app@X", "KERBEROS KEYTAB": "/k",
+            "kafka.sasl.kerberos.service.name": "bus",
+        }
+        java = {n: v for n, v in spark_kafka_options(resolved).items() if "sasl" in n}
+        assert java == {
+            "kafka.sasl.mechanism": "GSSAPI",
+            "kafka.sasl.jaas.config": (
+                "com.sun.security.auth.module.Krb5LoginModule required "
+                'useKeyTab="true" storeKey="true" keyTab="/k" principal="app@X";'
+            ),
+            "kafka.sasl.kerberos.service.name": "bus",
+        }
+        assert {n: v for n, v in librdkafka_config(resolved).items() if "kerberos" in n} == {
+            "sasl.kerberos.principal": "app@X", "sasl.kerberos.keytab": "/k",
+            "sasl.kerberos.service.name": "bus",
+        }
+        found = validate_connection("KAFKA", resolved, subject="connection c")
+        assert "libsasl2" in (found[0].remedy or "")
 
     def test_plain(self) -> None:
         """Without a protocol it is PLAINTEXT, and nothing of SASL or TLS is there."""

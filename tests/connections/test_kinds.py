@@ -75,7 +75,10 @@ def wrong(table: Section, values: Mapping[str, OptionValue]) -> set[tuple[str, s
         if option.name in values:
             if any(holds(table, when, values) for when in option.exclusive_with):
                 found.add(("CM0713", option.name))
-        elif option.required or any(holds(table, when, values) for when in option.required_when):
+        elif option.required or (
+            any(holds(table, when, values) for when in option.required_when)
+            and not any(holds(table, when, values) for when in option.exclusive_with)
+        ):
             found.add(("CM0712", option.name))
     return found
 
@@ -85,10 +88,14 @@ def context(table: Section, option: Option) -> Values:
     by_name = {each.name: each for each in (*table.options, *table.settings)}
     values: Values = {option.name: example(option)}
     for _ in range(10):
-        for when in [w for name in list(values) for w in by_name[name].exclusive_with]:
-            if holds(table, when, values):
-                free = [c for c in by_name[when.option].choices if c not in when.values]
-                values[when.option] = free[-1]
+        for name, when in [(n, w) for n in list(values) for w in by_name[n].exclusive_with]:
+            if not holds(table, when, values):
+                continue
+            if name != option.name and not by_name[name].choices:
+                values.pop(name, None)  # what an earlier round had to add
+                continue
+            free = [c for c in by_name[when.option].choices if c not in when.values]
+            values[when.option] = free[-1]
         for code, name in sorted(wrong(table, values)):
             if code == "CM0712":
                 values[name] = example(by_name[name])

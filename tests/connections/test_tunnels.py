@@ -6,10 +6,12 @@ What lies behind the tunnel is a server of the tests that sends back what it get
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,8 +25,14 @@ from catalog_migrate.connections.tunnels import (
     shown_host_keys,
     try_tunnel,
 )
+from catalog_migrate.connections.validation import identity, validate_connection
+from catalog_migrate.errors import PrerequisiteMissing
 from tests.services.process import free_ports
 from tests.services.ssh import USER, SSHServer, new_key
+
+if TYPE_CHECKING:
+    from tests.services.kafka import KafkaCluster
+    from tests.services.postgres import PostgresServer
 
 PRIVATE, PUBLIC = new_key()
 OTHER_PRIVATE, OTHER_PUBLIC = new_key()
@@ -86,6 +94,13 @@ def through(server: SSHServer, **changes: str | Secret) -> dict[str, str | Secre
 def connected(server: SSHServer) -> Iterator[socket.socket]:
     with socket.create_connection(endpoint(through(server), *BEHIND), timeout=SECONDS) as found:
         yield found
+
+
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 def says_back(connection: socket.socket, data: bytes) -> bool:
@@ -153,15 +168,44 @@ class TestTheWay:
             socket.create_connection(address, timeout=SECONDS)
 
     def test_the_same_port(self, bastion: SSHServer, echo: tuple[str, int]) -> None:
-        """A client that is told where to connect finds the target's own port at the local end."""
+        """A client that is told where to connect finds the target's own port at the local end.
+
+        Another way takes its place at a start only, and cuts off who goes the old one.
+        """
         (port,) = free_ports(1)
-        bastion.names["kafka.internal", port] = echo
-        way = endpoint(through(bastion), "kafka.internal", port, same_port=True)
+        asked = {name: (name, port) for name in ("old.internal", "new.internal")}
+        bastion.names |= dict.fromkeys(asked.values(), echo)
+
+        def opened(name: str) -> int:
+            return bastion.opened.get(asked[name], 0)
+
+        way = endpoint(through(bastion), *asked["old.internal"], same_port=True)
         assert way == ("127.0.0.1", port)
-        with socket.create_connection(way, timeout=SECONDS) as connection:
-            assert says_back(connection, b"x")
-            bastion.names["other.internal", port] = echo
-            assert "in use" in refused_port(bastion, "other.internal", port)
+        with socket.create_connection(way, timeout=SECONDS) as before:
+            assert says_back(before, b"x")
+            endpoint(through(bastion), *asked["new.internal"], same_port=True, replace=False)
+            assert says_back(before, b"y")
+            assert opened("new.internal") == 0
+            endpoint(through(bastion), *asked["new.internal"], same_port=True)
+            assert is_cut(before)
+        assert endpoint(through(bastion), *asked["new.internal"], same_port=True) == way
+        with socket.create_connection(way, timeout=SECONDS) as after:
+            old = opened("old.internal")
+            assert says_back(after, b"x")
+        assert (opened("old.internal"), opened("new.internal")) == (old, 3)
+
+    def test_a_port_that_is_taken(self, bastion: SSHServer) -> None:
+        """By a process of this user it is as good; else it is said."""
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(forwards, "_listens_as_we", lambda _: False)
+                bastion.names["kafka.internal", port] = bastion.names[BEHIND]
+                with pytest.raises(ConnectionFailed, match=f"local port {port} is taken") as caught:
+                    endpoint(through(bastion), "kafka.internal", port, option="BROKER",
+                             same_port=True)
+                assert caught.value.findings[0].option == "BROKER"
+            assert forwards._listens_as_we(port) == sys.platform.startswith("linux")
 
     def test_either_key(self, bastion: SSHServer) -> None:
         """The server may know the next key already, or still the first."""
@@ -169,13 +213,6 @@ class TestTheWay:
         (finding,) = try_tunnel(own, subject="connection t")
         assert finding.ok
         assert public_keys(own) == (OTHER_PUBLIC, PUBLIC)
-
-
-def refused_port(server: SSHServer, host: str, port: int) -> str:
-    with pytest.raises(ConnectionFailed) as caught:
-        endpoint(through(server), host, port, option="BROKER", same_port=True)
-    assert caught.value.findings[0].option == "BROKER"
-    return caught.value.message
 
 
 class TestBarred:
@@ -238,7 +275,54 @@ class TestBarred:
         found = refusal(bastion, target=("down.internal", 1))
         assert found.option == "HOST"
         assert "down.internal:1 takes no connection from the tunnel's server" in found.message
-        assert "else.internal:1" in refusal(bastion, target=("else.internal", 1)).message
+        found = refusal(bastion, target=("else.internal", 1))
+        assert found.option == "SSH TUNNEL"
+        assert "option USER: the server does not forward to else.internal:1" in found.message
+
+
+@pytest.mark.services
+class TestServers:
+    """Real servers behind a tunnel, which know nothing of it."""
+
+    def test_postgres(self, bastion: SSHServer, postgres: PostgresServer) -> None:
+        """Its own refusal comes through as it is, and so does what lets us in."""
+        there = postgres.parameters("app", "shop")
+        bastion.names["pg.internal", 5432] = there["host"], int(there["port"])
+        own: dict[str, str | Secret] = {
+            "HOST": "pg.internal", "DATABASE": "shop", "USER": "app", "SSL MODE": "disable",
+            **through(bastion),
+        }
+        password = Secret(str(there["password"]))
+        for given, option in ((Secret("wrong"), "PASSWORD"), (password, None)):
+            (found,) = validate_connection("POSTGRES", {**own, "PASSWORD": given}, subject="c")
+            assert (found.ok, found.option) == (option is None, option)
+        found, = validate_connection("POSTGRES", {**own, **through(bastion, PORT="1")}, subject="c")
+        assert (found.subject, found.option) == ("c", "SSH TUNNEL")
+
+    def test_kafka(self, bastion: SSHServer, kafka: KafkaCluster, topic_name: str) -> None:
+        """A broker that says it is at the tunnel's end works; another is refused, as named."""
+        where, local = kafka.tunnelled
+        host, _, port = kafka.plain_bootstrap.rpartition(":")
+        bastion.names |= {("k.internal", local): where, ("k.internal", 9092): (host, int(port))}
+        kafka.create_topic(topic_name)
+        own = {"BROKER": f"k.internal:{local}", **through(bastion)}
+        (fine,) = validate_connection("KAFKA", own, subject="c")
+        assert fine.ok, fine
+        assert list(identity("KAFKA", own, (topic_name,)).topic_ids) == [topic_name]
+        begun = time.monotonic()
+        past = {"BROKER": "k.internal:9092", **through(bastion)}
+        (found,) = validate_connection("KAFKA", past, subject="c")
+        assert time.monotonic() - begun < SECONDS
+        assert (found.ok, found.option) == (False, "SSH TUNNEL")
+        assert f"broker 1 says it is at {kafka.plain_bootstrap}" in found.message
+        assert "localhost:9092" in str(found.remedy)
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch, bastion: SSHServer) -> None:
+    """The error names the extra to install."""
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    with pytest.raises(PrerequisiteMissing, match=r"catalog_migrate\[tunnel\]"):
+        try_tunnel(options(bastion), subject="t")
 
 
 class TestHostKeys:

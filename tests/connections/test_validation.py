@@ -31,6 +31,7 @@ from catalog_migrate.connections.validation import (
 )
 from catalog_migrate.model.external import External
 from catalog_migrate.model.objects import Column
+from tests.services.ssh import USER, SSHServer, new_key
 
 if TYPE_CHECKING:
     from tests.services.kafka import KafkaCluster
@@ -606,8 +607,8 @@ def test_postgres_over_tls(postgres: PostgresServer, tmp_path: Path) -> None:
     certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj",
-         "/CN=app", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out",
-         str(certificate)],
+         "/CN=app", "-addext", "subjectAltName=IP:127.0.0.1,DNS:db.internal",
+         "-keyout", str(key), "-out", str(certificate)],
         check=True, capture_output=True,
     )  # fmt: skip
     front = TlsFront(postgres.port, certificate, key)
@@ -623,5 +624,17 @@ def test_postgres_over_tls(postgres: PostgresServer, tmp_path: Path) -> None:
         only(found, "connection", "SSL CERTIFICATE AUTHORITY")
         found = validate_connection("POSTGRES", {**trusted, "HOST": "localhost"})
         only(found, "connection", "HOST")
+        # behind a tunnel the name counts as well, not the address of the tunnel's end
+        private, public = new_key()
+        names = {(name, 5432): ("127.0.0.1", front.port) for name in ("db.internal", "other")}
+        with SSHServer([public], names) as bastion:
+            behind: dict[str, str | Secret] = {
+                **trusted, "PORT": "5432", "SSH TUNNEL": "t", "SSH TUNNEL HOST": "127.0.0.1",
+                "SSH TUNNEL PORT": str(bastion.port), "SSH TUNNEL USER": USER,
+                "SSH TUNNEL PRIVATE KEY": Secret(private), "SSH TUNNEL HOST KEY": bastion.host_key,
+            }
+            assert validate_connection("POSTGRES", {**behind, "HOST": "db.internal"})[0].ok
+            found = validate_connection("POSTGRES", {**behind, "HOST": "other"})
+            assert "other" in only(found, "connection", "HOST")
     finally:
         front.close()

@@ -168,6 +168,15 @@ class TestColumns:
                        *transaction(m.insert(1, [1, None, None])))
         assert len(fine) == 1
 
+    def test_a_column_that_came_later_may_be_missing_before(self) -> None:
+        """Changes up to the commit that had it first may lack it; behind it, it is gone."""
+        tables = {"public.u": Expected((ID, NAME, Column("more", 23, since=200)))}
+        sent = [m.relation(2, "public.u", [ID, NAME]),
+                *transaction(m.insert(2, [1, "a"]), lsn=200)]
+        assert changes(*sent, tables=tables)[0].after == ("1", "a", None)
+        with pytest.raises(TableChanged, match="column more is gone"):
+            changes(sent[0], *transaction(m.insert(2, [1, "a"]), lsn=201), tables=tables)
+
     def test_digits_of_a_number_count_and_lengths_of_a_text_do_not(self) -> None:
         """numeric(10,2) to numeric(12,2) is another type, varchar(10) to varchar(20) is not."""
         for oid, is_another in ((1700, True), (1043, False)):

@@ -30,6 +30,7 @@ from catalog_migrate.replication.errors import (
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position, lsn_number, lsn_text
 from catalog_migrate.replication.preflight import preflight
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.types import Column
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def read(upstream: Upstream, slot: str, *tables: str, version: int = 1) -> list[
     """Everything that a slot has, through a version of the protocol."""
     found = server.discover(upstream.connection, tables, publication="p")
     more = {1: "", 2: ", 'streaming', 'on'", 4: ", 'streaming', 'parallel'"}[version]
-    with server.session(upstream.connection) as opened:
+    with session(upstream.connection) as opened:
         opened.execute("SET logical_decoding_work_mem = '64kB'")
         messages = opened.cursor(binary=True).execute(
             f"SELECT 0, data FROM pg_logical_slot_peek_binary_changes('{slot}', NULL, NULL,"
@@ -141,7 +142,7 @@ def test_every_protocol_gives_the_same_changes(upstream: Upstream) -> None:
     assert len({one.transaction for one in found}) == 5
     tables = {"public.b": server.discover(upstream.connection, ["b"])[0].expected()}
     upstream.sql("ALTER TABLE b ADD COLUMN more int DEFAULT 5", "INSERT INTO b VALUES (1, 'a')")
-    with server.session(upstream.connection) as opened, opened.transaction():
+    with session(upstream.connection) as opened, opened.transaction():
         messages = list(server.peek(opened, slot.name, "p", 1 << 62))
     with pytest.raises(TableChanged, match="changed upstream: column more is new") as caught:
         list(decode(messages, start=0, end=1 << 62, tables=tables))
@@ -224,7 +225,7 @@ def test_slots(upstream: Upstream) -> None:
     assert (state.confirmed, state.plugin, state.is_here) == (slot.position.lsn, "pgoutput", True)
     assert state.lag == state.log_end - slot.position.lsn > 0
     (change,) = read_plain(upstream, slot.name)
-    with server.session(connection) as opened:
+    with session(connection) as opened:
         server.heartbeat(opened)
         now = server.read_slot(opened, slot.name)
         assert now is not None
@@ -248,12 +249,12 @@ def test_slots(upstream: Upstream) -> None:
         with pytest.raises(OtherTimeline):
             server.check_position(opened, connection, Position(here.lsn, 99, here.system))
     upstream.sql("INSERT INTO t VALUES (2)")
-    with pytest.raises(PublicationMissing), server.session(connection) as opened, \
+    with pytest.raises(PublicationMissing), session(connection) as opened, \
             opened.transaction():
         list(server.peek(opened, slot.name, "another", 1 << 62))
     assert server.drop_slot(connection, slot.name)
     assert not server.drop_slot(connection, slot.name)
-    with pytest.raises(SlotMissing), server.session(connection) as opened, opened.transaction():
+    with pytest.raises(SlotMissing), session(connection) as opened, opened.transaction():
         list(server.peek(opened, slot.name, "p", 1 << 62))
     with pytest.raises(SlotMissing):
         server.check_slot(server.slot_state(connection, slot.name), slot.name, slot.position)
@@ -270,7 +271,7 @@ def test_slots(upstream: Upstream) -> None:
 def read_plain(upstream: Upstream, slot: str) -> list[Change]:
     """Everything that a slot has, as the stream reads it."""
     (table,) = server.discover(upstream.connection, ["t"], publication="p")
-    with server.session(upstream.connection) as opened, opened.transaction():
+    with session(upstream.connection) as opened, opened.transaction():
         return list(decode(
             server.peek(opened, slot, "p", 1 << 62), start=0, end=1 << 62,
             tables={"public.t": table.expected()},
@@ -302,7 +303,7 @@ def test_a_lost_slot_and_a_promoted_server(upstream: Upstream) -> None:
     assert "the server is a standby" in findings(upstream, "t")[0]
     pg.execute("SELECT pg_promote()")
     upstream.sql("INSERT INTO t VALUES (1)")
-    with server.session(upstream.connection) as opened:
+    with session(upstream.connection) as opened:
         moved = server.check_position(opened, upstream.connection, kept.position)
         assert moved == Position(kept.position.lsn, kept.position.timeline + 1, moved.system)
         state = server.read_slot(opened, kept.name)

@@ -12,6 +12,7 @@ import pytest
 from catalog_migrate.replication import server
 from catalog_migrate.replication.errors import ReplicationFailed
 from catalog_migrate.replication.pgoutput import Change, decode
+from catalog_migrate.replication.sessions import session
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
 from catalog_migrate.replication.types import UpstreamTable
 
@@ -32,7 +33,7 @@ def changes_of(
     upstream: Upstream, slot: server.CreatedSlot, tables: tuple[UpstreamTable, ...]
 ) -> list[Change]:
     """What the slot has."""
-    with server.session(upstream.connection) as opened, opened.transaction():
+    with session(upstream.connection) as opened, opened.transaction():
         return list(decode(
             server.peek(opened, slot.name, "p", 1 << 62), start=slot.position.lsn, end=1 << 62,
             tables={one.full_name: one.expected() for one in tables},

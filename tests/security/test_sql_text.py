@@ -42,6 +42,8 @@ SAFE_PARTS = {
     "release/compile.py": {"sql"},
     # conditions and lists of literals
     "streams/tables.py": {"where", "names"},
+    # conditions and lists of quoted names, made in the same function
+    "streams/spark/postgres_writer.py": {"target", "source", "keys", "clauses"},
     # a number of seconds from our own settings
     "connections/postgres_probe.py": {"seconds"},
 }
@@ -54,7 +56,10 @@ TALK = {
     "streams/stalled_queries.py",
     "streams/unsafe/requests.py",
 }
-REMEDIES = {"connections/postgres_probe.py", "streams/spark/postgres_sink.py"}
+REMEDIES = {
+    "connections/postgres_probe.py", "streams/spark/postgres_sink.py",
+    "streams/spark/postgres_writer.py",
+}
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from joserfc.jwk import ECKey
 from msgspec.structs import replace
 
 from catalog_migrate.engine.spark.jars import Progress, locate_pyspark
@@ -74,11 +76,14 @@ class Broker:
         (self.directory / "log4j2.xml").write_text(LOGGING, encoding="utf-8")
         self._archive = ClassArchive(self._java, self._classpath, self.directory)
         self._certificates = make_certificates(self.directory / "tls", self._java) if tls else None
+        self.token_key = ECKey.generate_key("P-256", {"kid": "tests", "use": "sig"})
+        self._jwks = self.directory / "jwks.json"
+        self._jwks.write_text(json.dumps({"keys": [self.token_key.as_dict(private=False)]}))
         self.cluster_id = _new_cluster_id()
         self._process: ServerProcess | None = None
         self._admin: AdminClient | None = None
         self._feeds: list[Feed] = []
-        self._ports = Ports(*free_ports(5))
+        self._ports = Ports(*free_ports(7))
         self._write_properties()
         self._format()
         self._start_on_free_ports()
@@ -104,6 +109,11 @@ class Broker:
     def sasl_ssl_bootstrap(self) -> str:
         """Address of the listener with TLS and SASL (only with ``tls``)."""
         return f"127.0.0.1:{self._ports.sasl_ssl}"
+
+    @property
+    def tunnelled(self) -> tuple[tuple[str, int], int]:
+        """Where the listener for tunnels is, and on which port of localhost it says that it is."""
+        return ("127.0.0.1", self._ports.tunnelled), self._ports.local
 
     @property
     def certificate(self) -> Path:
@@ -202,6 +212,7 @@ class Broker:
             users=self._first_users,
             acls=self._acls,
             keys=None if self._certificates is None else self._certificates.server,
+            jwks=self._jwks,
             reauthentication=self._reauthentication,
         )
         (self.directory / "server.properties").write_text(text, encoding="utf-8")
@@ -234,11 +245,12 @@ class Broker:
 
     def _command(self, heap: str, archive: Iterable[str]) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.directory / 'log4j2.xml'}"
-        return [self._java, heap, *_FLAGS, *archive, logging, "-cp", self._classpath]
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self._jwks.as_uri()}"
+        return [self._java, heap, *_FLAGS, *archive, logging, allowed, "-cp", self._classpath]
 
     def _take_other_ports(self) -> None:
         """New addresses for the clients; the controller's stands in the cluster's own metadata."""
-        self._ports = replace(Ports(*free_ports(5)), controller=self._ports.controller)
+        self._ports = replace(Ports(*free_ports(7)), controller=self._ports.controller)
         self._write_properties()
 
     def _start_on_free_ports(self) -> None:

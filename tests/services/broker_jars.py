@@ -22,6 +22,12 @@ from catalog_migrate.engine.spark.jars import main as fetch
 from catalog_migrate.engine.spark.object_stores.settings import S3_PYSPARK, s3_jars
 from tests.services.metastore import POSTGRES_DRIVER
 
+JOSE4J = LockedJar(
+    "org.bitbucket.b_c", "jose4j", "0.9.6", 299502,
+    "7314af50cde9c99e8eaf43eee617a23edcc6bb43036221064355094999d837ef",
+)
+"""What the broker checks the tokens of OAUTHBEARER with."""
+
 
 def broker_jars() -> tuple[LockedJar, ...]:
     """The committed lock of the broker, in its order."""
@@ -35,10 +41,10 @@ def ensure_broker_jars(
 
     Arguments and errors are those of :func:`catalog_migrate.engine.spark.jars.ensure_jars`.
     """
-    return ensure_jars(on_progress, jars=broker_jars(), env=env)
+    return ensure_jars(on_progress, jars=(*broker_jars(), JOSE4J), env=env)
 
 
 if __name__ == "__main__":
     has_s3 = pyspark_version() in S3_PYSPARK
-    more = (POSTGRES_DRIVER, *avro_jars(), *(s3_jars() if has_s3 else ()))
+    more = (JOSE4J, POSTGRES_DRIVER, *avro_jars(), *(s3_jars() if has_s3 else ()))
     sys.exit(fetch((*broker_jars(), *more)))

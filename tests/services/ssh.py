@@ -23,6 +23,11 @@ def new_key(passphrase: str | None = None) -> tuple[str, str]:
     return private, f"{kind} {data}"
 
 
+def secret_part(private: str) -> str:
+    """Of a key of :func:`new_key` a stretch of its file that holds nothing but the secret."""
+    return private.splitlines()[4][10:]
+
+
 class SSHServer:
     """Lets whoever has one of the ``authorized`` public keys in and forwards for them.
 
@@ -92,8 +97,10 @@ class SSHServer:
                 self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
             ) -> Any:
                 place = server.names.get((dest_host, dest_port))
-                if place is None:
-                    return False
+                if place is None:  # as PermitOpen
+                    raise asyncssh.ChannelOpenError(
+                        asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "not permitted"
+                    )
                 server.opened[dest_host, dest_port] = server.opened.get(
                     (dest_host, dest_port), 0
                 ) + 1

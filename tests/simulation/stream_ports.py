@@ -96,6 +96,10 @@ class SimulatedUpstreams:
         """The simulated world has no PostgreSQL to read from."""
         raise NotImplementedError((connection, names, publication))
 
+    def drop_slot(self, connection: Resolved, name: str) -> bool:
+        """As above."""
+        raise NotImplementedError((connection, name))
+
     @contextmanager
     def contents(
         self, spec: QuerySpec, *, timeout: float = 10.0, sample: bool = True

@@ -75,6 +75,24 @@ class TestFanOut:
                 state(), found.item_id
             )
 
+    @pytest.mark.parametrize(
+        ("renamed", "altered"),
+        [("SECRET pw", "CONNECTION base SET (kafka.linger.ms '7')"),
+         ("CONNECTION base", "CONNECTION c SET (kafka.linger.ms '7')"),
+         ("CONNECTION c", "SOURCE s SET (TRIGGER '7 seconds')")],
+    )
+    def test_what_was_renamed(
+        self, do: Any, plan: Plan, state: Now, setting: Any, renamed: str, altered: str
+    ) -> None:
+        """Who uses a thing is altered as before, though another has taken the old name."""
+        kind, name = renamed.split()
+        do(f"ALTER {renamed} RENAME TO new")
+        do(f"CREATE SECRET {name} AS 'env:OTHER'" if kind == "SECRET"
+           else f"CREATE CONNECTION {name} TO KAFKA (BROKER 'else:1')")
+        effect = plan(f"ALTER {altered}")
+        assert effect.alteration is not None
+        assert effect.alteration.links_after == effect.alteration.links_before
+
     def test_topics_of_what_a_sink_reads(self, state: Now, setting: Any) -> None:
         """A source moved to other topics: a KAFKA sink forms the keys of its rows with their ids,
         in whatever cluster it runs. Other news of the source's positions restart nobody."""

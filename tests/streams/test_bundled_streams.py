@@ -149,3 +149,13 @@ def test_through_a_manifest(tmp_path: Path) -> None:
     manifest = tmp_path / "r.json"
     manifest.write_bytes(encode_manifest("r", release.objects, statements=release.statements))
     assert load_release(manifest).statements == release.statements
+
+
+def test_paused_counts_once(ship: Ship, do: Any, state: Callable[[], State]) -> None:
+    """PAUSED of a release holds what it creates; a later start takes no RESUME back."""
+    paused = V1.replace("FORMAT JSON", "FORMAT JSON PAUSED", 1)
+    ship(paused)
+    assert [hold.holder for hold in state().holds.values()] == ["operator"]
+    do("RESUME SINK app.k")
+    assert ship(paused) == []
+    assert dict(state().holds) == {}

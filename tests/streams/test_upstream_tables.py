@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from catalog_migrate.api.status import status_of
 from catalog_migrate.catalog.log import CatalogLog
 from catalog_migrate.catalog.opening import read_state
+from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
-from catalog_migrate.catalog.transaction import commit
+from catalog_migrate.catalog.transaction import Changes, commit
+from catalog_migrate.replication.errors import SlotInUse
 from catalog_migrate.replication.types import UpstreamColumn, UpstreamTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
@@ -18,8 +21,11 @@ from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import RefusedStatement
 from catalog_migrate.streams.plans import plan_statement
+from catalog_migrate.streams.ports import Ports
 from catalog_migrate.streams.show import create_statement
-from catalog_migrate.streams.specs import spec_of
+from catalog_migrate.streams.slots import drop_slots, slots_to_drop
+from catalog_migrate.streams.specs import slot_of, spec_of
+from catalog_migrate.streams.upstream import ServerUpstreams
 from catalog_migrate.streams.upstream_tables import discovered
 
 Now = Callable[[], State]
@@ -167,3 +173,48 @@ def test_a_release_cannot_ask_the_server(setting: Any, plan: Callable[[str], Eff
 def test_tables_are_for_postgres(setting: Any, plan: Callable[[str], Effect]) -> None:
     with pytest.raises(RefusedStatement, match="TABLES is for sources on POSTGRES"):
         plan("CREATE SOURCE x (id INT) FROM KAFKA CONNECTION c (TOPIC 't', TABLES (a)) FORMAT JSON")
+
+
+def test_a_slot_goes_with_its_source(
+    setting: Any, create: Callable[..., Effect], do: Any, log: CatalogLog, state: Now
+) -> None:
+    """One that was never started has none; else it is on record until it is dropped, with why."""
+    create(BANK, ACCOUNTS, EVENTS)
+    do("DROP SOURCE bank")
+    assert not slots_to_drop(state())
+    create(BANK.replace("accounts,", "accounts AS a2,").replace("happened", "h2"), ACCOUNTS, EVENTS)
+    source = dependencies.find(state(), "source", "bank").item_id
+    changes = Changes()
+    changes.put("stream", source, StreamRecord(checkpoint="x"))
+    commit(log, lambda _: changes, kind="test")
+    slot = slot_of(state(), source)
+    (effect,) = do("DROP SOURCE bank")
+    assert f"its replication slot {slot} goes too, and with it what was not read yet" in (
+        effect.notices
+    )
+    asked: list[tuple[str, str]] = []
+
+    class Server(ServerUpstreams):
+        def drop_slot(self, connection: Any, name: str) -> bool:  # type: ignore[override]
+            asked.append((connection["HOST"], name))
+            if len(asked) == 1:
+                raise SlotInUse("process 7 reads from it")
+            return True
+
+    def put(edit: Callable[[Changes, State], None]) -> None:
+        def written(state: State) -> Changes:
+            changes = Changes()
+            edit(changes, state)
+            return changes
+
+        commit(log, written, kind="slot")
+
+    ports = Ports(upstreams=Server())
+    drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
+    (text,) = status_of(state()).slots
+    assert text.startswith(f"{slot} of the dropped source default.bank keeps the log")
+    assert "process 7 reads from it" in text
+    assert f"SELECT pg_drop_replication_slot('{slot}')" in text
+    drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
+    assert not status_of(state()).slots
+    assert asked == [("db.example.com", slot)] * 2

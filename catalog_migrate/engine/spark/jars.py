@@ -75,6 +75,13 @@ class LockedJar(msgspec.Struct, frozen=True):
         )
 
 
+MSK_JAR = LockedJar(
+    "software.amazon.msk", "aws-msk-iam-auth", "2.3.5", 13631348,
+    "bcd6020ce1ca2c3f1a65e087057dc8c0757185ba1f169b38e0eda54b617e4225", "all",
+)
+"""What Kafka's clients log in to MSK by IAM with, all that it needs inside."""
+
+
 def locked_jars(package: str = PACKAGE, name: str | None = None) -> tuple[LockedJar, ...]:
     """The lock committed as file ``name`` of ``package``, in its order.
 

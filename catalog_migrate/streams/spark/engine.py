@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalog_migrate.connections.tunnels import OPTION
 from catalog_migrate.delta.table import load_table
 from catalog_migrate.engine_failures import failing
 from catalog_migrate.errors import EngineFailure
@@ -148,6 +149,9 @@ class SparkQueries:
     def _build(self, spec: QuerySpec) -> tuple[DataFrame, BatchWriter | None]:
         """What is read, and who writes its batches (None: Spark's own Delta sink)."""
         connector = spec.external.connector
+        if connector == "KAFKA":
+            _require_executors_here(self._spark, spec)
+        settings.require_allowed_endpoint(self._spark, spec)
         if spec.kind == "sink":
             rows = sources.shard_rows(self._spark, spec)
             if connector == "KAFKA":
@@ -237,6 +241,19 @@ def _stream(frame: DataFrame, spec: QuerySpec, *, once: bool) -> DataStreamWrite
     if once:
         return stream.trigger(once=True)
     return stream.trigger(processingTime=settings.trigger_interval(spec))
+
+
+def _require_executors_here(spark: SparkSession, spec: QuerySpec) -> None:
+    """EngineFailure where executors would connect to a tunnel's local end on another machine."""
+    master = spark.sparkContext.master or ""
+    if OPTION in spec.connection and not master.startswith("local"):
+        raise EngineFailure(
+            f"{spec.kind} {spec.name} reaches Kafka by a tunnel of the driver's machine, and its "
+            f"executors are elsewhere ({master})",
+            condition="TUNNEL_OUT_OF_REACH",
+            remedy="run the cluster with --conf spark.master=local[*], or let the executors reach "
+            "the brokers without a tunnel: ALTER CONNECTION … DROP (SSH TUNNEL)",
+        )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,7 +32,7 @@ from catalog_migrate.replication.batches import arrow_batch
 from catalog_migrate.replication.errors import SlotInUse, marked, parse_failure
 from catalog_migrate.replication.pgoutput import Change, decode
 from catalog_migrate.replication.position import Position
-from catalog_migrate.replication.snapshot import Manifest
+from catalog_migrate.replication.sessions import refusals, session
 from catalog_migrate.replication.types import Expected
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure", "snapshot_rows"]
+__all__ = ["SCHEMA", "changes", "changes_range", "parse_failure"]
 
 SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
@@ -122,14 +122,6 @@ def changes_range(
         return spark.read.format(_register(spark, settings)).load()
 
 
-def snapshot_rows(spark: SparkSession, manifest: Manifest, directory: str) -> DataFrame:
-    """The rows of a staged snapshot, with the columns of SCHEMA: what stood before the stream."""
-    files = [f"{directory}/{name}" for table in manifest.tables for name in table.files]
-    if not files:
-        return spark.createDataFrame([], SCHEMA)
-    return spark.read.schema(SCHEMA).parquet(*files)
-
-
 def _register(spark: SparkSession, settings: Settings) -> str:
     """Register a source with these settings, in the place of an earlier one on the same slot."""
     where = "/".join(
@@ -194,6 +186,8 @@ class StreamReader(DataSourceStreamReader):
         # PySpark before 4.2 does not say where a batch begins.
         self._reached: Position | None = None
         self._moved = time.monotonic()
+        # What was looked through and had nothing of ours.
+        self._nothing: tuple[int, int] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"settings": self.settings}
@@ -261,7 +255,7 @@ class StreamReader(DataSourceStreamReader):
             end = slot.log_end
             if settings.max_bytes:
                 end = min(end, here.lsn + settings.max_bytes)
-            if end <= here.lsn:
+            if end <= here.lsn or self._nothing == (here.lsn, end):
                 return self._beaten(opened, here)
             if settings.advance and (slot.confirmed or 0) < here.lsn:
                 # Spark asks from where the last batch that it has committed ended.
@@ -271,6 +265,7 @@ class StreamReader(DataSourceStreamReader):
                 lambda: server.has_changes(opened, slot, settings.publication, here.lsn, end)
             ):
                 return msgspec.structs.replace(here, lsn=end)
+            self._nothing = (here.lsn, end)
             return self._beaten(opened, here)
 
     def _beaten(self, opened: Connection[Any], here: Position) -> Position:
@@ -288,21 +283,22 @@ class StreamReader(DataSourceStreamReader):
         settings = self.settings
         if self._session is None:
             self._session = self._stack.enter_context(
-                server.session(settings.connection, timeout=settings.timeout)
+                session(settings.connection, timeout=settings.timeout)
             )
-        with server.refusals(self._session, settings.connection, settings.timeout):
+        with refusals(self._session, settings.connection, settings.timeout):
             yield self._session
 
     def _forget_session(self) -> None:
         self._session = None
-        self._stack.close()
+        with suppress(CatalogMigrateError):
+            self._stack.close()
 
 
 def read_batches(settings: Settings, partition: Range) -> Iterator[pa.RecordBatch]:
     """The changes of a batch as Arrow, on an executor."""
     with _marking():
         opened: Connection[Any]
-        with server.session(settings.connection, timeout=settings.timeout) as opened:
+        with session(settings.connection, timeout=settings.timeout) as opened:
             here = server.check_position(opened, settings.connection, partition.start)
             slot = server.read_slot(opened, settings.slot)
             server.check_slot(slot, settings.slot, here)
@@ -316,7 +312,7 @@ def _peek(settings: Settings, opened: Connection[Any], end: int) -> Iterator[tup
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            with server.refusals(opened, settings.connection, settings.timeout):
+            with refusals(opened, settings.connection, settings.timeout):
                 with opened.transaction():
                     yield from server.peek(opened, settings.slot, settings.publication, end)
                 return

@@ -78,7 +78,7 @@ def expected(spec: QuerySpec) -> dict[str, Expected]:
         table.upstream.full_name: Expected(
             tuple(
                 Column(each.name, each.type_oid, each.modifier,
-                       keyed and each.name in table.upstream.key)
+                       keyed and each.name in table.upstream.key, each.since, each.until)
                 for each in table.upstream.columns
             ),
             "ignore" if spec.ignores_new_columns else "refuse",
@@ -125,7 +125,9 @@ def _stage(spec: QuerySpec, store: Store) -> str:
 def require_expected(table: UpstreamTable, wanted: Expected) -> None:
     """TableChanged when a table upstream has not the columns that it had at CREATE SOURCE."""
     there = table.expected(keyed=False).columns
-    known = tuple(msgspec.structs.replace(column, key=False) for column in wanted.columns)
+    known = tuple(
+        msgspec.structs.replace(column, key=False, since=0, until=0) for column in wanted.columns
+    )
     if there != known:
         raise TableChanged(
             f"{table.full_name} has other columns than when the source was created",

@@ -15,6 +15,7 @@ from catalog_migrate.engine.spark.object_stores.settings import (
     MANAGED_BY,
     needs_s3,
 )
+from catalog_migrate.errors import EngineFailure
 from catalog_migrate.streams.queries import QuerySpec
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
 })
 """What our own session sets; the caller's session stays as it is."""
 
+ALLOWED_ENDPOINTS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
+"""The property of a JVM with the URLs that Kafka's clients may ask for tokens there."""
+
 
 def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
     """A session for the queries: same application and catalog, settings of its own.
@@ -55,6 +59,25 @@ def query_session(spark: SparkSession, warehouse: str = "") -> SparkSession:
     parallel = max(2, spark.sparkContext.defaultParallelism)
     session.conf.set("spark.sql.shuffle.partitions", str(parallel))
     return session
+
+
+def require_allowed_endpoint(spark: SparkSession, spec: QuerySpec) -> None:
+    """:class:`EngineFailure` where the JVM lets Kafka's clients ask no such token endpoint.
+
+    The list belongs to the JVM; without one Kafka 3.9, which we start a session with, asks any.
+    """
+    url = clients.option_of(spec.connection, "KAFKA", "OAUTH TOKEN ENDPOINT")
+    if url is None or spec.external.connector != "KAFKA":
+        return
+    listed = spark._jvm.java.lang.System.getProperty(ALLOWED_ENDPOINTS)  # type: ignore[union-attr]
+    if listed is not None and url not in [each.strip() for each in listed.split(",")]:
+        raise EngineFailure(
+            f"{spec.kind} {spec.name}: option OAUTH TOKEN ENDPOINT: the JVM of this Spark session "
+            f"allows Kafka's clients other token endpoints only ({listed})",
+            condition="TOKEN_ENDPOINT_NOT_ALLOWED",
+            remedy=f"start the session with -D{ALLOWED_ENDPOINTS}={url},… in both "
+            "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",
+        )
 
 
 def setting(spec: QuerySpec, name: str) -> str | None:

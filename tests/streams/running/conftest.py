@@ -265,12 +265,12 @@ class Pipeline:
 
     # -- what arrived --------------------------------------------------------------------------
 
-    def ids(self, source: str) -> Counter[int]:
-        """How often each id is in a source's shard, read by delta-rs."""
+    def ids(self, source: str, kind: str = "source") -> Counter[int]:
+        """How often each id is in a source's shard, or a table's, read by delta-rs."""
         from deltalake import QueryBuilder
 
         state = self.catalog.state()
-        item = dependencies.find(state, "source", self.q(source)).item
+        item = dependencies.find(state, kind, self.q(source)).item
         path = f"{state.config['warehouse'].value}/{item.shard}"
         table = QueryBuilder().register("t", load_table(path)).execute("SELECT id FROM t")
         return Counter(table.read_all().column("id").to_pylist())

@@ -107,8 +107,22 @@ class Run:
             "SASL PASSWORD SECRET kafka)"
         )
         self.say(
+            f"CREATE CONNECTION t TO SSH TUNNEL (HOST '127.0.0.1', PORT {where['ssh_port']}, "
+            f"USER tunnel, PRIVATE KEY SECRET ssh, HOST KEY '{where['host_key']}')"
+        )
+        self.say(
             f"CREATE CONNECTION d TO POSTGRES (HOST '127.0.0.1', PORT {where['port']}, DATABASE "
-            f"'shop', USER '{where['user']}', PASSWORD SECRET postgres, SSL MODE 'disable')"
+            f"'shop', USER '{where['user']}', PASSWORD SECRET postgres, SSL MODE 'disable', "
+            "USING SSH TUNNEL t)"
+        )
+        self.say(
+            f"CREATE CONNECTION o TO KAFKA (BROKER '{where['broker']}', SECURITY PROTOCOL "
+            "'SASL_PLAINTEXT', SASL MECHANISMS 'OAUTHBEARER', OAUTH TOKEN ENDPOINT "
+            f"'{where['tokens']}', OAUTH CLIENT ID 'app', OAUTH CLIENT SECRET SECRET client)"
+        )
+        self.say(
+            f"CREATE SOURCE t (id BIGINT) FROM KAFKA CONNECTION o (TOPIC '{where['topic']}', START "
+            f"OFFSETS ('{where['topic']}:0' = 0)) FORMAT JSON"
         )
         self.say(
             "CREATE SOURCE s (id BIGINT) FROM KAFKA CONNECTION c (TOPIC "
@@ -124,6 +138,7 @@ class Run:
         for text in (
             f"ALTER CONNECTION c SET (SASL PASSWORD '{plain}')",
             f"ALTER CONNECTION d SET (PASSWORD '{plain}')",
+            f"ALTER CONNECTION o SET (OAUTH CLIENT SECRET '{plain}')",
             f"CREATE SECRET x AS '{plain}'",
         ):
             self.refused(text, shown=text.partition("'")[0])
@@ -131,10 +146,16 @@ class Run:
             "ALTER CONNECTION c SET (SASL PASSWORD SECRET wrong)",
             "ALTER CONNECTION d SET (PASSWORD SECRET wrong)",
             "ALTER CONNECTION c SET (BROKER '127.0.0.1:1')",
+            "ALTER CONNECTION o SET (OAUTH CLIENT SECRET SECRET wrong)",
+            "ALTER CONNECTION o SET (OAUTH TOKEN ENDPOINT 'http://127.0.0.1:1/token')",
+            "ALTER CONNECTION o SET (OAUTH CLIENT ID 'nobody')",
             "ALTER CONNECTION d SET (HOST 'no-such-host.invalid')",
             "ALTER CONNECTION d SET (SSL MODE 'require')",
             "CREATE CONNECTION e TO POSTGRES (USING CONNECTION d, DATABASE 'none')",
             "ALTER SECRET kafka AS 'env:NOT_THERE'",
+            "ALTER CONNECTION t SET (PRIVATE KEY SECRET wrong)",
+            "ALTER CONNECTION t SET (NEXT PRIVATE KEY SECRET again), SET (USER nobody)",
+            "ALTER CONNECTION t SET (USER nobody)",
         ):
             self.refused(text)
 
@@ -161,7 +182,8 @@ class Run:
     def look(self, runtime: Any) -> None:
         """Everything that shows definitions, settings and plans."""
         for kind, name in (
-            ("SECRET", "kafka"), ("CONNECTION", "c"), ("CONNECTION", "d"), ("SOURCE", "s"),
+            ("SECRET", "kafka"), ("CONNECTION", "c"), ("CONNECTION", "d"), ("CONNECTION", "o"),
+            ("SOURCE", "s"),
             ("SINK", "k"), ("SINK", "p"),
         ):
             self.say(f"SHOW CREATE {kind} {name}")
@@ -170,6 +192,7 @@ class Run:
         self.say("EXPLAIN ALTER CONNECTION c SET (SASL PASSWORD SECRET again)")
         self.say("EXPLAIN ALTER CONNECTION c SET (SASL PASSWORD SECRET wrong)")
         self.say("VALIDATE CONNECTION c")
+        self.say("VALIDATE CONNECTION o")
         for each in runtime.supervisor.managed.values():
             print(each)
             if each.query is not None:
@@ -217,7 +240,7 @@ def play(directory: Path, spark: Any) -> None:
         managed = dict(runtime.supervisor.managed) if runtime.supervisor is not None else {}
         progress = [each.query.progress() if each.query is not None else None
                     for each in managed.values()]
-        return len(progress) == 3 and all(
+        return len(progress) == 4 and all(
             each is not None and each.total_rows >= run.setting["rows"] for each in progress
         )
 

@@ -198,15 +198,58 @@ def test_a_column_is_added_upstream(bank: Bank) -> None:
 
 
 def test_a_column_is_renamed_upstream(bank: Bank) -> None:
-    """Both are held, the reason says what to write; renamed back and resumed, nothing is lost."""
+    """Both are held and told what to write, which takes the new name over; no change is lost."""
     bank.upstream(
         f"ALTER TABLE {bank.accounts} RENAME COLUMN owner TO holder",
-        f"UPDATE {bank.accounts} SET amount = amount WHERE id = 9",
+        f"UPDATE {bank.accounts} SET holder = 'another' WHERE id = 9",
     )
     bank.until(lambda: len(bank.catalog.state().holds) == 2, "two holds")
-    reasons = [hold.reason for hold in bank.catalog.state().holds.values()]
-    assert all("RESUME SOURCE" in reason and bank.accounts in reason for reason in reasons)
-    bank.upstream(f"ALTER TABLE {bank.accounts} RENAME COLUMN holder TO owner")
+    for name in "cm":
+        hold = next(each for each in bank.catalog.state().holds.values()
+                    if each.item_id == bank.id(name))
+        statement = f"ALTER SOURCE {bank.q(name)} SET (UPSTREAM COLUMNS = 'follow')"
+        assert statement in hold.reason
+        assert f"RESUME SOURCE {bank.q(name)}" in hold.reason
+        bank.run(statement)
+        bank.run(f"RESUME SOURCE {bank.q(name)}")
+    bank.until(
+        lambda: "holder" in columns_of(bank, "accounts_m")
+        and (9, None, "another") in bank.rows("accounts_m", "id, owner, holder"),
+        "the new name in the mirror",
+    )
+    assert (10, "owner 10", None) in bank.rows("accounts_m", "id, owner, holder")
+    bank.until(
+        lambda: "holder" in columns_of(bank, "accounts_c")
+        and ("another",) in bank.rows("accounts_c", "holder"), "the new name among the changes",
+    )
+
+
+def test_a_password_is_rotated(bank: Bank) -> None:
+    """ALTER SECRET restarts both sources, with writers at work; the mirror is the table."""
+    before = bank.run_ids()
+    bank.upstream(f"INSERT INTO {bank.transfers} (paid, got, amount) VALUES (3, 4, 1)")
+    bank.postgres.set_password("cdc", "another word", disconnect=True)
+    bank.secret("cdc", "another word")
+    bank.run(f"ALTER SECRET {bank.q('cdc')}")
+    bank.upstream(f"INSERT INTO {bank.transfers} (paid, got, amount) VALUES (4, 5, 1)")
+    bank.until(
+        lambda: len(bank.rows("transfers_m", "id")) == len(bank.there(bank.transfers, "id")),
+        "the transfers of after",
+    )
+    assert all(bank.run_ids()[name] != run_id for name, run_id in before.items())
+    changes = bank.rows("transfers_c", "_lsn, _sequence")
+    assert len(set(changes)) == len(changes)
+
+
+def test_a_source_is_dropped(bank: Bank) -> None:
+    """Its slot goes once its query has stopped; its tables keep their rows."""
+    slots = "SELECT count(*) FROM pg_replication_slots"
+    assert bank.postgres.execute(slots) == [(2,)]
+    rows = len(bank.rows("accounts_c", "id"))
+    bank.run(f"DROP SOURCE {bank.q('c')}")
+    bank.until(lambda: bank.postgres.execute(slots) == [(1,)], "one slot less")
+    bank.until(lambda: not bank.catalog.status().slots, "nothing on record")
+    assert len(bank.rows("accounts_c", "id")) == rows
 
 
 def columns_of(bank: Bank, table: str) -> set[str]:

@@ -19,6 +19,9 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
+from tests.services.ssh import SSHServer, new_key, secret_part
+from tests.services.token_server import TokenServer
+
 from .marked_run import logging_properties, play
 
 if TYPE_CHECKING:
@@ -33,9 +36,13 @@ ROWS = 5
 KAFKA = "ZqkMark7\"w'v\\x %41=,;$mark{a}"
 POSTGRES = "ZqpMark8'\"w\\n %2B=,;$mark@:/?#"
 WRONG = "ZqwMark9\"u't\\ end=;"
+CLIENT = "ZqoMark5\"u't\\ %3D=;{b}"
 PLAIN = "ZqvMark3\"u't\\ end=;"
-MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN}
-MARKERS = {"kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN}
+SSH, SSH_PUBLIC = new_key()
+MARKED = {"MARKED_KAFKA": KAFKA, "MARKED_WRONG": WRONG, "MARKED_PLAIN": PLAIN,
+          "MARKED_CLIENT": CLIENT}
+MARKERS = {"client": CLIENT, "kafka": KAFKA, "postgres": POSTGRES, "wrong": WRONG, "plain": PLAIN,
+           "ssh": secret_part(SSH)}
 _numbers = itertools.count(1)
 
 
@@ -85,7 +92,16 @@ def test_the_search_finds_what_is_there() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
+def tokens(kafka: Any) -> Iterator[TokenServer]:
+    """A token server with a client whose secret is marked."""
+    with TokenServer(kafka.token_key, {"app": CLIENT}) as server:
+        yield server
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, kafka: Any, postgres: Any, tokens: TokenServer
+) -> Iterator[Path]:
     """A directory whose setting has servers with a user with marked passwords.
 
     In the end everything below it is searched.
@@ -96,6 +112,7 @@ def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
     for topic in (f"{name}-in", f"{name}-out"):
         kafka.create_topic(topic, 1)
         kafka.allow(name, topic, "READ", "WRITE", "DESCRIBE")
+        kafka.allow("app", topic, "READ", "WRITE", "DESCRIBE")
     kafka.produce(f"{name}-in", [(str(n), json.dumps({"id": n})) for n in range(ROWS)])
     with postgres.connect(database="shop") as connection:
         # a schema of its own: the ledger beside other tests' tables belongs to another role
@@ -107,18 +124,26 @@ def place(tmp_path: Path, kafka: Any, postgres: Any) -> Iterator[Path]:
     kept.mkdir()
     (kept / "postgres").write_text(POSTGRES)
     (kept / "again").write_text(KAFKA)
+    (kept / "ssh").write_text(SSH)
+    port = postgres.parameters(name, "shop")["port"]
+    bastion = SSHServer([SSH_PUBLIC], {("127.0.0.1", int(port)): ("127.0.0.1", int(port))})
     seen = tmp_path / "seen"
     seen.mkdir()
     (seen / "setting.json").write_text(json.dumps({
         "references": {
             "kafka": "env:MARKED_KAFKA", "postgres": f"file:{kept / 'postgres'}",
             "again": f"file:{kept / 'again'}", "wrong": "env:MARKED_WRONG",
+            "ssh": f"file:{kept / 'ssh'}",
+            "client": "env:MARKED_CLIENT",
         },
+        "tokens": tokens.url,
         "broker": kafka.bootstrap, "user": name, "rows": ROWS, "topic": f"{name}-in",
         "out": f"{name}-out", "table": f"{name}.marked_rows",
-        "port": postgres.parameters(name, "shop")["port"],
+        "port": port, "ssh_port": bastion.port, "host_key": bastion.host_key,
     }))
-    yield seen
+    with bastion:
+        yield seen
+    assert bastion.opened
     count = postgres.execute(f"SELECT count(*) FROM {name}.marked_rows", database="shop")
     assert count == [(ROWS,)]
     files = [path for path in seen.rglob("*") if path.is_file()]

@@ -1,0 +1,145 @@
+"""Sessions on a server whose changes are read: one form of values, and typed refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from catalog_migrate.connections.clients import Resolved, connect_postgres, option_of
+from catalog_migrate.connections.findings import Finding, failed
+from catalog_migrate.connections.postgres_probe import postgres_session
+from catalog_migrate.connections.secrets import Redactor
+from catalog_migrate.replication.errors import (
+    PublicationMissing,
+    ReplicationFailed,
+    ReplicationNotAllowed,
+    SlotInUse,
+    SlotLost,
+    SlotMissing,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+AGAIN = "take a new snapshot: the changes since the last position are not to be had"
+KEEP_MORE = (
+    "raise max_slot_wal_keep_size (or idle_replication_slot_timeout) on the server, then take a new"
+    " snapshot: the changes since the last position are not to be had"
+)
+_TEXT_FORM = (
+    "SET datestyle = 'ISO'; SET intervalstyle = 'postgres'; SET timezone = 'UTC';"
+    "SET bytea_output = 'hex'; SET extra_float_digits = 1; SET client_encoding = 'UTF8';"
+    "SET lc_monetary = 'C'; SET search_path = pg_catalog"
+)
+"""How values print, whatever the role or the database has set."""
+
+
+@contextmanager
+def session(
+    connection: Resolved, *, subject: str = "connection", timeout: float = 60.0
+) -> Iterator[psycopg.Connection[Any]]:
+    """A connection in which values print in one form and a statement ends within ``timeout`` s.
+
+    Raises ConnectionFailed, and the errors of this package for what the server refuses.
+    """
+    with (
+        postgres_session(connection, subject=subject) as opened,
+        refusals(opened, connection, timeout),
+    ):
+        opened.execute(f"{_TEXT_FORM}; SET statement_timeout = {int(timeout * 1000)}")
+        yield opened
+
+
+@contextmanager
+def refusals(
+    opened: psycopg.Connection[Any], connection: Resolved, timeout: float = 60.0
+) -> Iterator[None]:
+    """What the server says to statements inside becomes an error of this package.
+
+    A connection that breaks raises ConnectionFailed.
+    """
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        if opened.closed or opened.broken:
+            text = " ".join(Redactor.of(connection).scrub(str(error)).split())
+            raise failed(
+                Finding("connection", "HOST", False, text, "see to the server, then try again")
+            ) from None
+        raise refusal(error, connection, timeout) from None
+
+
+def refusal(error: psycopg.Error, connection: Resolved, timeout: float) -> ReplicationFailed:
+    """The typed error for what a server that let us in said to a statement."""
+    import psycopg
+
+    text = Redactor.of(connection).scrub(error.diag.message_primary or str(error)).strip()
+    lowered = text.lower()
+    if isinstance(error, psycopg.errors.ObjectInUse):
+        return SlotInUse(
+            f"another process reads from the slot: {text}",
+            remedy="SELECT * FROM pg_stat_activity WHERE pid = … names it; each source has its own"
+            " slot: end the other reader, or name another SLOT",
+        )
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return ReplicationFailed(
+            f"the server took longer than {timeout:.0f} s and was told to stop",
+            remedy="look for long transactions (pg_stat_activity), and for a standby that is away"
+            " and named in synchronized_standby_slots",
+        )
+    if isinstance(error, psycopg.errors.InsufficientPrivilege) and "replication" in lowered:
+        user = option_of(connection, "POSTGRES", "USER")
+        return ReplicationNotAllowed(
+            f"role {user} may not read changes: {text}", remedy=f"ALTER ROLE {user} REPLICATION"
+        )
+    if isinstance(error, psycopg.errors.UndefinedObject) and "publication" in lowered:
+        return PublicationMissing(
+            f"changes were made while a publication was not there: {text}",
+            remedy=f"create it again where it is missing, then {AGAIN}",
+        )
+    if isinstance(error, psycopg.errors.UndefinedObject) and "slot" in lowered:
+        return SlotMissing(text, remedy=AGAIN)
+    if (
+        isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState) and "slot" in lowered
+        and any(word in lowered for word in ("invalidated", "no longer", "can no longer"))
+    ):
+        return SlotLost(text, remedy=KEEP_MORE)
+    return ReplicationFailed(text, remedy="see to the server, then try again")
+
+
+@contextmanager
+def replication_session(
+    connection: Resolved, *, timeout: float
+) -> Iterator[psycopg.Connection[Any]]:
+    """A session in which replication commands are understood."""
+    import psycopg
+
+    try:
+        opened = connect_postgres(
+            connection, replication="database", autocommit=True,
+            options=f"-c statement_timeout={int(timeout * 1000)}",
+        )
+    except psycopg.OperationalError as error:
+        # one that may log in without replication does
+        with session(connection, timeout=5.0):
+            pass
+        raise _refusal_at_login(error, connection) from None
+    with opened, refusals(opened, connection, timeout):
+        yield opened
+
+
+def _refusal_at_login(error: psycopg.Error, connection: Resolved) -> ReplicationFailed:
+    """The typed error for a replication session that a server refuses, and lets others in."""
+    text = " ".join(Redactor.of(connection).scrub(str(error)).split())
+    user = option_of(connection, "POSTGRES", "USER")
+    if "max_wal_senders" in text or "too many" in text:
+        return ReplicationFailed(
+            f"the server has no WAL sender left: {text}", remedy="raise max_wal_senders on it"
+        )
+    return ReplicationNotAllowed(
+        f"role {user} may not read changes: {text}",
+        remedy=f"ALTER ROLE {user} REPLICATION, and let it in by pg_hba.conf (its own database)",
+    )
