@@ -135,6 +135,17 @@ def decode(
         )
 
 
+def oldest_change(messages: Iterable[bytes]) -> int | None:
+    """When the first transaction with a change was committed (microseconds since 1970, UTC)."""
+    committed = 0
+    for data in messages:
+        if data[0] == 66:  # B
+            committed = _BEGIN.unpack_from(data)[1] + _EPOCH
+        elif data[0] in _ROW_KINDS or data[0] == 84:  # T
+            return committed
+    return None
+
+
 _ROW_KINDS = frozenset(b"IUD")
 _PASSED_OVER = frozenset(b"OYM")
 """Origins, types and messages of applications (heartbeats among them)."""

@@ -228,7 +228,7 @@ def _table_findings(
 ) -> Iterator[Finding]:
     """What of a table keeps its changes from being read, or breaks it once it is published."""
     name = table.full_name
-    quoted = table.quoted
+    quoted = table.sql
     row = opened.execute(_READABLE, (table.schema, quoted)).fetchone()
     if row is None or not row[0]:
         yield Finding(
@@ -287,7 +287,7 @@ def _publication_findings(
     for table in tables:
         row = listed.get((table.schema, table.name))
         if row is None:
-            how = f"ALTER PUBLICATION {named} ADD TABLE {table.quoted}"
+            how = f"ALTER PUBLICATION {named} ADD TABLE {table.sql}"
             if table.partitioned and not publication.via_root:
                 how = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = true)"
             yield Finding(
@@ -336,7 +336,7 @@ def _no_publication(
         for table in tables
     ):
         options.append("publish_generated_columns = stored")
-    listed = ", ".join(table.quoted for table in tables)
+    listed = ", ".join(table.sql for table in tables)
     more = f" WITH ({', '.join(options)})" if options else ""
     return Finding(
         subject, "PUBLICATION", False,

@@ -27,6 +27,7 @@ from catalog_migrate.replication.errors import (
     SlotLost,
     SlotMissing,
 )
+from catalog_migrate.replication.pgoutput import oldest_change
 from catalog_migrate.replication.position import Position, lsn_number, lsn_text
 from catalog_migrate.replication.sessions import AGAIN, KEEP_MORE, replication_session, session
 from catalog_migrate.replication.types import (
@@ -122,6 +123,14 @@ class Slot(msgspec.Struct, frozen=True):
     def lost(self) -> bool:
         """Whether nothing can be read from it any more."""
         return self.wal_status == "lost" or bool(self.invalidation)
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """What a slot has still to give: ``bytes`` of log, and how many ``seconds`` ago the oldest
+    change in them was committed (0: there is none of the publication)."""
+
+    bytes: int
+    seconds: float
 
 
 class CreatedSlot(msgspec.Struct, frozen=True):
@@ -433,13 +442,14 @@ PEEK = (
 _FEW = 100
 """So many messages are enough to see whether there is a change: old servers send empty
 transactions too."""
+_PEEK_FEW, _PEEK_ALL = PEEK.format(lsn=0, limit=_FEW), PEEK.format(lsn="lsn", limit="NULL")
 _ANY = (
     f"SELECT count(*) >= {_FEW} OR bool_or(get_byte(data, 0) NOT IN (66, 67))"  # B, C
-    f" FROM ({PEEK.format(lsn=0, limit=_FEW)}) AS peeked(lsn, data)"
+    f" FROM ({_PEEK_FEW}) AS peeked(lsn, data)"
 )
 _ANY_LATER = (
     "SELECT bool_or(get_byte(data, 0) = 67 AND lsn > %s::pg_lsn)"
-    f" FROM ({PEEK.format(lsn='lsn', limit='NULL')}) AS peeked(lsn, data)"
+    f" FROM ({_PEEK_ALL}) AS peeked(lsn, data)"
 )
 
 
@@ -480,6 +490,25 @@ def peek(
         if first is not None:
             yield first
             yield from messages
+
+
+def lag(connection: Resolved, slot: str, publication: str) -> Lag | None:
+    """How far a slot is behind its server; None where there is none, or it is lost.
+
+    Raises SlotInUse while a batch is read from it.
+    """
+    with session(connection, timeout=5.0) as opened:
+        found = read_slot(opened, slot)
+        if found is None or found.lost:
+            return None
+        query = PEEK.format(lsn=0, limit=_FEW).encode()
+        rows = opened.execute(query, (slot, lsn_text(found.log_end), quoted_name(publication)))
+        oldest = oldest_change(bytes(data) for _, data in rows)
+        if oldest is None:
+            return Lag(found.lag, 0.0)
+        now = opened.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+        assert now is not None
+        return Lag(found.lag, max(0.0, now[0] - oldest / 1_000_000))
 
 
 @contextmanager

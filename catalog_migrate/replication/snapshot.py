@@ -86,10 +86,11 @@ def stage(
     staged = []
     with session(connection) as opened, opened.transaction():
         opened.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        opened.execute(f"SET TRANSACTION SNAPSHOT '{slot.snapshot}'".encode())
+        snapshot = slot.snapshot.replace("'", "''")
+        opened.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
         taken = _microseconds(opened)
         for number, table in enumerate(tables):
-            quoted = table.quoted
+            quoted = table.sql
             opened.execute("SET LOCAL statement_timeout = '60s'")
             opened.execute(f"LOCK TABLE {quoted} IN ACCESS SHARE MODE".encode())
             rewritten = opened.execute(_REWRITTEN, {"table": quoted}).fetchall()
@@ -135,7 +136,7 @@ def _lines(
     listed = ", ".join(quoted_name(column.name) for column in table.published)
     # the rows of tables that inherit from it are theirs; those of partitions are its own
     only = "" if table.partitioned else "ONLY "
-    query = f"SELECT {listed} FROM {only}{table.quoted}"
+    query = f"SELECT {listed} FROM {only}{table.sql}"
     if opened.info.server_version >= 150000:
         row = opened.execute(_FILTER, (publication, table.schema, table.name)).fetchone()
         if row is not None and row[0]:

@@ -125,7 +125,7 @@ class UpstreamTable(msgspec.Struct, frozen=True):
         return f"{self.schema}.{self.name}"
 
     @property
-    def quoted(self) -> str:
+    def sql(self) -> str:
         """The name for SQL."""
         return f"{quoted_name(self.schema)}.{quoted_name(self.name)}"
 

@@ -40,7 +40,7 @@ from catalog_migrate.streams.probes import (
 from catalog_migrate.streams.programs import Program
 from catalog_migrate.streams.runner import OperationClient, operation_key
 from catalog_migrate.streams.show import Rows, show, show_create
-from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop
+from catalog_migrate.streams.slots import SLOT, drop_slots, slots_to_drop, with_lag
 from catalog_migrate.streams.specs import spec_of
 from catalog_migrate.streams.status import moment, runtime_lives
 from catalog_migrate.streams.unsafe.forecast import Totals
@@ -94,6 +94,8 @@ class Executor(OperationClient):
         state = read_state(self.log)
         if isinstance(statement, st.Show):
             rows = show(state, statement.what, resolve=self.ports.resolve)
+            if statement.what == "sources":
+                rows = with_lag(state, rows, ports=self.ports)
             return Result(f"{len(rows.values)} {statement.what}", rows=rows)
         if isinstance(statement, st.ShowCreate):
             found = dependencies.find(state, statement.kind, statement.name)

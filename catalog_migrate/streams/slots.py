@@ -1,12 +1,14 @@
-"""Replication slots of sources that were dropped: a slot that nobody reads fills upstream's disk.
+"""Replication slots of sources on PostgreSQL: how far behind they are, and those of dropped ones.
 
-Nothing brings a dropped source back, so its slot goes with it: the DROP writes down which one, and
-the runtime of its cluster drops it once the query has stopped; without a runtime whoever says DROP
-does. What could not be dropped stays on record, and ``status`` names it.
+A slot that nobody reads fills its server's disk. Nothing brings a dropped source back, so its slot
+goes with it: the DROP writes down which one, and the runtime of its cluster drops it once the query
+has stopped; without a runtime whoever says DROP does. What could not be dropped stays on record,
+and ``status`` names it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -15,12 +17,17 @@ from catalog_migrate.catalog.records import OperationRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
 from catalog_migrate.errors import CatalogMigrateError
+from catalog_migrate.replication.errors import SlotInUse
 from catalog_migrate.streams import dependencies
 from catalog_migrate.streams.ports import Ports
-from catalog_migrate.streams.specs import resolved_connection, slot_of
+from catalog_migrate.streams.show import Rows
+from catalog_migrate.streams.specs import resolved_connection, slot_of, spec_of
 
 SLOT = "slot"
 """The kind of the record of a slot that is still to be dropped."""
+
+_TRIES, _PAUSE = 10, 0.2
+"""How often a slot is asked about that is being read from, and the seconds between."""
 
 Commit = Callable[[Callable[[Changes, State], None]], object]
 """Commits what a function puts."""
@@ -74,4 +81,37 @@ def described_slots(state: State) -> tuple[str, ...]:
         + (f": {row.detail['reason']}" if "reason" in row.detail else ": its runtime drops it")
         + f"; by hand: SELECT pg_drop_replication_slot('{row.detail['slot']}')"
         for row in slots_to_drop(state).values()
+    )
+
+
+def with_lag(state: State, rows: Rows, *, ports: Ports) -> Rows:
+    """What SHOW SOURCES tells, with bytes and seconds that slots are behind, asked of their servers
+    now; NULL for other sources, and where a server does not answer."""
+    sources = [
+        found for found in dependencies.queries(state)
+        if found.external.tables and found.item_id in state.streams
+    ]
+    if not sources:
+        return rows
+
+    def ask(found: dependencies.CatalogEntry) -> tuple[int | None, float | None]:
+        for _ in range(_TRIES):
+            try:
+                lag = ports.upstreams.lag(spec_of(state, found.item_id, resolve=ports.resolve))
+            except SlotInUse:  # a batch is being read
+                time.sleep(_PAUSE)
+            except CatalogMigrateError:
+                break
+            else:
+                return (None, None) if lag is None else (lag.bytes, round(lag.seconds, 1))
+        return None, None
+
+    with ports.threads.pool(min(8, len(sources)), "lag") as pool:
+        lags = dict(zip(
+            (str(found.item.definition.item_name) for found in sources), pool.map(ask, sources),
+            strict=True,
+        ))
+    return Rows(
+        (*rows.columns, "lag_bytes", "lag_seconds"),
+        tuple((*row, *lags.get(str(row[0]), (None, None))) for row in rows.values),
     )

@@ -37,6 +37,7 @@ from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
+    from catalog_migrate.replication.server import Lag
     from catalog_migrate.replication.types import UpstreamTable
 
 
@@ -96,6 +97,12 @@ class Upstreams(Protocol):
 
         Columns count as published that ``publication`` has. Raises ConnectionFailed for a server
         that does not answer and a table that is not there.
+        """
+
+    def lag(self, spec: QuerySpec) -> Lag | None:
+        """How far the slot of a POSTGRES source is behind its server; None where there is none.
+
+        Raises ConnectionFailed, and SlotInUse while a batch is read from it.
         """
 
     def drop_slot(self, connection: Resolved, name: str) -> bool:
@@ -283,6 +290,13 @@ def postgres_tables(
     return discover(connection, names, publication=publication)
 
 
+def slot_lag(spec: QuerySpec) -> Lag | None:
+    """How far the slot of a POSTGRES source is behind its server; see the port."""
+    from catalog_migrate.replication.server import lag
+
+    return lag(spec.connection, spec.slot, str(spec.external.options["PUBLICATION"]))
+
+
 def drop_slot(connection: Resolved, name: str) -> bool:
     """Drop a replication slot; see the port."""
     from catalog_migrate.replication import server
@@ -300,4 +314,5 @@ class ServerUpstreams:
     check_schemas = staticmethod(check_schemas)
     tables = staticmethod(postgres_tables)
     drop_slot = staticmethod(drop_slot)
+    lag = staticmethod(slot_lag)
     contents = staticmethod(kafka_contents)

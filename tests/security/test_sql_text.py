@@ -23,7 +23,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*\Z")
 QUOTING = {
     "quote_sql", "quote_part", "string_literal", "by_path", "at_version", "column_definition",
     "select", "_names", "_comment", "_properties", "_argument", "_cast_body", "_like", "_literal",
-    "_path", "_name", "int", "len", "canonical_type",
+    "_path", "_name", "int", "len", "canonical_type", "quoted_name",
 }
 """Functions whose result is safe in a statement."""
 
@@ -44,6 +44,8 @@ SAFE_PARTS = {
     "streams/tables.py": {"where", "names"},
     # conditions and lists of quoted names, made in the same function
     "streams/spark/postgres_writer.py": {"target", "source", "keys", "clauses"},
+    # quoted lists and a filter of the server's own; the name that the server gave a snapshot
+    "replication/snapshot.py": {"listed", "only", "query", "snapshot"},
     # a number of seconds from our own settings
     "connections/postgres_probe.py": {"seconds"},
 }
@@ -57,7 +59,8 @@ TALK = {
     "streams/unsafe/requests.py",
 }
 REMEDIES = {
-    "connections/postgres_probe.py", "streams/spark/postgres_sink.py",
+    "connections/postgres_probe.py", "replication/preflight.py", "replication/sessions.py",
+    "streams/spark/postgres_sink.py",
     "streams/spark/postgres_writer.py",
 }
 """Modules whose statements in f-strings are remedies, unless they are handed to ``execute``."""

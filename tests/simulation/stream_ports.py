@@ -16,6 +16,7 @@ from catalog_migrate.catalog.clock import Clock
 from catalog_migrate.connections.findings import ConnectionFailed, Finding
 from catalog_migrate.connections.validation import Identity, Wanted
 from catalog_migrate.errors import EngineFailure
+from catalog_migrate.replication.server import Lag
 from catalog_migrate.replication.types import UpstreamTable
 from catalog_migrate.streams.checkpoint.codec_delta import DeltaBounds, DeltaPosition
 from catalog_migrate.streams.checkpoint.codec_kafka import Partition
@@ -95,6 +96,10 @@ class SimulatedUpstreams:
     ) -> tuple[UpstreamTable, ...]:
         """The simulated world has no PostgreSQL to read from."""
         raise NotImplementedError((connection, names, publication))
+
+    def lag(self, spec: QuerySpec) -> Lag | None:
+        """As above."""
+        raise NotImplementedError(spec.name)
 
     def drop_slot(self, connection: Resolved, name: str) -> bool:
         """As above."""

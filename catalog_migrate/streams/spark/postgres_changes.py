@@ -47,7 +47,7 @@ SCHEMA = (
     "table STRING, lsn BIGINT, sequence INT, operation STRING, transaction BIGINT,"
     " committed TIMESTAMP, before ARRAY<STRING>, after ARRAY<STRING>, unchanged ARRAY<INT>"
 )
-"""Columns of the stream; ``docs`` of :class:`~catalog_migrate.replication.pgoutput.Change`."""
+"""Columns of the stream, as :class:`~catalog_migrate.replication.pgoutput.Change` has them."""
 
 ROWS = 20_000
 """At most so many changes are handed to Spark at once."""

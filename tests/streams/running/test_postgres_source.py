@@ -159,6 +159,10 @@ def test_snapshot_changes_and_mirror(bank: Bank) -> None:
                 del amounts[1]
             amounts[row[0]] = row[1]
         assert sum(amounts.values()) == total
+    shown = bank.run("SHOW SOURCES")[0].rows
+    assert shown is not None
+    assert shown.columns[-2:] == ("lag_bytes", "lag_seconds")
+    assert all(row[-2] is not None and row[-1] is not None for row in shown.values)
     transactions = bank.rows("c", "_lsn, changes")
     assert {lsn for lsn, _ in transactions} >= set(by_transaction)
     assert sum(count for _, count in transactions) == 121 + 80
