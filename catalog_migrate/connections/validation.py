@@ -29,7 +29,6 @@ from catalog_migrate.connections.postgres_probe import (
     server_findings,
     table_findings,
 )
-from catalog_migrate.connections.schema_registry import SchemaRegistry
 from catalog_migrate.connections.tunnels import try_tunnel
 from catalog_migrate.connections.values import topics_of
 from catalog_migrate.model.external import External
@@ -67,6 +66,8 @@ def validate_connection(
             with postgres_session(resolved, subject=subject, timeout=timeout) as session:
                 return server_findings(session, subject=subject)
         if connector == "SCHEMA REGISTRY":
+            from catalog_migrate.connections.schema_registry import SchemaRegistry
+
             return (SchemaRegistry(resolved, subject=subject, timeout=timeout).check(),)
         if connector == "SSH TUNNEL":
             return try_tunnel(resolved, subject=subject)

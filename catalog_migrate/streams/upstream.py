@@ -34,7 +34,6 @@ from catalog_migrate.streams.checkpoint.codec_kafka import Partition
 from catalog_migrate.streams.checkpoint.directory import Checkpoint
 from catalog_migrate.streams.errors import UnsafeBlocked, UpstreamChanged
 from catalog_migrate.streams.queries import QuerySpec, Resolved, written_columns
-from catalog_migrate.streams.schemas import check_schemas
 from catalog_migrate.streams.upstream_tables import SNAPSHOT_LOADED, is_mirror
 
 if TYPE_CHECKING:
@@ -221,6 +220,15 @@ def _preflight(spec: QuerySpec) -> tuple[Finding, ...]:
         format="MIRROR" if is_mirror(spec.external) else "CHANGES",
         new=not store_at(spec.snapshot).exists(SNAPSHOT_LOADED), subject=f"source {spec.name}",
     )
+
+
+def check_schemas(spec: QuerySpec, *, timeout: float = 10.0) -> tuple[Finding, ...]:
+    """As the port says; a client of registries is loaded by whoever has one."""
+    if spec.registry is None:
+        return ()
+    from catalog_migrate.streams import schemas
+
+    return schemas.check_schemas(spec, timeout=timeout)
 
 
 @contextmanager

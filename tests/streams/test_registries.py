@@ -10,6 +10,10 @@ import pytest
 
 from catalog_migrate.catalog.clock import SystemClock
 from catalog_migrate.catalog.state import State
+from catalog_migrate.connections.secrets import Secret
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.external import External
+from catalog_migrate.model.names import ItemName
 from catalog_migrate.model.objects import Column
 from catalog_migrate.planner.plan import Plan
 from catalog_migrate.reconciler.refusal import MigrationBlocked
@@ -20,6 +24,7 @@ from catalog_migrate.streams.effects import Effect
 from catalog_migrate.streams.errors import RefusedStatement, ValidationFailed
 from catalog_migrate.streams.execute import Executor
 from catalog_migrate.streams.probes import validate
+from catalog_migrate.streams.queries import QuerySpec
 from catalog_migrate.streams.show import create_statement
 from tests.services.schema_registry import SchemaRegistry
 from tests.streams.test_inputs import V1, Place, table
@@ -321,3 +326,32 @@ class TestMigrations:
         assert "not asked whether its columns are taken: " in found.shipments[0]
         monkeypatch.delenv("RP")
         assert "RP" in self.plan(place, statements, self.WIDER).shipments[0]
+
+
+def test_what_a_sink_registers(registry: SchemaRegistry) -> None:
+    """Each shape of its rows once; what the registry refuses stops it, an outage is waited out."""
+    from catalog_migrate.streams.spark.registered import registered
+
+    def spec(*columns: Column) -> QuerySpec:
+        return QuerySpec(
+            item_id="i1", name=ItemName("s", "k"), kind="sink", columns=columns, shard="",
+            external=External(
+                connector="KAFKA", format="AVRO",
+                options={"TOPIC": "o", "SUBJECT STRATEGY": "topic-record", "RECORD NAME": "a.B"},
+            ),
+            connection={}, checkpoint="", registry_name="s.r",
+            registry={"URL": registry.url, "USERNAME": "app", "PASSWORD": Secret("of-r")},
+        )  # fmt: skip
+
+    first, wider = Column("id", "BIGINT"), Column("x", "INT")
+    number, text = registered(spec(first))
+    assert registered(spec(first)) == (number, text)
+    assert registered(spec(first, wider))[0] != number
+    assert list(registry.subjects) == ["o-a.B"]
+    with pytest.raises(EngineFailure, match=r"refuses its columns for subject o-a\.B") as caught:
+        registered(spec(Column("id", "STRING")))
+    assert (caught.value.condition, caught.value.transient) == ("INCOMPATIBLE_SCHEMA", False)
+    registry.stop()
+    with pytest.raises(EngineFailure, match=r"connection s\.r: .* cannot be reached") as caught:
+        registered(spec(first))
+    assert (caught.value.condition, caught.value.transient) == ("SCHEMA_REGISTRY", True)
