@@ -45,7 +45,9 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
     """
     store = store_at(spec.snapshot)
     with suppress(FileNotFoundError):
-        return Position.of(store.read(SNAPSHOT_LOADED).decode())
+        position = Position.of(store.read(SNAPSHOT_LOADED).decode())
+        _clear(store)
+        return position
     folder, manifest = _staged(spec, store)
     mirror = is_mirror(spec.external)
     by_name = {each.table: each for each in manifest.tables}
@@ -59,7 +61,7 @@ def begin(spark: SparkSession, spec: QuerySpec) -> Position:
             local_path(table.shard), snapshot_app(spec.item_id), 1,
         )
     store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
-    store_at(store.place(folder)).delete()
+    _clear(store)
     return manifest.position
 
 
@@ -108,6 +110,7 @@ def _stage(spec: QuerySpec, store: Store) -> str:
     drop_slot(spec.connection, spec.slot)  # of a start that was killed: nothing was read from it
     folder = uuid4().hex
     store.make_folder(folder, above=True)
+    _clear(store, but=folder)
     with create_slot(spec.connection, spec.slot) as slot:
         stage(
             spec.connection, slot, there,
@@ -120,6 +123,13 @@ def _stage(spec: QuerySpec, store: Store) -> str:
             condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
         )
     return folder
+
+
+def _clear(store: Store, but: str = "") -> None:
+    """Remove the rows of snapshots that are loaded, or that a killed start left behind."""
+    for folder in store.folders():
+        if folder != but:
+            store_at(store.place(folder)).delete()
 
 
 def require_expected(table: UpstreamTable, wanted: Expected) -> None:
