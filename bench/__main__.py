@@ -16,7 +16,8 @@ from bench import page
 from bench.measure import Measure
 
 GROUPS = (
-    "version", "plan", "large", "history", "spark", "s3", "simulation", "streams", "unsafe",
+    "version", "plan", "large", "history", "spark", "s3", "simulation", "streams",
+    "postgres", "unsafe",
 )
 
 
@@ -50,6 +51,10 @@ def measures(group: str, directory: Path) -> Iterator[Measure]:
         from bench import unsafe
 
         yield from unsafe.measures(directory)
+    elif group == "postgres":
+        from bench import postgres
+
+        yield from postgres.measures(directory)
     elif group == "streams":
         from bench import streams
 

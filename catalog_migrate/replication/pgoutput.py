@@ -202,12 +202,18 @@ class _Relation:
         if data[at] != 78:  # K or O before N: there is an old image
             is_full = data[at] == 79
             old, _, at = _values(data, at + 1)
+            after, missing, _ = _values(data, at + 1)
+            for number in missing:
+                after[number] = old[number]
             if is_full:
-                after, missing, _ = _values(data, at + 1)
-                for number in missing:
-                    after[number] = old[number]
                 return "update", self._aligned(old), self._aligned(after), ()
-        after, missing, _ = _values(data, at + 1)
+            # a large value of the key comes with the old key, whether that changes or not
+            missing = [number for number in missing if after[number] is None]
+            keys = [number for number, column in enumerate(self.columns) if column.key]
+            if all(old[number] == after[number] for number in keys):
+                old = None
+        else:
+            after, missing, _ = _values(data, at + 1)
         return (
             "update", None if old is None else self._aligned(old), self._aligned(after),
             self._positions(missing),

@@ -358,24 +358,22 @@ def check_slot(slot: Slot | None, name: str, position: Position) -> Slot:
 
 @contextmanager
 def create_slot(
-    connection: Resolved, name: str, *, failover: bool = False, timeout: float = 60.0
+    connection: Resolved, name: str, *, timeout: float = 60.0
 ) -> Iterator[CreatedSlot]:
     """A new slot; its snapshot can be read until the end of the ``with`` block.
 
-    The server waits for the transactions that are open, at most ``timeout`` seconds. ``failover``
-    needs PostgreSQL 17. The slot stays, whatever happens in the block. Raises SlotInUse when there
-    is one of that name.
+    The server waits for the transactions that are open, at most ``timeout`` seconds. From
+    PostgreSQL 17 on it is a failover slot, which standbys that synchronize slots have as well. The
+    slot stays, whatever happens in the block. Raises SlotInUse when there is one of that name.
     """
     import psycopg
 
     with session(connection, timeout=5.0) as opened:
         version = opened.info.server_version
         system, timeline = read_identity(opened)
-    if failover and version < 170000:
-        raise ReplicationFailed(
-            f"PostgreSQL {version // 10000} has no failover slots",
-            remedy="leave FAILOVER out, or upgrade the server to 17",
-        )
+        # a standby refuses to have failover slots of its own
+        row = opened.execute("SELECT pg_is_in_recovery()").fetchone()
+        failover = version >= 170000 and row is not None and not row[0]
     quoted = quoted_name(name)
     if version >= 150000:
         more = ", FAILOVER" if failover else ""

@@ -130,6 +130,18 @@ class TestColumns:
         found = changes(turned, *transaction(m.update(1, [m.UNCHANGED, 1, "a"])))
         assert images(found) == [("update", None, ("1", "a", None), (2,))]
 
+    def test_a_large_key_comes_with_the_old_one(self) -> None:
+        """It is no other key when it did not change, and its value is known either way."""
+        columns = (ID, Column("part", 25, -1, True), DOC)
+        tables = {"public.t": Expected(columns)}
+        for new, before in ((1, None), (2, ("1", "large", None))):
+            found = changes(
+                m.relation(1, "public.t", columns), *transaction(m.update(
+                    1, [new, m.UNCHANGED, m.UNCHANGED], old=[1, "large", None]
+                )), tables=tables,
+            )
+            assert images(found) == [("update", before, (str(new), "large", None), (2,))]
+
     def test_new_columns_are_passed_over_where_a_table_says_so(self) -> None:
         """The others are refused all the same."""
         new = m.relation(1, "public.u", [ID, Column("more", 23), NAME])

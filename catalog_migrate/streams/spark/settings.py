@@ -32,6 +32,8 @@ SESSION_CONFS: Mapping[str, str] = MappingProxyType({
     "spark.sql.streaming.noDataProgressEventInterval": "300",
     # stop() waits for the stream's thread, and forever unless told otherwise.
     "spark.sql.streaming.stopTimeout": "20000",
+    # INT96, the default, counts nanoseconds: other engines read the year 9999 as another one.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Version 2 (named sources) cannot restart a query that was killed in mid-batch (tried).
     "spark.sql.streaming.offsetLog.formatVersion": "1",
     "spark.sql.redaction.options.regex": REDACTED,

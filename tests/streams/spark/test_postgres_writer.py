@@ -1,0 +1,263 @@
+"""The writer of PostgreSQL changes against a plain model of the tables upstream.
+
+``WRITER_SEEDS=n`` tries so many random histories; the suite takes a few.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from catalog_migrate.delta.table import load_table
+from catalog_migrate.errors import EngineFailure
+from catalog_migrate.model.external import External, UpstreamColumn, UpstreamTable
+from catalog_migrate.model.names import ItemName
+from catalog_migrate.replication.pgoutput import Change
+from catalog_migrate.streams.queries import OutputTable, QuerySpec
+from catalog_migrate.streams.upstream_tables import TRANSACTION_COLUMNS, our_columns
+
+from .conftest import Workshop
+
+if TYPE_CHECKING:
+    from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+
+pytestmark = pytest.mark.spark
+
+SEEDS = int(os.environ.get("WRITER_SEEDS", "1"))
+COLUMNS = (
+    ("id", 23, "INT"), ("part", 25, "STRING"), ("amount", 1700, "DECIMAL(10,2)"),
+    ("data", 17, "BINARY"), ("at", 1184, "TIMESTAMP"), ("doc", 3802, "STRING"),
+    ("tags", 1009, "STRING"), ("rate", 701, "DOUBLE"), ("large", 25, "STRING"),
+    ("large2", 25, "STRING"),
+)
+KEY = ("id", "part")
+KEYS = (0, 1)
+LARGE = (8, 9)
+VALUES: dict[int, tuple[str | None, ...]] = {
+    2: ("1.50", "-99999999.99", "NaN", None),
+    3: ("\\x", "\\x00ff10", None),
+    4: ("2024-02-29 12:00:00.123456+00", "infinity", "-infinity", "1900-01-01 00:00:00+00", None),
+    5: ('{"a": [1, null]}', "null", None),
+    6: ("{1,NULL,3}", '{"a,b","\\"q\\"",""}', "{}", None),
+    7: ("NaN", "Infinity", "1e-07", None),
+}
+Row = tuple[str | None, ...]
+
+
+class Model:
+    """A table upstream: what is done to it, and what its server would tell of that."""
+
+    def __init__(self, name: str, chance: random.Random, *, full: bool) -> None:
+        self.name, self.chance, self.full = name, chance, full
+        self.rows: dict[Row, Row] = {}
+        self.large = 0
+
+    def value(self, place: int) -> str | None:
+        if place in LARGE:
+            self.large += 1
+            return f"{self.large} " + "x" * 20
+        return self.chance.choice(VALUES[place])
+
+    def row(self, key: Row) -> Row:
+        return (*key, *(self.value(place) for place in range(2, len(COLUMNS))))
+
+    def any_key(self) -> Row:
+        return str(self.chance.randrange(4)), self.chance.choice("ab")
+
+    def change(self) -> tuple[str, Row | None, Row | None, tuple[int, ...]]:
+        """Do something; (operation, before, after, unchanged) as it is sent."""
+        if self.chance.random() < 0.03:
+            self.rows.clear()
+            return "truncate", None, None, ()
+        key = self.any_key()
+        old = self.rows.get(key)
+        if old is None:
+            self.rows[key] = new = self.row(key)
+            return "insert", None, new, ()
+        if self.chance.random() < 0.3:
+            del self.rows[key]
+            return "delete", old if self.full else key_only(old), None, ()
+        target = self.any_key() if self.chance.random() < 0.4 else key
+        if target in self.rows:
+            target = key
+        changed = {place for place in range(2, len(COLUMNS)) if self.chance.random() < 0.4}
+        if target != key:
+            changed |= set(LARGE)  # else it is refused: the test below
+        new = tuple(
+            target[place] if place in KEYS
+            else self.value(place) if place in changed else old[place]
+            for place in range(len(COLUMNS))
+        )
+        del self.rows[key]
+        self.rows[target] = new
+        if self.full:
+            return "update", old, new, ()
+        unsent = tuple(place for place in LARGE if place not in changed)
+        sent = tuple(None if place in unsent else new[place] for place in range(len(COLUMNS)))
+        return "update", None if target == key else key_only(old), sent, unsent
+
+
+def of_key(row: Row) -> Row:
+    return tuple(row[place] for place in KEYS)
+
+
+def key_only(row: Row) -> Row:
+    return tuple(value if place in KEYS else None for place, value in enumerate(row))
+
+
+class Mirrors:
+    """Tables that one source writes, beside their models."""
+
+    def __init__(self, workshop: Workshop, *models: Model, soft: bool = False) -> None:
+        from catalog_migrate.streams.spark.settings import query_session
+
+        self.spark, self.models = query_session(workshop.spark), models
+        settings = {"SOFT DELETES": "true"} if soft else {}
+        external = External(connector="POSTGRES", format="MIRROR", settings=settings)
+        tables = []
+        for model in models:
+            upstream = UpstreamTable(
+                f"public.{model.name}", model.name,
+                tuple(UpstreamColumn(name, oid, -1, type_) for name, oid, type_ in COLUMNS), KEY,
+            )
+            columns = our_columns(upstream, external)
+            tables.append(OutputTable(
+                upstream, ItemName("s", model.name), columns, workshop.shard(model.name, columns)
+            ))
+        self.spec = QuerySpec(
+            item_id="i1", name=ItemName("s", "s"), kind="source", external=external,
+            columns=TRANSACTION_COLUMNS, connection={},
+            shard=workshop.shard("transactions", TRANSACTION_COLUMNS),
+            checkpoint=str(workshop.directory / "checkpoint"), tables=tuple(tables),
+        )
+        self.lsn, self.batch = 100, 0
+
+    @property
+    def writer(self) -> ChangesWriter:
+        from catalog_migrate.streams.spark.postgres_writer import ChangesWriter
+
+        return ChangesWriter(self.spec)
+
+    def made(self, transactions: int, size: int) -> list[Change]:
+        """Changes of so many transactions over all tables."""
+        found = []
+        for _ in range(transactions):
+            self.lsn += 10
+            for sequence in range(self.models[0].chance.randrange(1, size)):
+                model = self.models[0].chance.choice(self.models)
+                operation, before, after, unsent = model.change()
+                found.append(Change(
+                    f"public.{model.name}", operation, self.lsn, sequence, self.lsn,  # type: ignore[arg-type]
+                    self.lsn * 1_000_000, before, after, unsent,
+                ))
+        return found
+
+    def of_one(
+        self, *changes: tuple[str, Row | None, Row | None, tuple[int, ...]]
+    ) -> list[Change]:
+        """Changes of the first table in one transaction."""
+        self.lsn += 10
+        return [
+            Change(
+                f"public.{self.models[0].name}", operation, self.lsn, sequence, self.lsn,  # type: ignore[arg-type]
+                self.lsn * 1_000_000, before, after, unsent,
+            )
+            for sequence, (operation, before, after, unsent) in enumerate(changes)
+        ]
+
+    def write(self, changes: list[Change], *, again: bool = False) -> None:
+        import pyarrow as pa
+
+        from catalog_migrate.replication.batches import arrow_batch
+        from catalog_migrate.streams.spark.batches import Batch
+
+        self.batch += not again
+        table = pa.Table.from_batches([arrow_batch(changes)])
+        self.writer.write(Batch(self.spark.createDataFrame(table), self.batch, "query"))
+
+    @staticmethod
+    def found(table: OutputTable) -> Counter[Any]:
+        """Rows of a mirror as Python values."""
+        rows = load_table(table.shard).to_pyarrow_table().to_pylist()
+        return Counter(tuple(shown(row[name]) for name, _, _ in COLUMNS) for row in rows)
+
+    def require_equal(self, what: str) -> None:
+        for table, model in zip(self.spec.tables, self.models, strict=True):
+            wanted = Counter(map(expected, model.rows.values()))
+            assert self.found(table) == wanted, f"{what}: {model.name}"
+
+
+def expected(row: Row) -> tuple[Any, ...]:
+    """A row of the model as our types hold it."""
+    return tuple(
+        shown(None if text is None else _READ.get(type_, str)(text))
+        for text, (_, _, type_) in zip(row, COLUMNS, strict=True)
+    )
+
+
+def shown(value: Any) -> Any:
+    """NaN equals itself as text."""
+    return str(value) if isinstance(value, float) else value
+
+
+def _moment(text: str) -> datetime:
+    if text in ("infinity", "-infinity"):
+        return (datetime.max if text == "infinity" else datetime.min).replace(tzinfo=UTC)
+    return datetime.fromisoformat(text)
+
+
+_READ: dict[str, Any] = {
+    "INT": int, "DOUBLE": float, "TIMESTAMP": _moment,
+    "DECIMAL(10,2)": lambda text: None if text == "NaN" else Decimal(text),
+    "BINARY": lambda text: bytes.fromhex(text[2:]),
+}
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_mirrors_are_their_tables(workshop: Workshop, seed: int) -> None:
+    """Key changes, TRUNCATE, values that were not sent, rows that come back, batches written twice
+    and changes that are older than the rows: after each batch the mirrors are the tables."""
+    chance = random.Random(seed)
+    mirrors = Mirrors(
+        workshop, Model("by_key", chance, full=False), Model("whole", chance, full=True)
+    )
+    first = mirrors.made(12, 6)
+    mirrors.write(first)
+    mirrors.require_equal("first batch")
+    second = mirrors.made(8, 5)
+    mirrors.write(second)
+    mirrors.require_equal("second batch")
+    mirrors.write(second, again=True)
+    mirrors.require_equal("written twice")
+
+
+def test_deleted_rows_stay_and_a_lost_value_is_refused(workshop: Workshop) -> None:
+    """Soft deletes keep a row as it was, until it comes back; a row that gets another key while a
+    large value of it was not sent would lose that."""
+    mirrors = Mirrors(workshop, Model("kept", random.Random(1), full=False), soft=True)
+    (table,), (model,) = mirrors.spec.tables, mirrors.models
+    one, two, three = rows = [model.row((str(number), "a")) for number in range(3)]
+    mirrors.write(mirrors.of_one(*(("insert", None, row, ()) for row in rows)))
+    back = model.row(of_key(two))
+    mirrors.write(
+        mirrors.of_one(*(("delete", key_only(row), None, ()) for row in (one, two)))
+        + mirrors.of_one(("insert", None, back, ()))
+    )
+    rows_now = load_table(table.shard).to_pyarrow_table().to_pylist()
+    assert {row["id"]: row["_deleted"] and row["_deleted"].timestamp() for row in rows_now} == {
+        0: 120, 1: None, 2: None,
+    }
+    assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
+    moved = (*of_key(one), *three[2:8], None, None)
+    with pytest.raises(EngineFailure, match="changed its key") as refused:
+        mirrors.write(mirrors.of_one(("update", key_only(three), moved, LARGE)))
+    assert "REPLICA IDENTITY FULL" in str(refused.value.remedy)
+    mirrors.write(mirrors.of_one(("truncate", None, None, ())))
+    assert all(row["_deleted"] for row in load_table(table.shard).to_pyarrow_table().to_pylist())
+    assert mirrors.found(table) == Counter(map(expected, (one, back, three)))
