@@ -105,6 +105,7 @@ def test_what_needs_no_catalog_is_told_with_its_place() -> None:
         "  CREATE CONNECTION d TO KAFKA (USING CONNECTION base, NONSENSE 'x');\n"
         "CREATE SOURCE o (id BIGINT) FROM KAFKA CONNECTION d (TOPC 't') FORMAT JSON;\n"
         "CREATE SECRET s.k AS 'HUSHAGAIN';\n"
+        "CREATE SOURCE q FROM POSTGRES CONNECTION d (PUBLICATION 'p', TABLES (t));\n"
     )
     with pytest.raises(InvalidRelease) as caught:
         load_texts([("a.sql", text)], name="r", default_schema="app")
@@ -117,6 +118,7 @@ def test_what_needs_no_catalog_is_told_with_its_place() -> None:
         ("CM0711", "a.sql", 4, 1),
         ("CM0712", "a.sql", 4, 1),
         ("CM0102", "a.sql", 5, 1),
+        ("CM0751", "a.sql", 6, 1),
     ]
     assert "connection app.c: " in problems[1].message
     assert "BROKER" in str(problems[1].remedy)

@@ -152,9 +152,17 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
 
 
 def _clear(store: Store, but: str = "") -> None:
-    """Remove the rows of snapshots that are loaded, or that a killed start left behind."""
+    """Remove the rows of snapshots that are loaded, or that a killed start left behind.
+
+    With ``but``, the folder of a start that goes on, the one that counts by now stays too: another
+    runtime may have staged it while this one was stopped.
+    """
+    kept = {but}
+    if but:
+        with suppress(FileNotFoundError):
+            kept.add(store.read(_STAGED).decode())
     for folder in store.folders():
-        if folder != but:
+        if folder not in kept:
             store_at(store.place(folder)).delete()
 
 
