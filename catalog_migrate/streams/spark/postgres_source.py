@@ -17,7 +17,7 @@ from uuid import uuid4
 import msgspec
 
 from catalog_migrate.errors import EngineFailure
-from catalog_migrate.replication.errors import TableChanged
+from catalog_migrate.replication.errors import SlotInUse, TableChanged
 from catalog_migrate.replication.position import Position
 from catalog_migrate.replication.server import create_slot, discover, drop_slot
 from catalog_migrate.replication.snapshot import MANIFEST, Manifest, read_manifest, stage
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _STAGED = "staged"
 """Name of the file that names the folder with every row of the snapshot."""
+_SLOT = "slot"
+"""Name of the file that says, before the slot is made, that one of its name is ours."""
 _TELL = 10.0
 """Seconds between two words about a snapshot under way."""
 _HEARTBEAT = 300.0
@@ -121,8 +123,11 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
     wanted = expected(spec)
     for table in there:
         require_expected(table, wanted[table.full_name])
-    drop_slot(spec.connection, spec.slot)  # of a start that was killed: nothing was read from it
     folder = uuid4().hex
+    store.make_folder(folder, above=True)
+    if not store.put_if_absent(_SLOT, spec.slot.encode()):
+        # of a start that was killed: nothing was read from it; one that others have made stays
+        drop_slot(spec.connection, spec.slot)
     say(
         f"source {spec.name}: copies the rows of {', '.join(each.full_name for each in there)}"
         f" under the snapshot of slot {spec.slot}"
@@ -135,14 +140,17 @@ def _stage(spec: QuerySpec, store: Store, say: Callable[[str], None]) -> str:
             told = time.monotonic()
             say(f"source {spec.name}: {rows:,} rows of {table} so far")
 
-    store.make_folder(folder, above=True)
     _clear(store, but=folder)
-    with create_slot(spec.connection, spec.slot) as slot:
-        stage(
-            spec.connection, slot, there,
-            lambda name, data: store.put_all({f"{folder}/{name}": data}),
-            publication=_publication(spec), on_progress=progress,
-        )
+    try:
+        with create_slot(spec.connection, spec.slot) as slot:
+            stage(
+                spec.connection, slot, there,
+                lambda name, data: store.put_all({f"{folder}/{name}": data}),
+                publication=_publication(spec), on_progress=progress,
+            )
+    except SlotInUse:
+        store.delete(_SLOT)  # it is somebody else's
+        raise
     if not store.put_if_absent(_STAGED, folder.encode()):
         raise EngineFailure(
             f"another runtime has taken the snapshot of source {spec.name} meanwhile",
