@@ -208,6 +208,7 @@ def test_json_schema_and_keys(spark: SparkSession, registry: SchemaRegistry) -> 
     }
 
 
+@pytest.mark.soak
 def test_protobuf(spark: SparkSession, registry: SchemaRegistry) -> None:
     """Messages are decoded by Python beside Spark; what is no message of its schema is bad."""
     text = (
@@ -243,6 +244,7 @@ def test_protobuf(spark: SparkSession, registry: SchemaRegistry) -> None:
     }
 
 
+@pytest.mark.soak
 def test_what_a_sink_writes_a_source_reads(
     spark: SparkSession, registry: SchemaRegistry
 ) -> None:
