@@ -13,8 +13,9 @@ from catalog_migrate.catalog.opening import read_state
 from catalog_migrate.catalog.records import StreamRecord
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes, commit
-from catalog_migrate.replication.errors import SlotInUse
-from catalog_migrate.replication.types import UpstreamColumn, UpstreamTable
+from catalog_migrate.model.external import UpstreamColumn as OurColumn
+from catalog_migrate.replication.errors import SlotInUse, TableChanged
+from catalog_migrate.replication.types import Column, UpstreamColumn, UpstreamTable
 from catalog_migrate.sql import statements as st
 from catalog_migrate.sql.parser import parse_one
 from catalog_migrate.streams import dependencies
@@ -26,6 +27,7 @@ from catalog_migrate.streams.show import create_statement
 from catalog_migrate.streams.slots import drop_slots, slots_to_drop
 from catalog_migrate.streams.specs import slot_of, spec_of
 from catalog_migrate.streams.upstream import ServerUpstreams
+from catalog_migrate.streams.upstream_changes import evolved, hold_reason, is_taken_over
 from catalog_migrate.streams.upstream_tables import discovered
 
 Now = Callable[[], State]
@@ -218,3 +220,61 @@ def test_a_slot_goes_with_its_source(
     drop_slots(state(), slots_to_drop(state()), ports=ports, commit=put)
     assert not status_of(state()).slots
     assert asked == [("db.example.com", slot)] * 2
+
+
+class TestColumnsThatChange:
+    """What becomes of a source when a table upstream gets other columns."""
+
+    OLD = (Column("id", 20, key=True), Column("owner", 25), Column("amount", 1700, 786438))
+
+    def changed(self, *new: Column, old: tuple[Column, ...] = OLD, lsn: int = 100) -> TableChanged:
+        return TableChanged("it changed", table="public.accounts", old=old, new=new, lsn=lsn)
+
+    @pytest.mark.parametrize(("new", "policies", "said"), [
+        ((*OLD, Column("tag", 25)), ("evolve", "follow"), "'evolve'"),
+        ((OLD[0], Column("holder", 25), OLD[2]), ("follow",), "'follow'"),
+        ((OLD[0], OLD[1]), ("follow",), "'follow'"),
+        ((OLD[0], Column("owner", 23), OLD[2]), (), "DROP SOURCE s.a"),
+        ((OLD[1], OLD[2]), (), "DROP SOURCE s.a"),
+    ])
+    def test_policies(self, new: tuple[Column, ...], policies: tuple[str, ...], said: str) -> None:
+        """What each takes over; every hold names the statement that goes on."""
+        error = self.changed(*new)
+        taken = [each for each in ("evolve", "follow", "hold", "ignore")
+                 if is_taken_over(error, each)]  # type: ignore[arg-type]
+        assert tuple(taken) == policies
+        assert said in hold_reason(error, "s.a")
+
+    def test_a_commit_takes_columns_over(
+        self, setting: Any, create: Callable[..., Effect], log: CatalogLog, state: Now
+    ) -> None:
+        """Source and table get them, at the end; the shard is to be evolved, under a new id."""
+        create(BANK, ACCOUNTS, EVENTS)
+        source = dependencies.find(state(), "source", "bank").item_id
+        before = dependencies.find(state(), "table", "accounts")
+        old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
+        error = self.changed(old[0], Column("tag", 25), old[2], old=old)
+        changes = evolved(
+            state(), source, error, lambda _: [OurColumn("tag", 25, -1, "STRING")]
+        )
+        assert changes is not None
+        commit(log, lambda _: changes, kind="test")
+        after = dependencies.find(state(), "table", "accounts")
+        assert [column.name for column in after.item.definition.columns][-1] == "tag"
+        assert len(after.item.definition.columns) == len(before.item.definition.columns) + 1
+        assert after.item.global_id != before.item.global_id
+        assert state().shards[after.item.shard or ""].evolve
+        table = dependencies.external_of(state().items[source]).tables[0]
+        assert [(each.name, each.since, each.until) for each in table.columns] == [
+            ("id", 0, 0), ("tag", 100, 0), ("amount", 0, 0), ("owner", 0, 100),
+        ]
+        assert evolved(state(), source, error, lambda _: []) is None
+
+    def test_a_name_of_the_products_own(
+        self, setting: Any, create: Callable[..., Effect], state: Now
+    ) -> None:
+        create(BANK, ACCOUNTS, EVENTS)
+        source = dependencies.find(state(), "source", "bank").item_id
+        old = tuple(Column(name, 20, -1) for name in ("id", "owner", "amount"))
+        with pytest.raises(RefusedStatement, match="has a column _lsn already"):
+            evolved(state(), source, self.changed(*old, Column("_lsn", 20), old=old), lambda _: [])

@@ -201,6 +201,7 @@ def test_a_column_is_added_upstream(bank: Bank) -> None:
     assert not any(shard.evolve for shard in state.shards.values())
 
 
+@pytest.mark.soak
 def test_a_column_is_renamed_upstream(bank: Bank) -> None:
     """Both are held and told what to write, which takes the new name over; no change is lost."""
     bank.upstream(
@@ -228,6 +229,7 @@ def test_a_column_is_renamed_upstream(bank: Bank) -> None:
     )
 
 
+@pytest.mark.soak
 def test_a_password_is_rotated(bank: Bank) -> None:
     """ALTER SECRET restarts both sources, with writers at work; the mirror is the table."""
     before = bank.run_ids()
