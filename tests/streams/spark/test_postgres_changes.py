@@ -121,6 +121,7 @@ def void(_: object) -> None:
     """For callbacks that return nothing."""
 
 
+@pytest.mark.soak
 def test_every_change_once_through_stops(
     spark: SparkSession, upstream: Upstream, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
