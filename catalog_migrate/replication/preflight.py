@@ -99,6 +99,14 @@ def preflight(
         return (Finding(subject, "HOST", False, error.message, error.remedy),)
 
 
+def _is_ours(opened: psycopg.Connection[Any], pid: int) -> bool:
+    """Whether a reader of a slot is the product's own, which reads for moments only."""
+    row = opened.execute(
+        "SELECT application_name FROM pg_stat_activity WHERE pid = %s", (pid,)
+    ).fetchone()
+    return row is not None and str(row[0]).startswith("catalog_migrate")
+
+
 def _findings(
     opened: psycopg.Connection[Any], connection: Resolved, name: str, slot: str,
     tables: Sequence[str], format: str, new: bool, subject: str,  # noqa: A002
@@ -204,7 +212,7 @@ def _server_findings(
             " log that it needs",
             "raise max_slot_wal_keep_size, then take a new snapshot",
         )
-    elif slot.active_pid is not None:
+    elif slot.active_pid is not None and not _is_ours(opened, slot.active_pid):
         yield Finding(
             subject, "SLOT", False,
             f"slot {name} is in use by the process {slot.active_pid} of the server",
