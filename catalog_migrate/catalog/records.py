@@ -17,13 +17,18 @@ from catalog_migrate.model.names import Identity, ItemKey, identity_of, quote_pa
 from catalog_migrate.model.objects import ObjectDefinition
 from catalog_migrate.program.operations import Executed
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Newest record format this tool reads and writes.
 
 2: a shard has a shape to come to, which an older tool would make of it by names, and wrongly. 3: a
 table's columns have ids, which an older tool would leave out of the records that it writes. The
-first migration of a table leads a catalog there.
+first migration of a table leads a catalog there. 4: sources have tables upstream and schema
+registries, connections have tunnels, which an older tool would leave out; the first statement with
+one leads a catalog there.
 """
+
+COLUMN_IDS_FORMAT = 3
+"""The format of columns with ids."""
 
 FIRST_FORMAT = 1
 """What a catalog is created with: tools of that format misread nothing in it."""

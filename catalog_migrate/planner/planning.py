@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from catalog_migrate.catalog.records import FORMAT_VERSION
+from catalog_migrate.catalog.records import COLUMN_IDS_FORMAT
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import Identity, ItemKey, parse_reference
 from catalog_migrate.planner.assembly import assemble, nothing_to_do
@@ -325,14 +325,15 @@ class _Planning:
     def _locks_out(self, decided: Sequence[_Decided]) -> str | None:
         """Which versions the commit locks out: it gives tables column ids, which they lose."""
         known = self._baseline.record_format
-        if known is None or known >= FORMAT_VERSION or self._baseline.base.release is None:
+        if known is None or known >= COLUMN_IDS_FORMAT or self._baseline.base.release is None:
             return None
         if not any(one.compared.key.kind == "table" for one in decided):
             return None
         return (
-            f"The commit raises the record format of the catalog from {known} to {FORMAT_VERSION}."
-            " Until then older and newer versions of catalog-migrate work side by side; from then"
-            " on a version that does not know the format is refused (CM0110)."
+            f"The commit raises the record format of the catalog from {known} to"
+            f" {COLUMN_IDS_FORMAT}. Until then older and newer versions of catalog-migrate work"
+            " side by side; from then on a version that does not know the format is refused"
+            " (CM0110)."
         )
 
     def _old(self, identity: Identity) -> BaselineObject:

@@ -12,7 +12,7 @@ import msgspec
 
 from catalog_migrate.catalog.errors import CommitConflict
 from catalog_migrate.catalog.records import (
-    FORMAT_VERSION,
+    COLUMN_IDS_FORMAT,
     RECONCILE,
     AllocatorRecord,
     ConfigRecord,
@@ -133,7 +133,9 @@ def _changes(
             item_of.setdefault(mapping.identity, mapping.item_id)
     _put_tombstones(changes, state, migration, serial)
     if any(target.column_ids is not None for target in migration.targets):
-        changes.put("config", "format_version", ConfigRecord(value=str(FORMAT_VERSION)))
+        known = int(state.setting("format_version"))
+        raised = ConfigRecord(value=str(max(known, COLUMN_IDS_FORMAT)))
+        changes.put("config", "format_version", raised)
     for target in migration.targets:
         _put_target(changes, state, target, prepared, item_of, owner, serial, now)
     for identity in migration.removed:

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from catalog_migrate.catalog.records import (
+    FORMAT_VERSION,
     AllocatorRecord,
+    ConfigRecord,
     ItemRecord,
     MappingRecord,
     Owner,
@@ -21,6 +23,7 @@ from catalog_migrate.catalog.records import (
 )
 from catalog_migrate.catalog.state import State
 from catalog_migrate.catalog.transaction import Changes
+from catalog_migrate.model.external import External
 from catalog_migrate.model.hashes import schema_fingerprint
 from catalog_migrate.model.ids import Allocator
 from catalog_migrate.model.names import spark_refuses
@@ -193,6 +196,10 @@ class Draft:
         links: Mapping[str, str], shard: str | None, mapping: MappingRecord | None = None,
         item: ItemRecord | None = None,
     ) -> None:
+        if _is_news(definition.external):
+            known = int(self.state.setting("format_version"))
+            raised = ConfigRecord(value=str(max(known, FORMAT_VERSION)))
+            self.changes.put("config", "format_version", raised)
         owner = mapping.owner if mapping is not None else self.owner
         self.changes.put(
             "mapping", identity_text(definition.identity),
@@ -253,6 +260,16 @@ def restarts(before: State, after: State, roots: Iterable[str]) -> tuple[Restart
             )
         )
     return tuple(found)
+
+
+def _is_news(external: External | None) -> bool:
+    """Whether an older tool would leave part of a definition out, or pass it over."""
+    return external is not None and bool(
+        external.tables or external.registry is not None or _NEW_OPTIONS & set(external.options)
+    )
+
+
+_NEW_OPTIONS = frozenset({"SSH TUNNEL", "START OFFSETS"})
 
 
 def _next(state: State, prefix: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from catalog_migrate.catalog.records import FORMAT_VERSION
 from catalog_migrate.catalog.state import State
 from catalog_migrate.model.names import split_name
 from catalog_migrate.sql import statements as st
@@ -144,7 +145,15 @@ def cluster_of(state: State, effect: Effect) -> str:
 
 def plan_statement(state: State, statement: st.Statement) -> Effect:
     """What a writing statement would do on ``state``; typed errors for what cannot be done."""
-    return _PLANS[type(statement)](state, statement)
+    effect = _PLANS[type(statement)](state, statement)
+    edits = effect.changes.effective(state) if effect.changes is not None else {}
+    if ("config", "format_version") not in edits:
+        return effect
+    said = (
+        f"the record format of the catalog is raised to {FORMAT_VERSION}: a version of"
+        " catalog-migrate that does not know it is refused from then on (CM0110)"
+    )
+    return msgspec.structs.replace(effect, notices=(*effect.notices, said))
 
 
 def writes(statement: st.Statement) -> bool:

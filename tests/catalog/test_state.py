@@ -305,7 +305,7 @@ class TestState:
 
     @pytest.mark.parametrize(
         ("text", "error"),
-        [('{"value":"4"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
+        [('{"value":"5"}', UnsupportedFormat), ('{"value":"x"}', CatalogCorrupt),
          (None, CatalogCorrupt)],
     )
     def test_format(self, text: str | None, error: type[Exception]) -> None:

@@ -80,6 +80,8 @@ def test_a_table_for_each_upstream(
         "table default.accounts was created for public.accounts",
         "table log.happened was created for public.events",
     ]
+    assert any("record format of the catalog is raised to 4" in text for text in effect.notices)
+    assert state().setting("format_version") == "4"
     assert columns_of(state(), "accounts")[:4] == [
         "id BIGINT", "owner STRING", "amount DECIMAL(12,2)", "_lsn BIGINT",
     ]
